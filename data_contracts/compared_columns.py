@@ -31,7 +31,7 @@ def get_step(column: Binned) -> float | None:
     return 1.0
 
 
-def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], made: Collection[str]) -> None:
+def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], computed: Collection[str]) -> None:
     """Raise FieldError, with its place, for a pair of ``compare`` whose values have no difference.
 
     columns: the released ones that are measured; made: those that rules compute or tie to others.
@@ -42,7 +42,7 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], m
         if len(pair) != 2 or pair[0] == pair[1]:
             raise FieldError("names something else than two columns", "Name the two that are compared", place)
         for name in pair:
-            check_drawn_column(name, columns, made, place, does="measures")
+            check_drawn_column(name, columns, computed, place, does="measures")
             if name in seen:
                 raise FieldError(f"names the column {name!r} a second time", "Compare it with one column", place)
             seen.add(name)

@@ -42,12 +42,12 @@ def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
     preset = current.get("preset")
     if isinstance(preset, str | float) and preset in PRESETS:
         current["preset"] = PRESETS[preset]
-    given = current.pop("mechanism", {})
-    if isinstance(given, str):
-        given = {"name": given}
-    if not isinstance(given, Mapping):
-        return {**current, "mechanism": given}
-    options = {name: _rename_field(name, value) for name, value in given.items()}
+    mechanism = current.pop("mechanism", {})
+    if isinstance(mechanism, str):
+        mechanism = {"name": mechanism}
+    if not isinstance(mechanism, Mapping):
+        return {**current, "mechanism": mechanism}
+    options = {name: _rename_field(name, value) for name, value in mechanism.items()}
     for section in SECTIONS:
         if section in current:
             options[section] = _join_places(
@@ -105,7 +105,7 @@ def _rename_field(section: str, value: Any) -> Any:
     """Return a section with today's names of its fields, without those that are gone."""
     if not isinstance(value, Mapping):
         return value
-    current = {RENAMED.get((section, name), name): given for name, given in value.items()}
+    current = {RENAMED.get((section, name), name): field_value for name, field_value in value.items()}
     if section == "synthesis" and "kappa" in current and not current.pop("kappa"):
         return current
     if section == "synthesis" and "kappa" in value:

@@ -99,10 +99,10 @@ class NamedMarginal(FrozenModel):
         """Return the content with the columns that its question names."""
         if not isinstance(content, Mapping) or not isinstance(content.get("question"), str):
             return content
-        own, named = _list_columns(content["question"]), content.get("columns") or ()
-        if named and set(named) != set(own):
+        of_question, named = _list_columns(content["question"]), content.get("columns") or ()
+        if named and set(named) != set(of_question):
             raise FieldError("a question names its columns itself", "Take out `columns`, or the question", ("columns",))
-        return {**content, "columns": named or own}
+        return {**content, "columns": named or of_question}
 
     @model_validator(mode="after")
     def _check_number(self) -> NamedMarginal:
@@ -150,32 +150,32 @@ def _list_columns(question: str) -> tuple[str, ...]:
     Raises FieldError for what has no cells.
     """
     try:
-        asked = parse_question(question)
-        if asked.about_persons:
-            return _list_person_columns(asked)
-        names = (*asked.counted_by, *(name for text in asked.conditions for name in find_names(text)))
+        parsed = parse_question(question)
+        if parsed.about_persons:
+            return _list_person_columns(parsed)
+        names = (*parsed.counted_by, *(name for text in parsed.conditions for name in find_names(text)))
     except FieldError as error:
         raise FieldError(error.problem, error.cure, ("question",)) from None
-    if asked.what == "transitions":
+    if parsed.what == "transitions":
         problem = "transitions() are measured of every release of linked rows"
         raise FieldError(problem, "Take the question out", ("question",))
-    if asked.what in ("correlation", "regress"):
+    if parsed.what in ("correlation", "regress"):
         raise FieldError(
-            f"{asked.what}() has no cells that could be measured",
+            f"{parsed.what}() has no cells that could be measured",
             "Ask for a count, a share, a mean or a quantile, or name `columns`",
             ("question",),
         )
     return tuple(dict.fromkeys(names))
 
 
-def _list_person_columns(asked: ParsedQuestion) -> tuple[str, ...]:
+def _list_person_columns(parsed: ParsedQuestion) -> tuple[str, ...]:
     """Return what persons are counted by: columns, and the figure that a question is about.  Raises FieldError."""
-    if asked.what == "share" and asked.where:
+    if parsed.what == "share" and parsed.where:
         raise FieldError("a question about persons takes no further condition", "Group by a constant column")
-    summary = asked.summary
+    summary = parsed.summary
     if summary is None:
         raise FieldError("says nothing of a person's rows together", f"Write, say, {EXAMPLE}")
-    return tuple(dict.fromkeys((*asked.by, summary.name)))
+    return tuple(dict.fromkeys((*parsed.by, summary.name)))
 
 
 def parse_conditions(marginal: NamedMarginal, released: Mapping[str, Any]) -> tuple[Node, ...]:
@@ -307,5 +307,5 @@ def _check_not_negated(text: str) -> None:
 
 def parse_names(text: str) -> tuple[str, ...]:
     """Return column names between commas; those with other signs stand in backticks."""
-    found = [m.group(0).strip() for m in _COMMA.finditer(text)]
-    return tuple(name.strip("`") for name in found if name)
+    names = [m.group(0).strip() for m in _COMMA.finditer(text)]
+    return tuple(name.strip("`") for name in names if name)

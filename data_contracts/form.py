@@ -108,8 +108,8 @@ def describe_limits(field: Mapping[str, Any]) -> str:
     if low is not None and high is not None:
         return f"From {_format_number(low)} to {_format_number(high)}."
     words = [
-        f"{said} {_format_number(limit)}"
-        for said, limit in (("at least", low), ("more than", above), ("at most", high), ("less than", below))
+        f"{phrase} {_format_number(limit)}"
+        for phrase, limit in (("at least", low), ("more than", above), ("at most", high), ("less than", below))
         if limit is not None
     ]
     return " and ".join(words).capitalize() + "." if words else ""

@@ -141,10 +141,10 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
 
     What is no table is left to the model.  Raises FieldError, with its place, for tables that do not fit together.
     """
-    folded, given = dict(content), content.get("tables")
-    if not isinstance(given, Mapping) or not given:
+    folded, described_tables = dict(content), content.get("tables")
+    if not isinstance(described_tables, Mapping) or not described_tables:
         return folded
-    for name, table in given.items():
+    for name, table in described_tables.items():
         if not isinstance(name, str) or TABLE_NAME.fullmatch(name) is None:
             problem = f"calls a table {str(name)[:60]!r}"
             raise FieldError(problem, "Begin with a letter, with at most 48 letters, digits and _", ("tables",))
@@ -159,7 +159,7 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         if place in table.get("columns", ()) and table.get("order") != place:
             problem = f"have {place!r}, the name of the order of rows that have none"
             raise FieldError(problem, "Rename the column", ("tables", name, "columns"))
-    tables = {name: dict(table) for name, table in given.items()}
+    tables = {name: dict(table) for name, table in described_tables.items()}
     above, below, *further = _arrange(tables)
     if content.get("data") or content.get("query"):
         raise FieldError("says where one table is, and the spec has several", "Write `data` in each of them", ("data",))
@@ -187,37 +187,39 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             folded[field] = tables[below].pop(field)
     for name in further:
         tables[name]["columns"] = _describe_further(name, tables)
-    for own, content_of in ((below, folded), *((name, tables[name]) for name in further)):
+    for table_name, content_of in ((below, folded), *((name, tables[name]) for name in further)):
         if isinstance(content_of.get("workload"), list | tuple):
-            at = () if own == below else ("tables", own)
-            asked = enumerate(content_of["workload"])
-            content_of["workload"] = [_drop_table_names(a, own, tables, (*at, "workload", i)) for i, a in asked]
+            at = () if table_name == below else ("tables", table_name)
+            marginals = enumerate(content_of["workload"])
+            content_of["workload"] = [
+                _drop_table_names(a, table_name, tables, (*at, "workload", i)) for i, a in marginals
+            ]
     folded |= {"tables": tables, "columns": columns}
     most = tables[below].pop("max", None)
     folded["unit"] = _fold_unit(content.get("unit"), most, above, below, tables)
     return folded
 
 
-def list_path(of: Mapping[str, str | None], name: str) -> tuple[str, ...]:
-    """Return a table and those above it, by their names; ``of``: of every table the one above, None for the first."""
-    above = of[name]
-    return (name,) if above is None else (name, *list_path(of, above))
+def list_path(tables_above: Mapping[str, str | None], name: str) -> tuple[str, ...]:
+    """Return a table and those above it, by their names; ``tables_above``: of each the one above, or None."""
+    above = tables_above[name]
+    return (name,) if above is None else (name, *list_path(tables_above, above))
 
 
-def _drop_table_names(asked: Any, name: str, tables: Mapping[str, Any], place: tuple[str | int, ...]) -> Any:
+def _drop_table_names(marginal: Any, name: str, tables: Mapping[str, Any], place: tuple[str | int, ...]) -> Any:
     """Return a set of the workload of a table with its question about columns by their plain names.
 
     Raises FieldError where it names a table that is neither this one nor above it, whose column may be called the same.
     """
-    if not isinstance(asked, Mapping) or not isinstance(asked.get("question"), str):
-        return asked
-    path = list_path({own: table.get("of") for own, table in tables.items()}, name)
-    plain = drop_table_names(asked["question"], path)
-    other = next((own for own in tables if own not in path and drop_table_names(plain, (own,)) != plain), None)
+    if not isinstance(marginal, Mapping) or not isinstance(marginal.get("question"), str):
+        return marginal
+    path = list_path({each: table.get("of") for each, table in tables.items()}, name)
+    plain = drop_table_names(marginal["question"], path)
+    other = next((each for each in tables if each not in path and drop_table_names(plain, (each,)) != plain), None)
     if other is not None:
         problem = f"names a column of {other}, and is about {' and '.join(path)}"
         raise FieldError(problem, f"Write it in `tables.{other}.workload`", (*place, "question"))
-    return {**asked, "question": plain}
+    return {**marginal, "question": plain}
 
 
 def join_columns(content: Mapping[str, Any]) -> Any:
@@ -225,8 +227,11 @@ def join_columns(content: Mapping[str, Any]) -> Any:
     columns, tables = content.get("columns"), content.get("tables")
     if not isinstance(columns, Mapping) or not isinstance(tables, Mapping):
         return columns
-    own = (table.get("columns") for table in tables.values() if isinstance(table, Mapping))
-    return {**columns, **{c: d for of in own if isinstance(of, Mapping) for c, d in of.items()}}
+    by_table = (table.get("columns") for table in tables.values() if isinstance(table, Mapping))
+    return {
+        **columns,
+        **{c: d for described in by_table if isinstance(described, Mapping) for c, d in described.items()},
+    }
 
 
 def list_described_columns(spec: Any) -> Any:
@@ -308,17 +313,17 @@ def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[s
 
 def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict[str, Any]) -> Iterator[str]:
     """Yield the names of a table's columns, its keys among them; put those that it describes into ``columns``."""
-    own = table.get("columns", ())
-    if isinstance(own, Mapping):
-        both = next((c for c, d in own.items() if c in columns and c != above and columns[c] != d), None)
+    described = table.get("columns", ())
+    if isinstance(described, Mapping):
+        both = next((c for c, d in described.items() if c in columns and c != above and columns[c] != d), None)
         if both is not None:
             raise FieldError(
                 f"{both!r} is described twice", "Describe a column once, in its table", ("tables", name, "columns")
             )
-        columns.update(own)
-    elif isinstance(own, str):
-        own = (own,)
-    listed = list(own)
+        columns.update(described)
+    elif isinstance(described, str):
+        described = (described,)
+    listed = list(described)
     for key in (above, table.get("key")):
         if isinstance(key, str):
             columns.setdefault(key, {"kind": "drop"})
@@ -326,11 +331,11 @@ def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict
     yield from listed
 
 
-def _fold_unit(given: Any, most: Any, above: str, below: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
+def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return the unit with the cap of rows in it."""
-    if not isinstance(given, Mapping):
-        return given
-    unit = dict(given)
+    if not isinstance(described, Mapping):
+        return described
+    unit = dict(described)
     known = unit.get("max_records")
     if most is not None and known not in (None, most):
         raise FieldError(f"is {most}, and `unit.max_records` is {known}", "Give one of them", ("tables", below, "max"))
@@ -492,8 +497,8 @@ def check_further(spec: Any, name: str, check: Any) -> None:
     """
     table, root = spec.tables[name], get_above(spec.tables)[0]
     for upper in dict.fromkeys((root, table.of)):
-        beside = _list_columns(spec, upper)
-        twice = [c for c, d in table.columns.items() if c in beside and not _are_dropped(d, beside[c])]
+        upper_columns = _list_columns(spec, upper)
+        twice = [c for c, d in table.columns.items() if c in upper_columns and not _are_dropped(d, upper_columns[c])]
         if twice:
             problem = f"{twice[0]!r} is a column of {upper} and of {name}"
             raise FieldError(problem, "Rename it in one of them", ("tables", name, "columns"))

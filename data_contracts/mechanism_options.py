@@ -217,8 +217,8 @@ class Aim(Mechanism):
         """Return each round's shares of scores and of measurement; with the one-ways' they sum to exactly 1."""
         growth, scores = Fraction(repr(self.annealing)), Fraction(repr(self.scores_share))
         weights = [growth**i for i in range(self.rounds)]
-        left = 1 - self.exact_one_ways()
-        shares = [left * weight / sum(weights) for weight in weights]
+        remaining = 1 - self.exact_one_ways()
+        shares = [remaining * weight / sum(weights) for weight in weights]
         return tuple((share * scores, share * (1 - scores)) for share in shares)
 
 

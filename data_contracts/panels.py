@@ -112,8 +112,10 @@ OF_HOUSEHOLD = "1: one record is made of all members of a household, by a rule t
 
 def describe_identifier(description: str, panel: Panel) -> IntegerColumn:
     """Return the column of new identifiers; ``description``: the spec's of the private one."""
-    of = "household" if panel.household else "person"
-    words = f"New number of a synthetic {of}, the same in all of its rows; it says nothing of the private identifiers."
+    unit = "household" if panel.household else "person"
+    words = (
+        f"New number of a synthetic {unit}, the same in all of its rows; it says nothing of the private identifiers."
+    )
     text = f"{description}. {words}" if description else words
     return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
 
@@ -255,9 +257,9 @@ def _check_order(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
             f"the spec measures no column {panel.order!r}", "Name a column that is released and measured", ("order",)
         )
     if not isinstance(column, ORDERS) or panel.order in computed:
-        made = "made by a rule" if panel.order in computed else f"of the kind {column.kind!r}"
+        reason = "made by a rule" if panel.order in computed else f"of the kind {column.kind!r}"
         raise FieldError(
-            f"{panel.order!r} puts no rows in order: it is {made}",
+            f"{panel.order!r} puts no rows in order: it is {reason}",
             "Name a column of whole numbers (`integer`), dates or moments",
             ("order",),
         )

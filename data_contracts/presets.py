@@ -67,21 +67,21 @@ def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
     rows = options.get("synthesis") if isinstance(options, Mapping) else None
     if isinstance(rows, Mapping) and rows.get("method") == "gum":
         return {}
-    found = _fill_targets(content)
+    targets = _fill_targets(content)
     if isinstance(tables, Mapping):
-        found["tables"] = {n: {**t, **_fill_targets(t)} if isinstance(t, Mapping) else t for n, t in tables.items()}
-    return found
+        targets["tables"] = {n: {**t, **_fill_targets(t)} if isinstance(t, Mapping) else t for n, t in tables.items()}
+    return targets
 
 
 def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``focus`` and ``workload`` of a spec or a table, as :func:`fill_targets`."""
     focus, workload = content.get("focus"), content.get("workload")
-    found: dict[str, Any] = {}
+    targets: dict[str, Any] = {}
     if isinstance(focus, Mapping):
-        found["focus"] = {"triples": True, "scores": True, **focus}
+        targets["focus"] = {"triples": True, "scores": True, **focus}
     if isinstance(workload, list | tuple):
-        found["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
-    return found
+        targets["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
+    return targets
 
 
 def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
     whole = _keep_targets(content, filled, spec)
     if "tables" in filled:
         of_tables = {name: filled["tables"][name] for name in spec.tables.keys() & filled["tables"].keys()}
-        kept = {n: _keep_targets(whole["tables"][n], t, spec.tables[n]) for n, t in of_tables.items()}
-        whole["tables"] = {**whole["tables"], **kept}
+        tables = {n: _keep_targets(whole["tables"][n], t, spec.tables[n]) for n, t in of_tables.items()}
+        whole["tables"] = {**whole["tables"], **tables}
     options = whole.get("mechanism")
     if isinstance(options, Mapping) and spec.mechanism.name in PRESET_MECHANISMS:
         values = find_open_values(spec.preset, list_described_columns(spec))
@@ -111,8 +111,8 @@ def _keep_targets(content: Mapping[str, Any], filled: Mapping[str, Any], model: 
     if "focus" in filled and "focus" in whole:
         whole["focus"] = _keep_own(whole["focus"], filled["focus"], model.focus)
     if "workload" in filled and "workload" in whole:
-        own = zip(whole["workload"], filled["workload"], model.workload, strict=True)
-        whole["workload"] = [_keep_own(part, as_filled, marginal) for part, as_filled, marginal in own]
+        parts = zip(whole["workload"], filled["workload"], model.workload, strict=True)
+        whole["workload"] = [_keep_own(part, as_filled, marginal) for part, as_filled, marginal in parts]
     return whole
 
 
@@ -121,15 +121,15 @@ def _keep_own(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any)
 
     ``filled``: what a reader makes of ``content``, in which the preset has filled in what is not there.
     """
-    found = dict(content)
+    completed = dict(content)
     for name, value in filled.items():
-        own = getattr(model, name, value)
-        if isinstance(value, Mapping) and not isinstance(own, Mapping):
-            if (kept := _keep_own(content.get(name, {}), value, own)) or name in content:
-                found[name] = kept
-        elif name not in content and own != value:
-            found[name] = own
-    return found
+        model_value = getattr(model, name, value)
+        if isinstance(value, Mapping) and not isinstance(model_value, Mapping):
+            if (nested := _keep_own(content.get(name, {}), value, model_value)) or name in content:
+                completed[name] = nested
+        elif name not in content and model_value != value:
+            completed[name] = model_value
+    return completed
 
 
 def fill_split(options: Mapping[str, Any], focus: Any) -> dict[str, Any]:

@@ -94,8 +94,8 @@ def _check_branch(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, where a further table does not fit the one above it."""
     name, table = get_below(spec.tables)
     for i, rule in enumerate(spec.rules):
-        made = (*map_computed_columns(rule), *map_continued_columns(rule), *getattr(rule, "one_of", ()))
-        other = next((column for column in made if column not in table.columns), None)
+        computed = (*map_computed_columns(rule), *map_continued_columns(rule), *getattr(rule, "one_of", ()))
+        other = next((column for column in computed if column not in table.columns), None)
         if other is not None:
             problem = f"makes {other!r}, which is no column of {name}, and the rows above are made before"
             raise FieldError(problem, f"Make columns of {name} alone", ("rules", i))
@@ -105,9 +105,9 @@ def _check_branch(spec: ReleaseSpec) -> None:
     check_unmeasured(spec)
     check_levels(spec.released_columns, spec.rules, spec.row_words)
     _check_targets(spec)
-    asked = dict(list_summary_columns(spec.workload, spec.released_columns))
+    summary_columns = dict(list_summary_columns(spec.workload, spec.released_columns))
     for place, named in list_named_columns(spec, spec.released_columns, spec.row_words):
-        if place[0] in OF_FURTHER and {*table.columns}.isdisjoint((*named, *asked.get(place, ()))):
+        if place[0] in OF_FURTHER and {*table.columns}.isdisjoint((*named, *summary_columns.get(place, ()))):
             problem = f"names no column of {name}, and the rows above are made before"
             raise FieldError(problem, f"Add a column of {name}, or write it in `{place[0]}` of the spec", place)
     for i, rule in enumerate(spec.rules):
@@ -149,16 +149,20 @@ def _check_first_tables(spec: ReleaseSpec) -> None:
     if not further:
         return
     every = {name: dict(c) for name in further if isinstance(c := spec.tables[name].columns, Mapping)}
-    of = {column: name for name, columns in every.items() for column in columns if column not in spec.columns}
+    table_of = {column: name for name, columns in every.items() for column in columns if column not in spec.columns}
     released = {n: c for columns in every.values() for n, c in columns.items() if not isinstance(c, DropColumn)}
     released |= spec.released_columns
     words = replace(spec.row_words, tables={name: tuple(table.columns) for name, table in spec.tables.items()})
-    asked = list_summary_columns(spec.workload, released)
-    for place, named in (*list_named_columns(spec, released, words), *asked):
-        other = next((column for column in named if column in of), None)
+    summary_columns = list_summary_columns(spec.workload, released)
+    for place, named in (*list_named_columns(spec, released, words), *summary_columns):
+        other = next((column for column in named if column in table_of), None)
         if other is not None:
-            problem = f"names {other!r}, a column of {of[other]}, and is about the first two tables"
-            cure = f"Write it in `tables.{of[other]}.{place[0]}`" if place[0] in OF_FURTHER else "Name columns of those"
+            problem = f"names {other!r}, a column of {table_of[other]}, and is about the first two tables"
+            cure = (
+                f"Write it in `tables.{table_of[other]}.{place[0]}`"
+                if place[0] in OF_FURTHER
+                else "Name columns of those"
+            )
             raise FieldError(problem, cure, place)
 
 
@@ -466,11 +470,11 @@ class ReleaseSpec(FrozenModel):
     @model_validator(mode="after")
     def _check_totals_and_groups(self) -> ReleaseSpec:
         tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
-        made = tied | set(list_computed_columns(self.rules))
+        computed = tied | set(list_computed_columns(self.rules))
         if self.totals:
-            check_totals(self.totals, self.measured_columns, made, self.mechanism)
-        check_together(self.together, self.released_columns, made)
-        check_compared(self.compare, self.measured_columns, made)
+            check_totals(self.totals, self.measured_columns, computed, self.mechanism)
+        check_together(self.together, self.released_columns, computed)
+        check_compared(self.compare, self.measured_columns, computed)
         if self.compare and self.order is not None:
             raise FieldError(
                 "differences of columns are not kept where rows of a person are linked",
@@ -509,8 +513,8 @@ class ReleaseSpec(FrozenModel):
     @property
     def summaries(self) -> tuple[MeasuredSummary, ...]:
         """The figures of a person's rows together that questions of the workload have measured."""
-        asked = [marginal.summary for marginal in self.measured_sets]
-        statements = [summary for summary in asked if summary is not None]
+        summaries = [marginal.summary for marginal in self.measured_sets]
+        statements = [summary for summary in summaries if summary is not None]
         return list_measured_summaries(statements, self.unit.records) if statements else ()
 
     @property

@@ -111,7 +111,7 @@ def drop_table_names(text: str, tables: Collection[str]) -> str:
     if not tables:
         return text
     before_column = rf"(?<![\w.])(?:{'|'.join(map(re.escape, tables))})\s*\.\s*(?=[^\W\d]|`)"
-    return re.sub(rf"{_QUOTED.pattern}|({before_column})", lambda found: "" if found[2] else found[0], text)
+    return re.sub(rf"{_QUOTED.pattern}|({before_column})", lambda match: "" if match[2] else match[0], text)
 
 
 def respell_argument(text: str) -> str | None:
@@ -137,14 +137,14 @@ def respell_argument(text: str) -> str | None:
 def names_neighbour(text: str) -> bool:
     """Return whether an expression names a column of another row of a person (NEIGHBOURS).  Raises FieldError."""
     tree, quoted = _parse(text)
-    found = (n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute))
-    return any(isinstance(word, ast.Name) and _unquote(word.id, quoted) in NEIGHBOURS for word in found)
+    owners = (n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return any(isinstance(word, ast.Name) and _unquote(word.id, quoted) in NEIGHBOURS for word in owners)
 
 
 def _unquote(name: str, quoted: Sequence[str]) -> str:
     """Return the name that a placeholder stands for; any other as it is."""
-    found = _PLACEHOLDER.fullmatch(name)
-    return quoted[int(found[1])] if found else name
+    match = _PLACEHOLDER.fullmatch(name)
+    return quoted[int(match[1])] if match else name
 
 
 def _parse(text: str) -> tuple[ast.expr, list[str]]:
@@ -153,10 +153,10 @@ def _parse(text: str) -> tuple[ast.expr, list[str]]:
         _refuse(f"is longer than {MAX_LENGTH:,} characters", "Write several rules")
     quoted: list[str] = []
 
-    def placeholder(found: re.Match[str]) -> str:
-        if found.group(1) is None:
-            return found.group()
-        quoted.append(found.group(1))
+    def placeholder(match: re.Match[str]) -> str:
+        if match.group(1) is None:
+            return match.group()
+        quoted.append(match.group(1))
         return f" _column_{len(quoted) - 1}_ "
 
     try:

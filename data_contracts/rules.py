@@ -220,8 +220,8 @@ def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWor
     order = _sort_columns(here | looked_up)
     rows = {name: {p.value.row for p in node.walk() if p.op == "of row"} for name, node in expressions.items()}
     if set().union(*rows.values()) >= _BOTH_WAYS:
-        own = {name: set() if row >= _BOTH_WAYS else {name} for name, row in rows.items()}
-        _sort_columns({name: {*node.columns} - own[name] for name, node in expressions.items()} | looked_up)
+        self_references = {name: set() if row >= _BOTH_WAYS else {name} for name, row in rows.items()}
+        _sort_columns({name: {*node.columns} - self_references[name] for name, node in expressions.items()} | looked_up)
     return tuple(name for name in order if name not in continued)
 
 
@@ -311,9 +311,11 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
             _check_lookup(lookup, columns)
         case OneOf():
             _claim_column(rule.one_of, columns, taken)
-            own = name_one_of_attribute(rule.one_of)
-            if own in columns:
-                raise FieldError(f"the column {own!r} has the name that the counts need", "Rename it", ("one_of",))
+            attribute = name_one_of_attribute(rule.one_of)
+            if attribute in columns:
+                raise FieldError(
+                    f"the column {attribute!r} has the name that the counts need", "Rename it", ("one_of",)
+                )
             for name in rule.one_of:
                 if not is_dummy(columns[name]):
                     raise FieldError(

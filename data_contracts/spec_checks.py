@@ -73,11 +73,11 @@ def check_unmeasured(spec: Named) -> None:
                 ("columns", name, field),
             )
     for place, names in list_named_columns(spec, spec.released_columns, spec.row_words):
-        found = next((name for name in names if name in unmeasured), None)
-        if found is not None:
+        first = next((name for name in names if name in unmeasured), None)
+        if first is not None:
             raise FieldError(
-                f"names {found!r}, which is not measured: its values are drawn at random, whatever else is known",
-                f"Take {found!r} out, or measure it",
+                f"names {first!r}, which is not measured: its values are drawn at random, whatever else is known",
+                f"Take {first!r} out, or measure it",
                 place,
             )
 
@@ -155,7 +155,7 @@ def _list_measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
     return set().union(*(_list_measured(n, needs) for n in needs[column])) if column in needs else {column}
 
 
-def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], made: Collection[str]) -> None:
+def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], computed: Collection[str]) -> None:
     """Raise FieldError, with its place, for columns of ``together`` whose values cannot lie at one place.
 
     columns: the released ones; made: those that rules compute or tie to others.
@@ -166,7 +166,7 @@ def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], 
         if len(group) < 2:
             raise FieldError("names fewer than two columns", "Name those that move together", place)
         for name in group:
-            check_drawn_column(name, columns, made, place)
+            check_drawn_column(name, columns, computed, place)
             if getattr(columns[name], "heaps", ()):
                 raise FieldError(
                     f"values of {name!r} are drawn where its `heaps` say, so they follow no other column",
@@ -181,7 +181,7 @@ def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], 
 
 
 def check_drawn_column(
-    name: str, columns: Mapping[str, Any], made: Collection[str], place: Place, does: str = "releases"
+    name: str, columns: Mapping[str, Any], computed: Collection[str], place: Place, does: str = "releases"
 ) -> None:
     """Raise FieldError, at ``place``, for a column whose values are not drawn, or have no order.
 
@@ -189,7 +189,7 @@ def check_drawn_column(
     """
     if name not in columns:
         raise FieldError(f"the spec {does} no column {name!r}", f"Name one that it {does}", place)
-    if name in made:
+    if name in computed:
         raise FieldError(
             f"the column {name!r} is made from others by a rule, so nothing is drawn for it",
             "Name the columns that it is made from",

@@ -111,21 +111,21 @@ class Summary:
 
 def parse_summary(text: str) -> Summary | None:
     """Return the statement about a person in a text, None where it is none.  Raises FieldError for half of one."""
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    match = _FORM.fullmatch(text.strip())
+    if match is None:
         return None
-    function = {"any": "ever"}.get(found[1].lower(), found[1].lower())
-    number = None if found[4] is None else _parse_number(found[4])
+    function = {"any": "ever"}.get(match[1].lower(), match[1].lower())
+    number = None if match[4] is None else _parse_number(match[4])
     if (function in OF_TRUTH) == (number is not None):
         problem = "holds or does not" if function in OF_TRUTH else "is a number"
         cure = "Take the comparison out" if number is not None else f"Compare it, as in `{function}(...) > 2`"
         raise FieldError(f"{function}() of a person's rows {problem}", cure)
-    of = respell_argument(found[2])
-    if of is None:
+    argument = respell_argument(match[2])
+    if argument is None:
         raise FieldError(
             "says several things of a person's rows", "Ask for each alone, or join conditions in one bracket"
         )
-    return Summary(function, of, found[3], number or 0.0)
+    return Summary(function, argument, match[3], number or 0.0)
 
 
 def _parse_number(text: str) -> float:
@@ -161,7 +161,7 @@ def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[M
 
     Numbers of rows have a code each.  What has too many values is cut where the statements change.
     """
-    found: dict[str, MeasuredSummary] = {}
+    by_name: dict[str, MeasuredSummary] = {}
     for statement in statements:
         largest = _find_largest(statement.function, most) if statement.function in WHOLE else MOST_CLASSES
         if statement.function in OF_TRUTH:
@@ -169,10 +169,10 @@ def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[M
         elif largest < MOST_CLASSES:
             cuts = {float(n) for n in range(1, largest + 1)}
         else:
-            known = found.get(statement.name)
+            known = by_name.get(statement.name)
             cuts = {float(e) for e in statement.edges} | (set() if known is None else {*known.cuts})
-        found[statement.name] = MeasuredSummary(statement, tuple(sorted(cuts)))
-    return tuple(found.values())
+        by_name[statement.name] = MeasuredSummary(statement, tuple(sorted(cuts)))
+    return tuple(by_name.values())
 
 
 class WithSummaries(Protocol):

@@ -113,7 +113,7 @@ class KnownTotal(FrozenModel):
 
 
 def check_totals(
-    totals: Sequence[KnownTotal], columns: Mapping[str, Any], made: Collection[str], mechanism: AnyMechanism
+    totals: Sequence[KnownTotal], columns: Mapping[str, Any], computed: Collection[str], mechanism: AnyMechanism
 ) -> None:
     """Raise FieldError, with its place, for totals that cannot be honoured or contradict each other.
 
@@ -128,18 +128,18 @@ def check_totals(
         )
     for i, total in enumerate(totals):
         try:
-            _check_one(total, columns, made)
+            _check_one(total, columns, computed)
         except FieldError as error:
             raise FieldError(error.problem, error.cure, ("totals", i, *error.place)) from None
     if all(total.known for total in totals):
-        _check_together(totals, set(columns) - set(made), mechanism.synthesis.rows)
+        _check_together(totals, set(columns) - set(computed), mechanism.synthesis.rows)
 
 
-def _check_one(total: KnownTotal, columns: Mapping[str, Any], made: Collection[str]) -> None:
+def _check_one(total: KnownTotal, columns: Mapping[str, Any], computed: Collection[str]) -> None:
     for name in total.columns:
         if name not in columns:
             raise FieldError(f"the spec releases no column {name!r}", "Name one that it releases", ("columns",))
-        if name in made:
+        if name in computed:
             raise FieldError(
                 f"the column {name!r} follows from others by a rule, so it is not counted",
                 "Name a column that no rule computes or ties",
@@ -185,11 +185,11 @@ def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, 
     for name in total.columns:
         odd = isinstance(row[name], bool) and not isinstance(_find_first(columns[name]), bool)
         if odd or not holds(columns[name], row[name]):
-            what = "null" if row[name] is None else repr(row[name])[:40]
+            shown_value = "null" if row[name] is None else repr(row[name])[:40]
             cure = "Take it out, or add it to the column's `values`"
             if row[name] is None and not is_nullable(columns[name]):
                 cure = "Take it out, or let the column be `nullable`"
-            raise FieldError(f"{what} is not a value of the column {name!r}", cure, ("counts", j))
+            raise FieldError(f"{shown_value} is not a value of the column {name!r}", cure, ("counts", j))
     return tuple(row[name] for name in total.columns)
 
 
@@ -205,16 +205,16 @@ def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows
     """Check that the totals agree, that exact pairs make no circle, and that something is left to measure."""
     first = sum(totals[0].by_value().values())
     for i, total in enumerate(totals):
-        own = sum(total.by_value().values())
-        if own != first:
+        rows_of_total = sum(total.by_value().values())
+        if rows_of_total != first:
             raise FieldError(
-                f"sums to {own:,} rows, totals[0] to {first:,}: they are not of the same table",
+                f"sums to {rows_of_total:,} rows, totals[0] to {first:,}: they are not of the same table",
                 "Correct one of them",
                 ("totals", i),
             )
-        if rows not in ("auto", own) and total.hold == "exact":
+        if rows not in ("auto", rows_of_total) and total.hold == "exact":
             raise FieldError(
-                f"is of {own:,} rows, and `synthesis.rows` asks for {rows:,}",
+                f"is of {rows_of_total:,} rows, and `synthesis.rows` asks for {rows:,}",
                 "Leave `synthesis.rows` out, or write `hold: close`",
                 ("totals", i),
             )
@@ -233,11 +233,11 @@ def _check_overlap(total: KnownTotal, before: KnownTotal, i: int, j: int) -> Non
     if set(total.columns) == set(before.columns):
         raise FieldError(f"has the columns of totals[{j}]", "Keep one of the two", ("totals", i))
     for name in set(total.columns) & set(before.columns):
-        own, other = sum_margin(total, name), sum_margin(before, name)
-        for value in sorted((own | other).keys(), key=str):
-            if own[value] != other[value]:
+        margin, other = sum_margin(total, name), sum_margin(before, name)
+        for value in sorted((margin | other).keys(), key=str):
+            if margin[value] != other[value]:
                 raise FieldError(
-                    f"has {own[value]:,} rows with {name} = {value!r}, totals[{j}] has {other[value]:,}",
+                    f"has {margin[value]:,} rows with {name} = {value!r}, totals[{j}] has {other[value]:,}",
                     "Correct one of them",
                     ("totals", i),
                 )

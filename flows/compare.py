@@ -91,13 +91,13 @@ def compare(
 def _report_progress(dataset: str) -> Report:
     """Show how many runs are done on the run page, where there is one."""
     if FlowRunContext.get() is None:
-        return lambda what, done, total: None
+        return lambda work, done, total: None
     artifact: UUID = create_progress_artifact(
         0.0, key=format_artifact_key("compare-progress", dataset), description="Runs that are done"
     )  # type: ignore[assignment]
 
-    def report(what: str, done: int, total: int) -> None:
-        update_progress_artifact(artifact, 100.0 * done / total, description=f"{done} of {total} runs done: {what}")
+    def report(work: str, done: int, total: int) -> None:
+        update_progress_artifact(artifact, 100.0 * done / total, description=f"{done} of {total} runs done: {work}")
 
     return report
 

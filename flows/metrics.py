@@ -29,42 +29,44 @@ def note_success(budget: DatasetSummary, settings: Settings) -> None:
     """
     if settings.metrics is None:
         return
-    kept = CollectorRegistry()
-    success = Gauge("privsyn_last_success_timestamp_seconds", "End of the last release.", LABELS, registry=kept)
+    registry = CollectorRegistry()
+    success = Gauge("privsyn_last_success_timestamp_seconds", "End of the last release.", LABELS, registry=registry)
     success.labels(budget.dataset).set_to_current_time()
-    cap = Gauge("privsyn_budget_cap_rho", "The lifetime cap.", LABELS, registry=kept)
+    cap = Gauge("privsyn_budget_cap_rho", "The lifetime cap.", LABELS, registry=registry)
     cap.labels(budget.dataset).set(float(budget.cap_rho))
-    left = Gauge("privsyn_budget_left_rho", "What no release has taken of the cap.", LABELS, registry=kept)
-    left.labels(budget.dataset).set(float(budget.remaining_rho))
-    epsilon = Gauge("privsyn_budget_left_epsilon", "The same, at the cap's delta.", LABELS, registry=kept)
+    remaining = Gauge("privsyn_budget_left_rho", "What no release has taken of the cap.", LABELS, registry=registry)
+    remaining.labels(budget.dataset).set(float(budget.remaining_rho))
+    epsilon = Gauge("privsyn_budget_left_epsilon", "The same, at the cap's delta.", LABELS, registry=registry)
     epsilon.labels(budget.dataset).set(budget.remaining_epsilon)
-    _write(settings.metrics / f"privsyn_dataset_{budget.dataset}.prom", kept)
+    _write(settings.metrics / f"privsyn_dataset_{budget.dataset}.prom", registry)
 
 
 def note_run(dataset: str, flow: str, settings: Settings) -> None:
     """Write when a run of the flow last ended well; else as :func:`note_success`."""
     if settings.metrics is None:
         return
-    kept = CollectorRegistry()
-    gauge = Gauge(LAST_RUN, LAST_RUN_WORDS, (*LABELS, "flow"), registry=kept)
+    registry = CollectorRegistry()
+    gauge = Gauge(LAST_RUN, LAST_RUN_WORDS, (*LABELS, "flow"), registry=registry)
     gauge.labels(dataset, flow).set_to_current_time()
-    _write(settings.metrics / f"privsyn_{flow}_{dataset}.prom", kept)
+    _write(settings.metrics / f"privsyn_{flow}_{dataset}.prom", registry)
 
 
 def note_verification(problems: Sequence[str], settings: Settings) -> None:
     """Write when the ledger was last verified, and how many problems were found; else as :func:`note_success`."""
     if settings.metrics is None:
         return
-    kept = CollectorRegistry()
-    when = Gauge("privsyn_last_verification_timestamp_seconds", "The last verification of the ledger.", registry=kept)
+    registry = CollectorRegistry()
+    when = Gauge(
+        "privsyn_last_verification_timestamp_seconds", "The last verification of the ledger.", registry=registry
+    )
     when.set_to_current_time()
-    Gauge("privsyn_verification_problems", "Problems that it found.", registry=kept).set(len(problems))
-    _write(settings.metrics / "privsyn_verification.prom", kept)
+    Gauge("privsyn_verification_problems", "Problems that it found.", registry=registry).set(len(problems))
+    _write(settings.metrics / "privsyn_verification.prom", registry)
 
 
-def _write(file: Path, kept: CollectorRegistry) -> None:
+def _write(file: Path, registry: CollectorRegistry) -> None:
     """Replace the file at once; the exporter is another user, so all may read it."""
     with translate_os_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_to_textfile(str(file), kept)
+        write_to_textfile(str(file), registry)
         file.chmod(0o644)

@@ -45,8 +45,8 @@ FORM = Vocabulary(
 
 
 @contextmanager
-def hide_private_errors(what: str) -> Iterator[None]:
-    """Let only errors for people out of the block, in the run form's words; ``what`` is the name of the work.
+def hide_private_errors(work: str) -> Iterator[None]:
+    """Let only errors for people out of the block, in the run form's words; ``work`` is the name of the work.
 
     The errors behind them are left out: Prefect logs the whole chain of an error to its database, and the text of, say,
     a parser's error may quote a row.  The chain is kept in the private zone instead, as ``failure.txt``.
@@ -61,7 +61,7 @@ def hide_private_errors(what: str) -> Iterator[None]:
     except Exception as error:
         _keep_privately(error)
         raise PrivsynError(
-            f"an unexpected {type(error).__name__} stopped the {what}",
+            f"an unexpected {type(error).__name__} stopped the {work}",
             "Run again: finished steps are kept and nothing is charged twice; the whole error is in the private "
             "folder, in failure.txt",
         ) from None

@@ -161,8 +161,8 @@ def _is_reusable(run: Run, step: Step) -> bool:
         refs = StepRefs.model_validate(json.loads(result.read_text(encoding="utf-8"))["data"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    found = result.is_relative_to(_locate_results(run).resolve()) and refs.key == run.keys[step.name]
-    return found and run.is_whole(step)
+    is_result_of_run = result.is_relative_to(_locate_results(run).resolve()) and refs.key == run.keys[step.name]
+    return is_result_of_run and run.is_whole(step)
 
 
 def _locate_results(run: Run) -> Path:
@@ -244,11 +244,11 @@ def _is_held(dataset: str, settings: Settings) -> bool:
 
 def _name_holder(dataset: str, context: FlowRunContext) -> str:
     """Return the runs of this server that release the data set, but for this one."""
-    own = context.flow_run.id if context.flow_run is not None else None
+    own_id = context.flow_run.id if context.flow_run is not None else None
     running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
     with get_client(sync_client=True) as client:
-        found = client.read_flow_runs(flow_run_filter=running)
-    names = [f"the run {r.name}" for r in found if r.id != own and _get_dataset(r.parameters) == dataset]
+        runs = client.read_flow_runs(flow_run_filter=running)
+    names = [f"the run {r.name}" for r in runs if r.id != own_id and _get_dataset(r.parameters) == dataset]
     return " or ".join(names) or "a release that this server does not know"
 
 

@@ -23,10 +23,11 @@ Label = Annotated[str, Field(description="A period, such as 2026-11.")]
 
 def _name_run() -> str:
     """``people 2026-11``; only the data set where the request names no period of the calendar, which the run says."""
-    given = this_run.parameters  # without defaults
-    dataset = str(given["spec"].dataset)
+    parameters = this_run.parameters  # without defaults
+    dataset = str(parameters["spec"].dataset)
     try:
-        return f"{dataset} {_find_period(given.get('every', 'month'), given.get('time_zone'), given.get('period'))}"
+        period = _find_period(parameters.get("every", "month"), parameters.get("time_zone"), parameters.get("period"))
+        return f"{dataset} {period}"
     except PrivsynError:
         return dataset
 
@@ -84,8 +85,8 @@ def _get_schedule_zone() -> str:
     with get_client(sync_client=True) as client:
         schedules = client.read_deployment_schedules(run.deployment_id)
     made_by = run.created_by.id if run.created_by is not None else None
-    own = [s for s in schedules if s.id == made_by] or schedules
-    zones = {getattr(s.schedule, "timezone", None) or "UTC" for s in own}
+    own_schedules = [s for s in schedules if s.id == made_by] or schedules
+    zones = {getattr(s.schedule, "timezone", None) or "UTC" for s in own_schedules}
     if len(zones) > 1:
         raise RequestError(
             f"the deployment's schedules have several time zones: {', '.join(sorted(zones))}",

@@ -44,23 +44,23 @@ BUDGET_LOW = "privsyn.budget.low"
 FEW_RELEASES = 3
 
 
-def describe_budget(budget: DatasetSummary, asked: Fraction, *, drawn: bool) -> dict[str, str | float | int]:
-    """Return the labels of a release of the price ``asked`` (rho, above 0), which has ``drawn`` noise or found it.
+def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> dict[str, str | float | int]:
+    """Return the labels of a release of the ``price`` (rho, above 0), which has ``drawn`` noise or found it.
 
     All of it is public: it stands in the ledger and in the certificate.
     """
-    left = budget.remaining_rho
-    more = int(left / asked)
+    remaining = budget.remaining_rho
+    more = int(remaining / price)
     labels: dict[str, str | float | int] = {
         DATASET: budget.dataset,
-        BUDGET_LEFT_RHO: float(left),
+        BUDGET_LEFT_RHO: float(remaining),
         BUDGET_LEFT_EPSILON: budget.remaining_epsilon,
         BUDGET_LEFT_RELEASES: more,
     }
     if drawn and more < FEW_RELEASES:
         labels[BUDGET_LOW] = (
-            f"{budget.dataset}: what is left (rho {float(left):.4g} of {float(budget.cap_rho):.4g}) is for {more} more "
-            f"releases like the last one (rho {float(asked):.4g})."
+            f"{budget.dataset}: what is left (rho {float(remaining):.4g} of {float(budget.cap_rho):.4g}) is for {more} "
+            f"more releases like the last one (rho {float(price):.4g})."
         )
     return labels
 

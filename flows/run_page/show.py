@@ -74,13 +74,13 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
     """Show a finished release on the page of its flow run.  Outside a flow run, does nothing."""
     if FlowRunContext.get() is None:
         return
-    what = f"{run.name} of {run.dataset}"
+    release = f"{run.name} of {run.dataset}"
     with ignore_page_errors("certificate"):
         page = format_certificate_page(build_certificate(run, refs), list_looks(run.steps))
         create_markdown_artifact(
             page,
             key=format_artifact_key("certificate", run.dataset),
-            description=f"What is promised, and why it holds: {what}",
+            description=f"What is promised, and why it holds: {release}",
         )
     with ignore_page_errors("budget"):
         _show_budget(run.ledger, run.dataset, _collect_charges(run), _format_paid(run))
@@ -88,7 +88,7 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         create_table_artifact(
             table=list_contract_rows(run),
             key=format_artifact_key("contracts", run.dataset),
-            description=f"The rules that the tables between the steps were held to by Great Expectations: {what}. "
+            description=f"The rules that the tables between the steps were held to by Great Expectations: {release}. "
             "Each blocks: a table that breaks one is not written.",
         )
     with ignore_page_errors("label"):
@@ -97,20 +97,20 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
         note_success(run.ledger.summary(run.dataset)[0], Settings())
     with ignore_page_errors("list of files"):
         page = _format_files(run, published)
-        about = f"What to give away, what to keep: {what}"
+        about = f"What to give away, what to keep: {release}"
         create_markdown_artifact(page, key=format_artifact_key("files", run.dataset), description=about)
         _link_report(run)
     with ignore_page_errors("tables"):
-        _show_tables(run.request.spec, published, what)
+        _show_tables(run.request.spec, published, release)
     words = ""
     with ignore_page_errors("overview"):
-        words = _show_overview(run, refs, what)
+        words = _show_overview(run, refs, release)
     with ignore_page_errors("note"):
         note = _add_picture(published) + words
         create_markdown_artifact(
             note,
             key=format_artifact_key("release-note", run.dataset),
-            description=f"The release in plain words: {what}",
+            description=f"The release in plain words: {release}",
         )
 
 
@@ -176,12 +176,12 @@ def show_broken_contract(dataset: str, error: ContractError) -> None:
 
 
 @contextmanager
-def ignore_page_errors(what: str) -> Iterator[None]:
+def ignore_page_errors(part: str) -> Iterator[None]:
     """Leave out of the page what cannot be shown, and log the error's type: the page never fails a release."""
     try:
         yield
     except Exception as error:  # whatever it is: the release is whole and published
-        get_run_logger().warning("The %s of the run is not shown (%s).", what, type(error).__name__)
+        get_run_logger().warning("The %s of the run is not shown (%s).", part, type(error).__name__)
 
 
 def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:
@@ -208,7 +208,7 @@ def _format_files(run: Run, published: Published) -> str:
     return format_files_page(manifest, published.folder, run.private_folder, run.private_report, web)
 
 
-def _show_tables(spec: ReleaseSpec, published: Published, what: str) -> None:
+def _show_tables(spec: ReleaseSpec, published: Published, release: str) -> None:
     """Show a card of each of the tables that join: how many rows it has, what they are rows of, and its first ones."""
     for name in list_linked_tables(spec):
         with pq.ParquetFile(published.folder / name_linked_file(name)) as file:
@@ -219,7 +219,7 @@ def _show_tables(spec: ReleaseSpec, published: Published, what: str) -> None:
         create_table_artifact(
             table=[{column: "" if value is None else str(value) for column, value in row.items()} for row in first],
             key=format_artifact_key(f"table-{re.sub('[^a-z0-9]+', '-', name.lower())}", spec.dataset),
-            description=f"{about}; the first {ROWS_OF_CARD} are shown: {what}",
+            description=f"{about}; the first {ROWS_OF_CARD} are shown: {release}",
         )
 
 
@@ -239,7 +239,7 @@ def _link_report(run: Run) -> None:
     )
 
 
-def _show_overview(run: Run, refs: Mapping[str, StepRefs], what: str) -> str:
+def _show_overview(run: Run, refs: Mapping[str, StepRefs], release: str) -> str:
     """Show the overview's table and picture, made from released tables only; return its words."""
     from privsyn.pipelines.trend_steps import list_trends
     from privsyn.publish.noise_overview import (  # here: drawing packages load slowly
@@ -249,15 +249,17 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], what: str) -> str:
     )
     from privsyn.report.overview_chart import draw_in_subprocess, make_data_uri
 
-    found = build_overview(ReleasedInputs.of_run(run, refs), run.request.threads)
-    about = f"Noise and synthesis by column, from released tables only: {what}"
-    create_table_artifact(table=found.column_rows(), key=format_artifact_key("columns", run.dataset), description=about)
+    overview = build_overview(ReleasedInputs.of_run(run, refs), run.request.threads)
+    about = f"Noise and synthesis by column, from released tables only: {release}"
+    create_table_artifact(
+        table=overview.column_rows(), key=format_artifact_key("columns", run.dataset), description=about
+    )
     with ignore_page_errors("picture"):
-        picture = make_data_uri(draw_in_subprocess(found.one_ways, found.marginals, title=f"Release {what}"))
-        about = f"Noise and synthesis in one picture, from released tables only: {what}"
+        picture = make_data_uri(draw_in_subprocess(overview.one_ways, overview.marginals, title=f"Release {release}"))
+        about = f"Noise and synthesis in one picture, from released tables only: {release}"
         create_image_artifact(image_url=picture, key=format_artifact_key("overview", run.dataset), description=about)
     trends = bool(list_trends(run.request))
-    return "\n" + write_overview(found, prior=run.request.spec.prior is not None, trends=trends)
+    return "\n" + write_overview(overview, prior=run.request.spec.prior is not None, trends=trends)
 
 
 def format_certificate_page(c: Certificate, looks: Looks) -> str:
@@ -325,8 +327,8 @@ class Budget:
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Budget | None:
     """Return the budget of ``dataset`` now; None if the ledger does not know it yet."""
-    found = ledger.summary(dataset)
-    return Budget.of(found[0], ledger.entries(dataset), keys) if found else None
+    summaries = ledger.summary(dataset)
+    return Budget.of(summaries[0], ledger.entries(dataset), keys) if summaries else None
 
 
 def format_budget_page(budget: Budget, ledger: str, now: str) -> str:

@@ -136,5 +136,5 @@ def _check(name: str, annotation: str, value: Any) -> Any:
     return items
 
 
-def _make_error(name: str, kind: Kind, given: str) -> RequestError:
-    return RequestError(f"{name} is {kind.words}, and {given} was given", f"Write for example {name}={kind.example}")
+def _make_error(name: str, kind: Kind, value: str) -> RequestError:
+    return RequestError(f"{name} is {kind.words}, and {value} was given", f"Write for example {name}={kind.example}")

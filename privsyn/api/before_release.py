@@ -44,8 +44,8 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
     """
     from privsyn.api.check import check, open_for_check
 
-    asked = load_any_spec(spec)
-    return check(asked, open_for_check(asked, data, load_settings()))
+    loaded = load_any_spec(spec)
+    return check(loaded, open_for_check(loaded, data, load_settings()))
 
 
 @check_arguments
@@ -153,14 +153,19 @@ def epsilon(
 
     from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, USUAL_EPSILONS, compute_risks
 
-    asked = None if spec is None else load_any_spec(spec)
-    promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
-    wanted = [*(USUAL_EPSILONS if epsilons is None else epsilons), *([] if asked is None else [asked.privacy.epsilon])]
+    loaded = None if spec is None else load_any_spec(spec)
+    promised = delta if delta is not None else USUAL_DELTA if loaded is None else loaded.privacy.delta
+    wanted = [
+        *(USUAL_EPSILONS if epsilons is None else epsilons),
+        *([] if loaded is None else [loaded.privacy.epsilon]),
+    ]
     rows = []
     for risk in compute_risks(wanted, promised):
         even, tenth, _ = risk.guesses
-        told = {"guess": even.after, "any_promise": even.any_promise, "typical_10": tenth.typical}
-        rows.append({"epsilon": risk.epsilon, "delta": risk.delta, **told, "most_10": tenth.most, "found": risk.found})
+        guesses = {"guess": even.after, "any_promise": even.any_promise, "typical_10": tenth.typical}
+        rows.append(
+            {"epsilon": risk.epsilon, "delta": risk.delta, **guesses, "most_10": tenth.most, "found": risk.found}
+        )
     table = pd.DataFrame(rows)
     table.attrs |= {"published": [entry._asdict() for entry in PUBLISHED], "source": REGISTRY}
     return table

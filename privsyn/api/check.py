@@ -148,10 +148,10 @@ class CheckReport:
         """Return the same, JSON-ready.  ``fit``, None without a table, and ``further`` are PRIVATE."""
         fit = None if self.fit is None else _as_json(self.fit)
         noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
-        found = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
+        content = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
         if self.further:
-            found["further"] = {name: _as_json(fit) for name, fit in self.further.items()}
-        return {**found, "sets": [asdict(line) for line in self.sets]} if self.sets else found
+            content["further"] = {name: _as_json(fit) for name, fit in self.further.items()}
+        return {**content, "sets": [asdict(line) for line in self.sets]} if self.sets else content
 
     def columns_rows(self) -> list[list[str]]:
         """Return a row of text a column."""
@@ -194,13 +194,13 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
     warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
     for name in list_further(spec.tables):
-        of_table, own = public.request.branches[name], spec.tables[name].columns
+        of_table, described = public.request.branches[name], spec.tables[name].columns
         planned = tuple(_plan_columns(of_table, name))
         columns += planned
         warnings += _list_column_warnings(of_table, planned, name)
         if isinstance(source, JoinedSource):
             rows = source.get_rows(name)
-            codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*own})
+            codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*described})
             further[name] = fit_of(of_table.spec, rows, codecs)
             warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
     return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)), further)
@@ -221,17 +221,17 @@ def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
     """Yield what is made of each column; of a further ``table`` those of its own, and the figures of rows above."""
     spec, encoding = request.spec, request.encoding
     above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
-    of = f", of {table}" if table else ""
-    made = name_one_place(table)  # no column of the user's
+    of_table = f", of {table}" if table else ""
+    place_column = name_one_place(table)  # no column of the user's
     for c in encoding.codecs:
-        if c.attribute not in above and not c.attribute.startswith(made):
+        if c.attribute not in above and not c.attribute.startswith(place_column):
             of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
-            yield ColumnPlan(c.attribute, (of_above or _name_kind(spec, c)) + of, c.size, int(c.groups.max()) + 1)
+            yield ColumnPlan(c.attribute, (of_above or _name_kind(spec, c)) + of_table, c.size, int(c.groups.max()) + 1)
     for c in encoding.computed:
-        yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{of}", 0, 0)
+        yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{of_table}", 0, 0)
     for name, column in spec.unmeasured_columns.items():
         if name not in above:
-            yield ColumnPlan(name, f"{column.kind}, not measured{of}", 0, 0)
+            yield ColumnPlan(name, f"{column.kind}, not measured{of_table}", 0, 0)
 
 
 def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) -> Source | None:
@@ -271,41 +271,43 @@ def _list_stored_decimals(spec: ReleaseSpec, source: Source) -> Iterator[str]:
 def _list_warnings(plan: Plan) -> list[str]:
     spec = plan.request.spec
     privacy, budget, unit = spec.privacy, spec.budget, spec.unit
-    found = []
+    warnings = []
     known = plan.request.prior
     if known is not None:
-        found.append(
+        warnings.append(
             f"prior: {known.rows:,} rows that the spec states to be public: their statistics show in the release, and "
             "its promise does not protect them."
         )
     totals = plan.request.public.totals
     if totals is not None:
-        found.append(
+        warnings.append(
             f"totals: counts of {totals.rows:,} rows that the spec states to be public: its promise does "
             "not cover what they tell, and they must never be made from the private table."
         )
     if privacy.epsilon > LARGE_EPSILON:
-        found.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
+        warnings.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
     if privacy.delta >= LARGE_DELTA:
-        found.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
+        warnings.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
     if plan.rho > account_rho(budget, "budget", cap_accountant(spec.accountant)):
-        found.append("privacy is larger than budget: the ledger will refuse this release.")
+        warnings.append("privacy is larger than budget: the ledger will refuse this release.")
     if spec.records > 1:
-        found.append(f"unit: every count gets {spec.records} times the noise of one record a person.")
+        warnings.append(f"unit: every count gets {spec.records} times the noise of one record a person.")
     if spec.panel is not None:
-        found.append(
+        warnings.append(
             f"order: a {unit.one} is one record, whatever number of rows it has; of more than {spec.panel.most} rows "
             + ("the first by role are kept. " if spec.panel.household else "a run of neighbours is kept. ")
             + "What is constant, and what grows with the order, is your public statement."
         )
-    found.extend(_explain_scored_pairs(plan))
+    warnings.extend(_explain_scored_pairs(plan))
     if unit.records_per_person == 1:
-        found.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
+        warnings.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:
-        found.append("csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed.")
+        warnings.append(
+            "csv.line_breaks is true: the promise holds only if every quotation mark of a CSV file is closed."
+        )
     if isinstance(spec.mechanism.synthesis.rows, int):
-        found.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
-    return found
+        warnings.append("synthesis.rows is a number: it must not be the table's row count, which is private.")
+    return warnings
 
 
 def _list_column_warnings(request: Request, columns: tuple[ColumnPlan, ...], table: str = "") -> Iterator[str]:
@@ -431,18 +433,18 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
     """
     lines = []
     for stage in plan.stages:
-        what = stage.step.look.words
+        look = stage.step.look.words
         if (request := _find_request_of_sets(plan, stage)) is not None:
             sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]
-            lines += [NoiseLine(what, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
+            lines += [NoiseLine(look, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
             continue
         if stage.queries is not None:
             sigmas = [q.sigma for q in stage.queries]
-            lines.append(NoiseLine(what, len(sigmas), min(sigmas), max(sigmas)))
+            lines.append(NoiseLine(look, len(sigmas), min(sigmas), max(sigmas)))
             continue
         for number in ASSUMED_MARGINAL_COUNTS:
             sigma = stage.sigma_if(plan.request, number)
-            lines.append(NoiseLine(f"{what}, if as many and equal", number, sigma, sigma))
+            lines.append(NoiseLine(f"{look}, if as many and equal", number, sigma, sigma))
     return tuple(lines)
 
 
@@ -462,12 +464,14 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
             continue
         encoding, table = request.encoding, split_step_name(stage.step.name)[0]
         groups = {a: (bins.groups, bins.size) for a, bins in encoding.binning.items()}
-        starts, asked = find_starts(request.spec, encoding, groups), _list_questions(request)
+        starts, marginals_by_clique = find_starts(request.spec, encoding, groups), _list_questions(request)
         for clique, sigma in _list_set_noise(request, stage):
-            own = starts.get(frozenset(clique), {})
+            starts_of_set = starts.get(frozenset(clique), {})
             even = {
                 a: CoarseCounts(
-                    np.ones(groups[a][1]), bool(encoding.binning[a].in_order), **(own[a]._asdict() if a in own else {})
+                    np.ones(groups[a][1]),
+                    bool(encoding.binning[a].in_order),
+                    **(starts_of_set[a]._asdict() if a in starts_of_set else {}),
                 )
                 for a in clique
             }
@@ -475,30 +479,30 @@ def _predict_sets(plan: Plan) -> Iterator[SetLine]:
                 merges = merge_codes(even, clique, count_affordable_cells(rows, sigma))
                 cells = tuple(int(merge.max()) + 1 for merge in merges)
                 error = min(2.0, NORMAL_MEAN_ABSOLUTE * sigma * prod(cells) / rows)
-                questions = asked.get(clique, [])
-                texts = tuple(str(marginal.question) for marginal in questions)
-                yield SetLine(clique, rows, cells, sigma, error, texts, table, _list_edges(request, questions))
+                marginals = marginals_by_clique.get(clique, [])
+                texts = tuple(str(marginal.question) for marginal in marginals)
+                yield SetLine(clique, rows, cells, sigma, error, texts, table, _list_edges(request, marginals))
 
 
 def _list_edges(request: Request, questions: Sequence[NamedMarginal]) -> dict[str, tuple[str, ...]]:
     """Return by column the edges inside its bounds that it has for the conditions of these questions alone."""
     codecs = {codec.attribute: codec for codec in request.encoding.codecs if isinstance(codec, OrderedCodec)}
-    found = {}
+    labels_by_column = {}
     for name, edges in list_asked_thresholds(request.spec, questions).items():
         if name in codecs and (labels := codecs[name].label_further_edges(edges)):
-            found[name] = labels
-    return found
+            labels_by_column[name] = labels
+    return labels_by_column
 
 
 def _list_questions(request: Request) -> dict[Clique, list[NamedMarginal]]:
     """Return the measured questions by the attributes of their cells."""
     encoding = request.encoding
-    found: dict[Clique, list[NamedMarginal]] = {}
+    by_clique: dict[Clique, list[NamedMarginal]] = {}
     for marginal in request.spec.measured_sets:
         if marginal.question:
             clique = encoding.domain.ordered(encoding.attributes_of(marginal.columns))
-            found.setdefault(clique, []).append(marginal)
-    return found
+            by_clique.setdefault(clique, []).append(marginal)
+    return by_clique
 
 
 def _format_share(share: float) -> str:

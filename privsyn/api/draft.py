@@ -76,11 +76,11 @@ class SpecDraft(dict[str, Any]):
         )
 
     def _list_left(self) -> str:
-        left = self.todos
-        if not left:
+        todos = self.todos
+        if not todos:
             text = "No TODO is left."
         else:
-            text = f"{len(left)} TODO{'s' if len(left) > 1 else ''} left: {', '.join(left)}"
+            text = f"{len(todos)} TODO{'s' if len(todos) > 1 else ''} left: {', '.join(todos)}"
         return f"{text}; guessed, to be confirmed: {', '.join(self.guesses)}" if self.guesses else text
 
 
@@ -123,11 +123,11 @@ def draft_spec(
     public source.
     """
     public = None if dictionary is None else Path(dictionary)
-    made = draft_any(data, public, dataset, csv=csv, header=header, look=look, key=key, of=of)
+    draft = draft_any(data, public, dataset, csv=csv, header=header, look=look, key=key, of=of)
     if public is not None:
-        check_dictionary(made.text, public, load_settings())
-    drafted = SpecDraft(parse_yaml(made.text, "the draft").content)
-    drafted.looked, drafted.guesses = look, made.guesses
+        check_dictionary(draft.text, public, load_settings())
+    drafted = SpecDraft(parse_yaml(draft.text, "the draft").content)
+    drafted.looked, drafted.guesses = look, draft.guesses
     return drafted
 
 

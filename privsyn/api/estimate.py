@@ -147,7 +147,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     wanted = spec.mechanism.synthesis.rows
     rows_out = rows if wanted == "auto" else wanted
     threads, by = choose_thread_count(Settings().threads), workers or _count_workers(spec)
-    found, rehearsals = [], []
+    estimates, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
         for table, of_table in _split_tables(spec).items():
@@ -157,10 +157,10 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
                 _continue(rehearsal, name, cost, threads, by, _count_parts(rehearsal, name, spec))
                 for name, cost in rehearsal.costs.items()
             ]
-            found += [replace(step, step=f"{table}: {step.step}") if table else step for step in steps]
+            estimates += [replace(step, step=f"{table}: {step.step}") if table else step for step in steps]
             rehearsals.append(rehearsal)
     start += CLUSTER_START if by else 0.0
-    first = StepEstimate(START, start, start, found[0].peak_mb, 0.0, WORKER_START * by)
+    first = StepEstimate(START, start, start, estimates[0].peak_mb, 0.0, WORKER_START * by)
     marginals = sum(cost.marginals for rehearsal in rehearsals for cost in rehearsal.costs.values())
     pairs = sum(rehearsal.pairs for rehearsal in rehearsals)
     words = (
@@ -173,21 +173,21 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),
     )
     columns = len({name for of_table in _split_tables(spec).values() for name in of_table.released_columns})
-    return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *found), words)
+    return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)
 
 
 def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
     """Return by further table, the first two being the empty one, a spec of one row a person with its part of rho."""
     branches = spec.branches or {"": spec}
     rho = Request(spec).total_rho / len(branches)
-    found = {}
+    by_table = {}
     for number, (name, branch) in enumerate(branches.items()):
         plain = _simplify(branch)
         if spec.branches:
             epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.accountant)
             plain = plain.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": epsilon})})
-        found[name if number else ""] = plain
-    return found
+        by_table[name if number else ""] = plain
+    return by_table
 
 
 def _check_numbers(spec: ReleaseSpec, rows: int, workers: int) -> None:
@@ -230,8 +230,8 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
     ``parts``: in how many it makes its table, which workers do where these are several.
     """
     cpu, factor = cost.cpu, RELATED_FACTOR if name in rehearsal.related else 1.0
-    made = name == PUBLISH or rehearsal.makes_rows(name)
-    disk = sum(size * _compute_growth(rehearsal, rows, made=made) for size, rows in cost.files) / 2**20
+    makes_rows = name == PUBLISH or rehearsal.makes_rows(name)
+    disk = sum(size * _compute_growth(rehearsal, rows, makes_rows=makes_rows) for size, rows in cost.files) / 2**20
     if name == PUBLISH:
         cpu += COPY_SECONDS * (disk - sum(size for size, _ in cost.files) / 2**20)
     elif rehearsal.makes_rows(name):
@@ -247,7 +247,7 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
     cpu *= factor
     by_workers = (cost.counting if workers else 0.0) + (cpu if workers and parts > 1 else 0.0)
     wall = cpu / (min(workers, parts) or 1) + cost.counting / (workers or 1)
-    if not workers and (made or cost.cells or rehearsal.reads_rows(name)):
+    if not workers and (makes_rows or cost.cells or rehearsal.reads_rows(name)):
         wall *= 1 - PARALLEL_SHARE + PARALLEL_SHARE / threads
     here = cpu + cost.counting - by_workers
     if workers:
@@ -284,9 +284,9 @@ def _count_shards(rehearsal: Rehearsal) -> int:
     return max(1, math.ceil(rehearsal.rows_out / rehearsal.spec.mechanism.synthesis.shard_rows))
 
 
-def _compute_growth(rehearsal: Rehearsal, rows: int, *, made: bool) -> float:
-    """Return how many times as large a file of so many rows is with all rows; ``made``: of a step that makes rows."""
-    few, whole = (rehearsal.rows_made, rehearsal.rows_out) if made else (rehearsal.rows_in, rehearsal.rows)
+def _compute_growth(rehearsal: Rehearsal, rows: int, *, makes_rows: bool) -> float:
+    """Return how many times as large a file of so many rows is with all rows; ``makes_rows``: of a step that does."""
+    few, whole = (rehearsal.rows_made, rehearsal.rows_out) if makes_rows else (rehearsal.rows_in, rehearsal.rows)
     return whole / few if rows == few else 1.0
 
 

@@ -140,7 +140,7 @@ def _list_folders(
 ) -> list[Path]:
     """Return every released folder that is known, once."""
     elsewhere = (roots.released / run for (_, run), roots in remembered.items())
-    found = {
+    folders = {
         folder.resolve(): folder
         for folder in (
             *_iterate_folders(released_root),
@@ -148,7 +148,7 @@ def _list_folders(
             *list_given_folders(against, released_root),
         )
     }
-    return list(found.values())
+    return list(folders.values())
 
 
 def _can_be_listed(folder: Path) -> bool:
@@ -164,7 +164,7 @@ def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Pat
 
     Without those of the released root.
     """
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for place in against:
         inside = (
             [place] if (place / CERTIFICATE).is_file() else [f.parent for f in sorted(place.glob(f"*/{CERTIFICATE}"))]
@@ -175,8 +175,8 @@ def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Pat
                 "Name a folder with a certificate.json, or a folder of such folders",
                 "ledger.against",
             )
-        found |= dict.fromkeys(folder.resolve() for folder in inside if not folder.name.startswith("."))
-    return [folder for folder in found if folder.parent != released_root.resolve()]
+        folders |= dict.fromkeys(folder.resolve() for folder in inside if not folder.name.startswith("."))
+    return [folder for folder in folders if folder.parent != released_root.resolve()]
 
 
 def _iterate_folders(root: Path) -> Iterator[Path]:
@@ -329,7 +329,7 @@ def _add_uncovered(
         if entry.event == "spent" and entry.key not in covered:
             runs[entry.dataset, entry.run] = runs.get((entry.dataset, entry.run), 0) + 1
     result.charges_without_certificate = sum(runs.values())
-    asked: dict[tuple[str, Path | None], list[int]] = {}
+    uncompared: dict[tuple[str, Path | None], list[int]] = {}
     for (dataset, run), count in runs.items():
         roots = remembered.get((dataset, run))
         known = [
@@ -346,8 +346,8 @@ def _add_uncovered(
         elif roots is not None and roots.are_here():
             result.problems.append(f"{words}: neither {roots.released} nor {roots.private} knows the run any more")
         else:
-            asked.setdefault((dataset, roots.released if roots else None), []).append(count)
-    for (dataset, place), counts in asked.items():
+            uncompared.setdefault((dataset, roots.released if roots else None), []).append(count)
+    for (dataset, place), counts in uncompared.items():
         result.charges_not_compared += sum(counts)
         why = "an earlier version noted no folder" if place is None else f"{place} cannot be seen from here"
         result.notes.append(

@@ -76,11 +76,11 @@ def prune(settings: Settings, *, rows: bool = False, reports: bool = False, dele
                 held.append(dataset)
             except PrivsynError:
                 left_out.append(dataset)
-        found = list(_find_unneeded(settings, ledger, held, rows=rows, reports=reports))
-        for each in found if delete else ():
+        unneeded = list(_find_unneeded(settings, ledger, held, rows=rows, reports=reports))
+        for each in unneeded if delete else ():
             with translate_os_errors(each.path):
                 shutil.rmtree(each.path) if each.path.is_dir() else each.path.unlink(missing_ok=True)
-    return Pruned(tuple(found), tuple(left_out))
+    return Pruned(tuple(unneeded), tuple(left_out))
 
 
 def _find_unneeded(

@@ -147,8 +147,8 @@ class _AssumedEngine:
         if all(sizes.get(a) == domain.size(a) for a in domain.attributes):
             assumed = AssumedRows.of(domain, self.rows_asked, self.chances, self.recode if padded else None)
         else:
-            made = LocalEngine().rows(stored, domain, padded=padded)
-            assumed = ScaledRows(made, self.rows_asked / max(stored.num_rows, 1))
+            stored_rows = LocalEngine().rows(stored, domain, padded=padded)
+            assumed = ScaledRows(stored_rows, self.rows_asked / max(stored.num_rows, 1))
         return _NotedRows(assumed, stored, self.asked)
 
     def make_parts(self, write: WritePart, tasks: Sequence[tuple[Any, str]], threads: int) -> Iterator[PartFile]:
@@ -267,16 +267,16 @@ class Rehearsal:
         if "recode" in refs.tables:
             engine.recode = recode_from_table(run.store.read_table(refs.tables["recode"]))
         cost.files = tuple(size for ref in refs.tables.values() for size in _list_sizes(Path(ref.path)))
-        for asked in engine.asked if costs is self.costs else ():
-            self._note_counting(step, cost, asked)
+        for counted in engine.asked if costs is self.costs else ():
+            self._note_counting(step, cost, counted)
         return refs
 
-    def _note_counting(self, step: Step, cost: Cost, asked: _Asked) -> None:
+    def _note_counting(self, step: Step, cost: Cost, counted: _Asked) -> None:
         """Note what counting so many rows would take, and take off what making the counts up took."""
-        cost.cpu -= asked.rows.seconds[0]
-        cost.counting += _time_counting(asked, self.rows)
-        cost.cells += sum(asked.rows.domain.cells(clique) for clique in asked.cliques)
-        joint = sum(len(clique) > 1 for clique in asked.cliques)
+        cost.cpu -= counted.rows.seconds[0]
+        cost.counting += _time_counting(counted, self.rows)
+        cost.cells += sum(counted.rows.domain.cells(clique) for clique in counted.cliques)
+        joint = sum(len(clique) > 1 for clique in counted.cliques)
         if isinstance(step, ReleaseStep) and step.look.noise_of == "a score":
             self.pairs += joint
         else:
@@ -319,17 +319,17 @@ def _list_sizes(place: Path) -> tuple[tuple[int, int], ...]:
     return tuple((file.stat().st_size, number) for file, number in zip(files, rows, strict=True))
 
 
-def _time_counting(asked: _Asked, rows: int) -> float:
+def _time_counting(counted: _Asked, rows: int) -> float:
     """Return the CPU seconds of counting what was asked in ``rows`` rows: timed on a sample, and the stored rows.
 
     The rows are read once for each pass over them.
     """
-    domain, padded = asked.rows.domain, asked.rows.padded
-    sample = asked.cliques[:: max(1, -(-len(asked.cliques) // SAMPLE))]
+    domain, padded = counted.rows.domain, counted.rows.padded
+    sample = counted.cliques[:: max(1, -(-len(counted.cliques) // SAMPLE))]
     start = time.process_time()
-    for _ in LocalEngine().rows(asked.stored, domain, padded=padded).counts(sample[:1], threads=1):
+    for _ in LocalEngine().rows(counted.stored, domain, padded=padded).counts(sample[:1], threads=1):
         pass
-    codes = CodeTable.from_arrow(list(asked.stored.batches()), domain, padded=padded)
+    codes = CodeTable.from_arrow(list(counted.stored.batches()), domain, padded=padded)
     reading = (time.process_time() - start) / codes.rows
     named = Domain.of({a: domain.size(a) for a in domain.attributes if any(a in clique for clique in sample)})
     times = -(-TIMED_ROWS // codes.rows)
@@ -337,8 +337,8 @@ def _time_counting(asked: _Asked, rows: int) -> float:
     none = CodeTable(named, tuple(column[:0] for column in many.columns), padded)
     empty, whole = _time_counts(none, sample), _time_counts(many, sample)
     each = max(0.0, whole - empty) / many.rows
-    passes = max(1, -(-sum(domain.cells(clique) for clique in asked.cliques) // PASS_CELLS))
-    return len(asked.cliques) / len(sample) * (empty + each * rows) + passes * reading * rows
+    passes = max(1, -(-sum(domain.cells(clique) for clique in counted.cliques) // PASS_CELLS))
+    return len(counted.cliques) / len(sample) * (empty + each * rows) + passes * reading * rows
 
 
 def _time_counts(codes: CodeTable, cliques: Iterable[Clique]) -> float:

@@ -82,14 +82,14 @@ def release(
     Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person, which is
     what the spec's ``unit`` says.  The ledger reserves the whole price before anything is counted.
     """
-    asked = load_any_spec(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
+    loaded = load_any_spec(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
     in_memory: AnyPlace | None = None
-    if asked.tables:
-        asked, in_memory = _place_tables(data, asked)
+    if loaded.tables:
+        loaded, in_memory = _place_tables(data, loaded)
     elif isinstance(data, str | Path):
         if not str(data):
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
-        asked = asked.model_copy(update={"data": resolve_place(data, "release.data"), "query": ""})
+        loaded = loaded.model_copy(update={"data": resolve_place(data, "release.data"), "query": ""})
     else:
         in_memory = data
     settings = load_settings(out)
@@ -99,7 +99,7 @@ def release(
             from privsyn.pipelines.release_plan import build_candidate
 
         candidate = build_candidate(
-            asked, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset
+            loaded, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset
         )
         with show_progress(candidate.plan.steps) if shown else nullcontext(candidate.report) as report:
             try:
@@ -247,8 +247,10 @@ def evaluate(
     from privsyn.evaluation.private_evaluation import evaluate as run_evaluation
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
-    asked = load_evaluation_spec(None if settings is None else Path(settings), labels)
-    return run_evaluation(EvaluationRequest(_name_spec(release), data, holdout, against, asked), load_settings(out))
+    evaluation_spec = load_evaluation_spec(None if settings is None else Path(settings), labels)
+    return run_evaluation(
+        EvaluationRequest(_name_spec(release), data, holdout, against, evaluation_spec), load_settings(out)
+    )
 
 
 @check_arguments

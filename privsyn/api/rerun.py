@@ -198,16 +198,18 @@ def rerun(
     noisy = {*_list_noisy_files(spec), "certificate.json"}
     on_disk = list_files(folder)
     with _open_workplace(keep) as work:
-        made, problems = _make(folder, manifest, spec, work, settings.threads, report)
-        if keep is not None and made is not None:
-            made = made.rename(keep)
-        reproduced = list_files(made) if made is not None else {}
+        remade, problems = _make(folder, manifest, spec, work, settings.threads, report)
+        if keep is not None and remade is not None:
+            remade = remade.rename(keep)
+        reproduced = list_files(remade) if remade is not None else {}
     files = tuple(
         FileComparison(name, on_disk.get(name) == listed, None if name in noisy else reproduced.get(name) == listed)
         for name, listed in manifest.files.items()
     )
     unknown = tuple(sorted(set(on_disk) - set(manifest.files)))
-    return Rerun(manifest.run, files, unknown, tuple(problems), _list_other_versions(manifest), made if keep else None)
+    return Rerun(
+        manifest.run, files, unknown, tuple(problems), _list_other_versions(manifest), remade if keep else None
+    )
 
 
 def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
@@ -217,8 +219,10 @@ def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
             raise RequestError("is named, but the release had no public prior", "Leave it out", PRIOR)
         return spec
     if file is None:
-        said = f"the release had a public prior (SHA-256 {spec.prior.sha256[:12]}...), whose file is not in its folder"
-        raise RequestError(said, "Name the file", PRIOR)
+        problem = (
+            f"the release had a public prior (SHA-256 {spec.prior.sha256[:12]}...), whose file is not in its folder"
+        )
+        raise RequestError(problem, "Name the file", PRIOR)
     return spec.model_copy(update={"prior": spec.prior.at(str(file))})
 
 

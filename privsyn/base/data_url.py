@@ -75,7 +75,7 @@ class DataUrl:
             parts = urlsplit(text.strip())
             port, password, user, host = parts.port, parts.password, parts.username or "", parts.hostname or ""
             host = f"[{host}]" if ":" in host else host  # an IPv6 address
-            given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+            options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
             if "\0" in unquote(text):
                 raise ValueError("no path and no SQL has a byte 0")
         except ValueError:
@@ -86,24 +86,24 @@ class DataUrl:
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
         needs_rows = needs_rows and _ROWS[0] in known
         has_user = parts.scheme in ("postgresql", *SERVER_SCHEMES) or parts.scheme.endswith("abfs")
-        if password is not None or "password" in dict(given) or (user and not has_user):
+        if password is not None or "password" in dict(options) or (user and not has_user):
             cure = _PASSWORD_CURE if parts.scheme == "postgresql" else _KEY_CURE
             raise RequestError("holds a password or a key, and specs and notes are kept", cure, name)
-        _check_options(parts.scheme, [option for option, _ in given], name, needs_rows=needs_rows)
+        _check_options(parts.scheme, [option for option, _ in options], name, needs_rows=needs_rows)
         if parts.fragment:
             raise RequestError("has a mark #, which ends a URL", "Write %23 in its place", name)
         if parts.scheme in (*FILE_SCHEMES, "delta") and host:
             problem = f"names the host {host!r}, and {parts.scheme} is a file here"
             raise RequestError(problem, f"Write {parts.scheme}:///FILE with three slashes, four before a root", name)
         path = unquote(parts.path).removeprefix("/")
-        url = cls(parts.scheme, unquote(user), f"{host}:{port}" if port else host, path, dict(given))
+        url = cls(parts.scheme, unquote(user), f"{host}:{port}" if port else host, path, dict(options))
         if parts.scheme in SERVER_SCHEMES and not host:
             raise RequestError("names no server", f"Write {parts.scheme}://USER@HOST/FOLDER/FILE", name)
         if url.in_store and parts.scheme not in SERVER_SCHEMES and (not host or port):
             raise RequestError("names no bucket", f"Write {parts.scheme}://BUCKET/KEY", name)
         if not path and (needs_rows or parts.scheme in ("delta", "iceberg", WORKBOOK)):
-            what = "table" if parts.scheme in LAKE_SCHEMES else "file" if parts.scheme == WORKBOOK else "database"
-            raise RequestError(f"names no {what}", f"Write {FORMS}", name)
+            missing = "table" if parts.scheme in LAKE_SCHEMES else "file" if parts.scheme == WORKBOOK else "database"
+            raise RequestError(f"names no {missing}", f"Write {FORMS}", name)
         return url
 
     @property
@@ -181,15 +181,15 @@ class DataUrl:
         return self.scheme, host.lower(), port or "5432"
 
 
-def _check_options(scheme: str, given: list[str], name: str, *, needs_rows: bool) -> None:
-    for option in given:
-        if option not in OPTIONS[scheme] or given.count(option) > 1:
-            problem = f"has the option {option[:40]!r}" + (" twice" if given.count(option) > 1 else "")
+def _check_options(scheme: str, options: list[str], name: str, *, needs_rows: bool) -> None:
+    for option in options:
+        if option not in OPTIONS[scheme] or options.count(option) > 1:
+            problem = f"has the option {option[:40]!r}" + (" twice" if options.count(option) > 1 else "")
             known = ", ".join(OPTIONS[scheme]) or "none"
             raise RequestError(problem, f"Known are {known}; others are read from the environment", name)
     if _ROWS[0] not in OPTIONS[scheme]:
         return
-    rows = [option for option in given if option in _ROWS]
+    rows = [option for option in options if option in _ROWS]
     if len(rows) != 1 and (needs_rows or rows):
         cure = "End it with ?table=NAME, or write the SQL as `query` beside it, and not both"
         raise RequestError(f"names {'a table and a query' if rows else 'no table'}", cure, name)

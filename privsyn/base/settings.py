@@ -144,14 +144,14 @@ class Settings(BaseSettings):
         """Absolute path of the private root."""
         return self._choose_root(self.private, "private")
 
-    def _choose_root(self, own: Path | None, name: str) -> Path:
+    def _choose_root(self, chosen: Path | None, name: str) -> Path:
         """Return the root's own setting, or its folder in ``out``; RequestError that names the setting."""
-        field = f"settings.{name if own else 'out'}"
-        if re.match(r"(s3|gs|abfs):/", str(own or self.out)):
+        field = f"settings.{name if chosen else 'out'}"
+        if re.match(r"(s3|gs|abfs):/", str(chosen or self.out)):
             problem = "is in an object store, and releases are made in a folder here"
             cure = "Name a folder, and the store as " + mention("settings.released_store") + ": it gets a copy of each"
             raise RequestError(problem, cure, field)
-        root = (expand_path(own, field) if own else expand_path(self.out, field) / name).absolute()
+        root = (expand_path(chosen, field) if chosen else expand_path(self.out, field) / name).absolute()
         refuse_undecodable(root, field)
         return root
 

@@ -84,15 +84,15 @@ def _parse_methods(text: str) -> tuple[str, ...]:
 
 
 def _parse_numbers(text: str) -> tuple[float, ...]:
-    found = []
+    numbers = []
     for part in (p.strip() for p in text.split(",") if p.strip()):
         try:
-            found.append(float(part))
+            numbers.append(float(part))
         except ValueError:
             raise RequestError(
                 f"{part!r} is not a number", "Write numbers with commas: 0.2,1,2", "comparison.epsilons"
             ) from None
-    return tuple(found)
+    return tuple(numbers)
 
 
 def _compare(request: CompareRequest, settings: Settings) -> Compared:
@@ -102,10 +102,10 @@ def _compare(request: CompareRequest, settings: Settings) -> Compared:
     people.print(notice, soft_wrap=True)
     with people.status("Reading the table ...") as status:
 
-        def report(what: str, done: int, total: int) -> None:
-            status.update(f"{what} ({done} of {total} runs done)")
+        def report(work: str, done: int, total: int) -> None:
+            status.update(f"{work} ({done} of {total} runs done)")
             if not people.is_terminal:
-                people.print(f"{done}/{total} {what}", style="dim")
+                people.print(f"{done}/{total} {work}", style="dim")
 
         return compare(request, settings, report)
 
@@ -125,11 +125,11 @@ def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:
     for name in dict.fromkeys(r.method for r in undone):
         first = next(r for r in undone if r.method == name)
         many = sum(r.method == name for r in undone)
-        what = f": {many} runs {first.outcome} ({first.note})"
-        shown.print(Text.assemble((name, "yellow"), what), soft_wrap=True)
+        words = f": {many} runs {first.outcome} ({first.note})"
+        shown.print(Text.assemble((name, "yellow"), words), soft_wrap=True)
     shown.print("Look next at:", style="bold")
-    for file, what in (("table.md", "the same table"), ("plot.svg", "its plots"), ("results.json", "every run")):
-        shown.print(f"  {compared.folder / file}   {what} (private)", soft_wrap=True)
+    for file, words in (("table.md", "the same table"), ("plot.svg", "its plots"), ("results.json", "every run")):
+        shown.print(f"  {compared.folder / file}   {words} (private)", soft_wrap=True)
 
 
 def _as_json(compared: Compared, seconds: float) -> dict[str, Any]:

@@ -154,15 +154,16 @@ def publish_command(
             copied = copy_released(folder, database, "publish.database")
             if as_json:
                 print_answer(json.dumps(asdict(copied)))
-            said = "Published" if copied.written else "Nothing to do: it already is"
-            open_results(as_json=as_json).print(f"{said} {copied.place}. Cost: nothing.", soft_wrap=True)
+            outcome = "Published" if copied.written else "Nothing to do: it already is"
+            open_results(as_json=as_json).print(f"{outcome} {copied.place}. Cost: nothing.", soft_wrap=True)
             return
-        made = publish_tables(folder, database, prefix=prefix, schema=schema, replace=replace)
+        publication = publish_tables(folder, database, prefix=prefix, schema=schema, replace=replace)
         if as_json:
-            print_answer(json.dumps(asdict(made)))
-        said = "Published" if made.written else "Nothing to do: there already are"
+            print_answer(json.dumps(asdict(publication)))
+        outcome = "Published" if publication.written else "Nothing to do: there already are"
         open_results(as_json=as_json).print(
-            f"{said} {', '.join(made.tables)}. Cost: nothing. Database: {made.database}", soft_wrap=True
+            f"{outcome} {', '.join(publication.tables)}. Cost: nothing. Database: {publication.database}",
+            soft_wrap=True,
         )
 
 
@@ -184,8 +185,8 @@ def prune_command(
 
         pruned = prune(read_settings(out), rows=rows, reports=reports, delete=delete)
         if as_json:
-            found = [{"path": str(u.path), "bytes": u.bytes, "reason": u.reason} for u in pruned.found]
-            print_answer(json.dumps({"removed": delete, "found": found, "left_out": list(pruned.left_out)}))
+            files = [{"path": str(u.path), "bytes": u.bytes, "reason": u.reason} for u in pruned.found]
+            print_answer(json.dumps({"removed": delete, "found": files, "left_out": list(pruned.left_out)}))
             return
         results = Tables()
         by_reason: dict[str, list[int]] = defaultdict(list)

@@ -70,12 +70,12 @@ def forecast_as_asked(
     from privsyn.forecasts.forecast import forecast
 
     with show_bar("simulating") as report:
-        made = forecast(
+        simulated = forecast(
             spec, rows, epsilons=epsilons, earlier=folder, public=table, strength=strength, progress=report
         )  # fmt: skip
     if picture is not None:
-        made.plot(picture)
-    return made
+        simulated.plot(picture)
+    return simulated
 
 
 def render_forecast(forecast: Forecast, console: Console, table: str = "") -> None:
@@ -85,30 +85,30 @@ def render_forecast(forecast: Forecast, console: Console, table: str = "") -> No
     """
     from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
-    of = f" of {table}" if table else ""
-    title = f"Forecast{of} for about {forecast.rows:,} {forecast.of}"
+    of_table = f" of {table}" if table else ""
+    title = f"Forecast{of_table} for about {forecast.rows:,} {forecast.of}"
     console.print(build_table(title, HEADINGS, forecast.epsilon_rows()))
     console.print(
         build_table(
-            f"Columns{of}: share of rows in a wrong bin, codes of relations, standard error of the mean",
+            f"Columns{of_table}: share of rows in a wrong bin, codes of relations, standard error of the mean",
             forecast.column_headings(),
             forecast.column_rows(),
         )
     )
     if forecast.asked.relations:
-        title = f"The strongest relations{of} at epsilon {forecast.own:g}: measured, and in how many codes"
+        title = f"The strongest relations{of_table} at epsilon {forecast.own:g}: measured, and in how many codes"
         console.print(build_table(title, RELATION_HEADINGS, forecast.relation_rows()))
     for words in [f"Assumed: {forecast.assumption}."] if table else forecast.words:
         console.print(words, soft_wrap=True, style="dim")
-    for name, made in forecast.further.items():
-        render_forecast(made, console, name)
+    for name, further in forecast.further.items():
+        render_forecast(further, console, name)
 
 
 def build_sizes_table(forecasts: Sequence[Forecast]) -> Table:
     """Return a row for each number of rows, at the spec's own epsilon."""
     from privsyn.forecasts.forecast import HEADINGS
 
-    rows = [[f"{made.rows:,}", *made.epsilon_rows()[0][1:]] for made in forecasts]
+    rows = [[f"{forecast.rows:,}", *forecast.epsilon_rows()[0][1:]] for forecast in forecasts]
     title = f"Forecast at epsilon {forecasts[0].at[0].epsilon:g}, by about how many {forecasts[0].of} the table has"
     return build_table(title, [forecasts[0].of, *HEADINGS[1:]], rows)
 
@@ -198,28 +198,28 @@ def epsilon_command(
         from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, compute_risks
         from privsyn.specs.spec_file import load_spec
 
-        asked = None if spec is None else load_spec(spec)
-        if asked is None and rows_about is not None:
+        loaded = None if spec is None else load_spec(spec)
+        if loaded is None and rows_about is not None:
             raise RequestError("--rows-about needs a spec", "Name one: privsyn epsilon SPEC --rows-about N")
-        promised = delta if delta is not None else USUAL_DELTA if asked is None else asked.privacy.delta
-        wanted = [*parse_numbers(epsilons), *(() if asked is None else (asked.privacy.epsilon,))]
-        found = compute_risks(wanted, promised)
-        made = (
+        promised = delta if delta is not None else USUAL_DELTA if loaded is None else loaded.privacy.delta
+        wanted = [*parse_numbers(epsilons), *(() if loaded is None else (loaded.privacy.epsilon,))]
+        risks = compute_risks(wanted, promised)
+        forecast = (
             None
-            if asked is None
-            else forecast_as_asked(asked, rows_about, wanted, earlier, public, strength, plot)
+            if loaded is None
+            else forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
         )  # fmt: skip
         if as_json:
             content = {
-                "risks": [r.as_json() for r in found],
+                "risks": [r.as_json() for r in risks],
                 "published": [p._asdict() for p in PUBLISHED],
                 "source": REGISTRY,
-                "forecast": None if made is None else made.as_json(),
+                "forecast": None if forecast is None else forecast.as_json(),
             }
             print_answer(json.dumps(content))
             return
         shown = Tables()
-        render_risks(found, shown)
+        render_risks(risks, shown)
         render_published(shown)
-        if made is not None:
-            render_forecast(made, shown)
+        if forecast is not None:
+            render_forecast(forecast, shown)

@@ -56,12 +56,12 @@ def itemsets_command(
         from privsyn.itemsets.steps import build_itemset_steps
 
         table, settings = parse_table(data, "--data"), read_settings(out)
-        asked = load_itemset_spec(spec, epsilon, table)
+        itemset_spec = load_itemset_spec(spec, epsilon, table)
         if out is not None:
             make_folder(settings)
-        warn_of_epsilon(asked.privacy.epsilon)
-        with show_progress_bars(build_itemset_steps(asked), people) as report:
-            summary = publish_itemsets(asked, settings, fresh=fresh, report=report)
+        warn_of_epsilon(itemset_spec.privacy.epsilon)
+        with show_progress_bars(build_itemset_steps(itemset_spec), people) as report:
+            summary = publish_itemsets(itemset_spec, settings, fresh=fresh, report=report)
         if as_json:
             print_answer(json.dumps(summary.model_dump(mode="json")))
         _print_summary(summary, open_results(as_json=as_json))

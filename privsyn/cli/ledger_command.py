@@ -175,10 +175,10 @@ def print_verified(verified: Verified, console: Console) -> None:
     for note in verified.notes:
         console.print(f"Note: {COMMAND_LINE.text(note)}", style="yellow", soft_wrap=True)
     if not verified.problems:
-        what = "every hash, state and sum, and every certificate against its charges"
+        scope = "every hash, state and sum, and every certificate against its charges"
         lacking = verified.charges_not_compared
-        what += f"; {lacking} spent charges were compared with nothing (see the notes)." if lacking else "."
-        console.print(Text.assemble(_VERIFIED, what), soft_wrap=True)
+        scope += f"; {lacking} spent charges were compared with nothing (see the notes)." if lacking else "."
+        console.print(Text.assemble(_VERIFIED, scope), soft_wrap=True)
     console.print(f"Ledger: {verified.ledger}; {verified.counted}", style="dim", soft_wrap=True)
 
 

@@ -57,8 +57,8 @@ def query_command(
         if as_json and as_csv:
             raise RequestError("--json and --csv are two formats", "Choose one of them")
         releases = [_open(name, folder) for name in (release, earlier) if name is not None]
-        asked = releases if table is None else [opened.of_table(table) for opened in releases]
-        answers = _build_answers(asked, question, level, population=population)
+        queried = releases if table is None else [opened.of_table(table) for opened in releases]
+        answers = _build_answers(queried, question, level, population=population)
         if picture is not None:
             from privsyn.answers.answer_table import build_answer_chart
             from privsyn.base.pictures import write_picture

@@ -146,13 +146,13 @@ def _print_estimate(request: ReleaseSpec, rows_about: int | None, workers: int, 
     if rows_about is None:
         raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
     people.print("Rehearsing the release on made-up rows ...", style="dim")
-    made = estimate(request, rows_about, workers=workers, loading=time.process_time())
+    result = estimate(request, rows_about, workers=workers, loading=time.process_time())
     if as_json:
-        print_answer(json.dumps(made.as_json()))
+        print_answer(json.dumps(result.as_json()))
     results = open_results(as_json=as_json)
-    title = f"Estimate for about {made.rows:,} rows x {made.columns:,} columns, {made.rows_out:,} synthetic rows"
-    results.print(build_table(title, made.headings(), made.step_rows()))
-    for words in made.words:
+    title = f"Estimate for about {result.rows:,} rows x {result.columns:,} columns, {result.rows_out:,} synthetic rows"
+    results.print(build_table(title, result.headings(), result.step_rows()))
+    for words in result.words:
         results.print(words, soft_wrap=True, style="dim")
     people.print("An estimate: no table was read, nothing was charged.")
 
@@ -277,8 +277,8 @@ def _as_json(dataset: str, settings: Settings, summary: ReleaseSummary) -> dict[
     from privsyn.ledgers.ledger import Ledger
 
     state = Ledger(settings.ledger).summary(dataset)[0]
-    left = {"epsilon": state.remaining_epsilon, "delta": state.cap.delta, "rho": float(state.cap_rho - state.rho)}
-    return {**summary.model_dump(mode="json"), "budget_left": left}
+    remaining = {"epsilon": state.remaining_epsilon, "delta": state.cap.delta, "rho": float(state.cap_rho - state.rho)}
+    return {**summary.model_dump(mode="json"), "budget_left": remaining}
 
 
 def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float, results: Console) -> None:
@@ -338,8 +338,8 @@ def print_misread(private_folder: Path, spec: Path) -> None:
 
     if not is_on_terminal():
         return
-    found = count_repairs(private_folder)
-    columns = [misread.sentence() for misread in list_misread_columns(found.counts, found.rows, A_FEW)]
+    repairs = count_repairs(private_folder)
+    columns = [misread.sentence() for misread in list_misread_columns(repairs.counts, repairs.rows, A_FEW)]
     if columns:
         cure = f"Where that is not meant, the spec is wrong: privsyn spec check {spec} --data TABLE shows why."
         _print_line(f"values were repaired or nulled; {'; '.join(columns)}. {cure} Do not share this line.")
@@ -426,7 +426,7 @@ class FirstCharge(NamedTuple):
             "price": {"epsilon": privacy.epsilon, "delta": privacy.delta, "rho": float(self.rho)},
             "cap": {"epsilon": cap.epsilon, "delta": cap.delta},
             "counted": {"price": self.share, "used": used},
-            "forecasts": [made.as_json() for made in forecasts],
+            "forecasts": [forecast.as_json() for forecast in forecasts],
         }
 
 
@@ -448,10 +448,10 @@ def find_state(dataset: str, settings: Settings) -> DatasetSummary | None:
     from privsyn.ledgers.ledger import Ledger
 
     try:
-        found = Ledger(settings.ledger, create=False).summary(dataset)
+        summaries = Ledger(settings.ledger, create=False).summary(dataset)
     except LedgerMissingError:
         return None
-    return found[0] if found else None
+    return summaries[0] if summaries else None
 
 
 def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
@@ -461,14 +461,14 @@ def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecas
 
     if rows_about is None and request.mechanism.name not in QUICK_MECHANISMS:
         return []
-    start, found = time.monotonic(), []
+    start, forecasts = time.monotonic(), []
     for rows in FORECAST_SIZES if rows_about is None else (rows_about,):
         if time.monotonic() - start > FORECAST_SECONDS:
             break
         with show_bar(f"simulating {rows:,} rows") as report:
             seeds = 1 if rows_about is None else 2
-            found.append(forecast(request, rows, epsilons=(), seeds=seeds, progress=report))
-    return found
+            forecasts.append(forecast(request, rows, epsilons=(), seeds=seeds, progress=report))
+    return forecasts
 
 
 def print_price(ahead: FirstCharge, console: Console) -> None:
@@ -517,16 +517,18 @@ def print_forecasts(request: ReleaseSpec, forecasts: Sequence[Forecast], console
     from privsyn.cli.forecasts import build_sizes_table
 
     if not forecasts:
-        told = f"No forecast: the mechanism {request.mechanism.name} takes long to simulate. --rows-about N makes one."
-        console.print(told, soft_wrap=True)
+        reason = (
+            f"No forecast: the mechanism {request.mechanism.name} takes long to simulate. --rows-about N makes one."
+        )
+        console.print(reason, soft_wrap=True)
         return
     console.print(build_sizes_table(forecasts))
     guessed = "~: a guess, from made-up rows. " if forecasts[0].made_up else ""
     console.print(f"{guessed}By column: privsyn spec check SPEC --rows-about N", style="dim", soft_wrap=True)
-    for made in forecasts:
-        if made.at[0].pairs < NO_PAIR and made.at[0].all_pairs:
+    for forecast in forecasts:
+        if forecast.at[0].pairs < NO_PAIR and forecast.at[0].all_pairs:
             console.print(
-                f"With about {made.rows:,} rows no relation between columns would be measured: only single columns "
+                f"With about {forecast.rows:,} rows no relation between columns would be measured: only single columns "
                 "could be read from the table.",
                 style="bold red",
                 soft_wrap=True,

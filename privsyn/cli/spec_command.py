@@ -93,19 +93,19 @@ def draft_command(
         from privsyn.specs.draft_tables import draft_any
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
-        csv = {name: given for name, given in {**marks, "encoding": encoding}.items() if given is not None}
+        csv = {name: value for name, value in {**marks, "encoding": encoding}.items() if value is not None}
 
         guesses: tuple[str, ...] = ()
 
         def write() -> str:
             nonlocal guesses
-            made = draft_any(
+            drafted = draft_any(
                 _name_tables(data), dictionary, dataset, out.parent, csv, key=key, of=of, header=header, look=look
             )
             if dictionary is not None:
-                check_dictionary(made.text, dictionary, Settings())
-            guesses = made.guesses
-            return made.text
+                check_dictionary(drafted.text, dictionary, Settings())
+            guesses = drafted.guesses
+            return drafted.text
 
         text = write_new(out, write, "--out")
         if look:
@@ -149,32 +149,34 @@ def check_command(
 
         filled = with_defaults(read_yaml(spec))[1]
         loaded = load_spec(spec)
-        found: Any = _read_tables(data, loaded.tables) if loaded.tables else None
+        tables: Any = _read_tables(data, loaded.tables) if loaded.tables else None
         request = loaded
         if data and not loaded.tables:
             request = override_options(loaded, data=parse_table(data[-1], "--data"))
-            found = request.data
-        source = open_for_check(request, found, Settings())
+            tables = request.data
+        source = open_for_check(request, tables, Settings())
         report = check(request, source)
         wanted = None if epsilons is None else parse_numbers(epsilons)
-        made = forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
+        forecast = forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
         if as_json:
             more = {
-                name: value for name, value in (("defaults", filled), ("forecast", made and made.as_json())) if value
+                name: value
+                for name, value in (("defaults", filled), ("forecast", forecast and forecast.as_json()))
+                if value
             }
             print_answer(json.dumps({**report.as_json(), **more}, default=str))
         results = open_results(as_json=as_json)
         render_check(report, results, people, panel=loaded.panel)
         if filled:
             results.print(build_defaults_table(filled))
-        if made is not None:
-            render_forecast(made, results)
+        if forecast is not None:
+            render_forecast(forecast, results)
         else:
             hint = "Which relations will be measurable, and in how many codes, depends on the rows: --rows-about N."
             results.print(hint, soft_wrap=True)
 
 
-def _name_tables(given: Sequence[str]) -> str | Path | dict[str, str | Path]:
+def _name_tables(texts: Sequence[str]) -> str | Path | dict[str, str | Path]:
     """Return where a table is, or where several are by their names: given as NAME=PATH, else made from the file's name.
 
     Raises RequestError for two tables of one name.
@@ -182,11 +184,11 @@ def _name_tables(given: Sequence[str]) -> str | Path | dict[str, str | Path]:
     from privsyn.data_contracts.linked_tables import TABLE_NAME
     from privsyn.specs.draft_tables import make_table_name
 
-    places = [parse_table(place, "draft_spec.data") or "" for place in given]
+    places = [parse_table(place, "draft_spec.data") or "" for place in texts]
     if len(places) == 1:
         return places[0]
     named: dict[str, str | Path] = {}
-    for text, place in zip(given, places, strict=True):
+    for text, place in zip(texts, places, strict=True):
         name, mark, rest = text.partition("=")
         is_named = bool(mark) and TABLE_NAME.fullmatch(name) is not None
         name = name if is_named else make_table_name(text)
@@ -196,11 +198,11 @@ def _name_tables(given: Sequence[str]) -> str | Path | dict[str, str | Path]:
     return named
 
 
-def _read_tables(given: Sequence[str] | None, names: Collection[str]) -> dict[str, str] | None:
+def _read_tables(texts: Sequence[str] | None, names: Collection[str]) -> dict[str, str] | None:
     """Return where each of a spec's tables is, of options NAME=PATH; None without any.  Raises RequestError."""
-    if not given:
+    if not texts:
         return None
-    parts = dict(text.partition("=")[::2] for text in given)
+    parts = dict(text.partition("=")[::2] for text in texts)
     if set(parts) != set(names):
         problem = f"says where each of the spec's tables is, {' and '.join(names)}"
         raise RequestError(problem, f"Write {' '.join(f'--data {name}=PATH' for name in names)}", "--data")
@@ -271,7 +273,7 @@ def _describe_larger_cap(panel: LinkedRows | None) -> str:
 
 def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: str, table: str = "") -> None:
     """Print how a table fits; ``table``: the name of a further one, whose cap of rows is of each row above."""
-    by, cap_of, of = (
+    by, cap_of, of_table = (
         (f"`tables.{table}.max`", f"`{table}.max`", f" of {table}")
         if table
         else ("the unit of protection", "`max_records`", "")
@@ -284,7 +286,7 @@ def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: 
         cut += f" {fit.unread:,} more records cannot be read and are left out (fields, quotation marks, length)."
     console.print(
         Panel(
-            Text(f"The table below is computed from the private rows{of} ({fit.rows:,} rows).{cut}"),
+            Text(f"The table below is computed from the private rows{of_table} ({fit.rows:,} rows).{cut}"),
             title="PRIVATE - do not share",
             border_style="bold red",
         )
@@ -297,7 +299,7 @@ def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: 
             c.stored,
             c.released,
             _share(c.nulls, fit.rows),
-            ", ".join(f"{what}: {_share(n, fit.rows)}" for what, n in c.repairs.items()) or "none",
+            ", ".join(f"{repair}: {_share(n, fit.rows)}" for repair, n in c.repairs.items()) or "none",
             *([", ".join(c.examples)] if console.is_terminal else []),
         ]
         for c in fit.columns

@@ -200,10 +200,10 @@ class Candidate:
     def known_table(self) -> KnownTable:
         """The table as this private folder and the ledger may know it under another name."""
         known = map_fingerprints(self.settings.private_root, self.ledger.entries())
-        own = frozenset(known.get(self.spec.dataset, ()))
-        elsewhere = find_names(known, set(self.fingerprints) - own) - {self.spec.dataset}
+        own_fingerprints = frozenset(known.get(self.spec.dataset, ()))
+        elsewhere = find_names(known, set(self.fingerprints) - own_fingerprints) - {self.spec.dataset}
         mark = partial(self.store.mark, "table")
-        return KnownTable(self.fingerprints, mark, elsewhere, own, check_reason(self.new_dataset))
+        return KnownTable(self.fingerprints, mark, elsewhere, own_fingerprints, check_reason(self.new_dataset))
 
     def _compute_keys(self, generation: int, fingerprint: str) -> Mapping[str, str]:
         plan = self.ordered_plan

@@ -142,9 +142,9 @@ def check_room(candidate: Candidate) -> None:
     unbegun = candidate.plan.period is not None and candidate.begun_period is None
     if seen is not None and not (seen.finished and (candidate.fresh or unbegun)):
         return
-    asked = candidate.plan.request.rounds[-1]
+    price = candidate.plan.request.rounds[-1]
     if candidate.ledger.summary(spec.dataset):
-        line = ChargeLine("release", f"room-{secrets.token_hex(8)}", asked, {"accountant": spec.accountant})
+        line = ChargeLine("release", f"room-{secrets.token_hex(8)}", price, {"accountant": spec.accountant})
         candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
     else:
         check_whole_cap(candidate.plan.request)
@@ -181,10 +181,10 @@ def check_public_folder(candidate: Candidate) -> None:
     }
     for name in ("dask_key", "dask_public_key", "database_password_file", "login_file"):
         files["the file of " + mention(f"settings.{name}")] = [getattr(settings, name)]
-    for what, paths in files.items():
+    for description, paths in files.items():
         if any(path is not None and path.exists() and path.resolve().is_relative_to(folder) for path in paths):
             raise RequestError(
-                "holds " + what + ", which its workers would reach; nothing was spent",
+                "holds " + description + ", which its workers would reach; nothing was spent",
                 "Name a folder of its own",
                 "settings.dask_public_folder",
             )

@@ -76,9 +76,9 @@ def check_table(contract: TableContract, table: pa.Table, validate: Validate | N
         if contract.wide:
             failures = [named for failure in failures for named in _group_by_attribute(failure, table)]
     if failures:
-        what = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
+        breaches = "; ".join(f"{f['column']}: {f['expectation']}" for f in failures[:5])
         raise ContractError(
-            f"the table {contract.name!r} breaks its contract ({what})",
+            f"the table {contract.name!r} breaks its contract ({breaches})",
             failures,
             FAULT,
         )
@@ -103,9 +103,9 @@ def check_stream(
     if not profiles:
         empty = pa.RecordBatch.from_pylist([], schema=wide.schema)
         profiles.append(wide.profile([empty]))
-    found = check_table(contract, pa.concat_tables(profiles), validate)
+    new_verdicts = check_table(contract, pa.concat_tables(profiles), validate)
     if verdicts is not None:
-        verdicts.extend(found)
+        verdicts.extend(new_verdicts)
 
 
 def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
@@ -115,8 +115,8 @@ def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
     broken = {"within_budget": spent > budget, "budget_used": bool(planned) and spent < budget * USED_UP}
     failures = [{"table": "receipts", "column": stage, "expectation": name} for name, fails in broken.items() if fails]
     if failures:
-        what = ", ".join(failure["expectation"] for failure in failures)
-        raise ContractError(f"the plan of {stage!r} breaks its budget ({what})", failures, FAULT)
+        breaches = ", ".join(failure["expectation"] for failure in failures)
+        raise ContractError(f"the plan of {stage!r} breaks its budget ({breaches})", failures, FAULT)
 
 
 def _check_schema(contract: TableContract, table: pa.Table, expected: pa.Schema | None) -> list[Failure]:
@@ -126,7 +126,7 @@ def _check_schema(contract: TableContract, table: pa.Table, expected: pa.Schema 
     wrong = [(field, "schema: missing") for field in sorted(want - have)]
     wrong += [(field, "schema: not asked for") for field in sorted(have - want)]
     wrong = wrong or [("all", "schema: order of the columns")]
-    return [{"table": contract.name, "column": field, "expectation": what} for field, what in wrong]
+    return [{"table": contract.name, "column": field, "expectation": expectation} for field, expectation in wrong]
 
 
 def _format_field(field: pa.Field) -> str:
@@ -137,8 +137,8 @@ def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.T
     """Return Arrow's verdicts; where Arrow doubts some, Great Expectations says which of those are broken."""
     sure = [surely_holds(e, table) for e in expectations]
     in_doubt = [e for e, holds in zip(expectations, sure, strict=True) if not holds]
-    asked = iter(_ask_great_expectations(in_doubt, table) if in_doubt else [])
-    return _give_verdicts(name, expectations, sure, [holds or next(asked) for holds in sure])
+    outcomes = iter(_ask_great_expectations(in_doubt, table) if in_doubt else [])
+    return _give_verdicts(name, expectations, sure, [holds or next(outcomes) for holds in sure])
 
 
 def validate_with_great_expectations(

@@ -99,8 +99,8 @@ def _describe_origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | 
     """
     if "version" in run and "spec" in run:
         try:
-            asked = {**run["spec"], **hide_places(run["spec"].get("tables"))}
-            return str(run["version"]), ReleaseSpec.model_validate(asked)
+            content = {**run["spec"], **hide_places(run["spec"].get("tables"))}
+            return str(run["version"]), ReleaseSpec.model_validate(content)
         except ValidationError:  # of a version with other fields
             return None, None
     manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
@@ -132,10 +132,10 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
         values = synthesis.model_copy(update={name: value})
         return settings(mechanism=spec.mechanism.model_copy(update={"synthesis": values}))
 
-    asked = settings()
+    current = settings()
     there = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
-    free = {f"mechanism.synthesis.{n}" for n, value in there.items() if value is None or of_rows(n, value) == asked}
-    return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == asked else set()))
+    free = {f"mechanism.synthesis.{n}" for n, value in there.items() if value is None or of_rows(n, value) == current}
+    return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == current else set()))
 
 
 def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:

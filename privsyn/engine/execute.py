@@ -132,8 +132,8 @@ class Run:
 
     def has_drawn(self, besides: Collection[str] = ()) -> bool:
         """Return whether any noise under these keys was paid for, ``besides`` that of these steps."""
-        states, own = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
-        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in own)
+        states, looks = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
+        return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in looks)
 
     def has_drawn_all(self) -> bool:
         """Return whether all noise under these keys was paid for."""
@@ -242,22 +242,22 @@ class Run:
 
     def _keep_noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """Return the noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
-        kept, plan = self.records.kept_noise(key), compute_digest(queries)
-        if kept is None:
+        stored, plan = self.records.kept_noise(key), compute_digest(queries)
+        if stored is None:
             draws = self._draw_noise(queries)
-            kept = noisy.tabulate_answers(draws).replace_schema_metadata({_PLAN: plan})
-            self.records.keep_noise(key, kept)
-        elif (kept.schema.metadata or {}).get(_PLAN) != plan:
+            stored = noisy.tabulate_answers(draws).replace_schema_metadata({_PLAN: plan})
+            self.records.keep_noise(key, stored)
+        elif (stored.schema.metadata or {}).get(_PLAN) != plan:
             raise LedgerError(
                 f"the noise kept for the step {step.name!r} was drawn for other queries, by another version",
                 "Run it with the version that began it, or " + self.plan.redraw,
             )
-        return noisy.read_answers(kept, queries)
+        return noisy.read_answers(stored, queries)
 
     def _draw_noise(self, queries: list[Query]) -> noisy.Answers:
         """Independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
-        return noisy.draw_for_queries(queries, lambda asked: draw_all(self.noise, asked, threads, check_interrupts))
+        return noisy.draw_for_queries(queries, lambda sizes: draw_all(self.noise, sizes, threads, check_interrupts))
 
     def _settle(self, step: ReleaseStep, refs: StepRefs) -> None:
         receipts = noisy.read_receipts(self.store.read_table(refs.tables["receipts"]))

@@ -57,9 +57,9 @@ def build_improved_spec(
         raise RequestError(
             f"{note['run']} was made by another version of this program", "Improve it with that version", RUN
         ) from None
-    own = spec.improves or spec.privacy
+    promise = spec.improves or spec.privacy
     earlier = [] if spec.improves is None else [look.model_dump() for look in spec.improves.earlier]
-    earlier.append({"run": note["run"], "epsilon": own.epsilon, "delta": own.delta})
+    earlier.append({"run": note["run"], "epsilon": promise.epsilon, "delta": promise.delta})
     delta = spec.privacy.delta
     try:
         new = ReleaseSpec.model_validate(
@@ -174,23 +174,27 @@ class _KeyInputs:
 
     def list_agreeing(self, keys: Mapping[str, str], generation: int, sure: Mapping[str, str]) -> dict[str, str]:
         """Return the first steps whose ``keys`` are those that the request has at this generation after ``sure``."""
-        own = compute_lineage_keys(self.plan.request, self.fingerprint, generation, self.noise, self.steps, given=sure)
-        return {step.name: own[step.name] for step in takewhile(lambda s: own[s.name] == keys[s.name], self.steps)}
+        expected = compute_lineage_keys(
+            self.plan.request, self.fingerprint, generation, self.noise, self.steps, given=sure
+        )
+        return {
+            step.name: expected[step.name] for step in takewhile(lambda s: expected[s.name] == keys[s.name], self.steps)
+        }
 
 
 def _check_keys(maker: _KeyInputs, keys: Mapping[str, str], last: int, run: str) -> None:
     """Raise RequestError unless ``keys`` follow from the request; each earlier run has a generation up to ``last``."""
     sure: dict[str, str] = {}
     while len(sure) < len(maker.steps):
-        found = max((maker.list_agreeing(keys, g, sure) for g in range(last + 1)), key=len)
-        if len(found) == len(sure):
+        agreeing = max((maker.list_agreeing(keys, g, sure) for g in range(last + 1)), key=len)
+        if len(agreeing) == len(sure):
             raise RequestError(
                 f"{run} was made from another spec, or by steps of another version, than this request says, so counts "
                 "of the two cannot be pooled",
                 "Improve it with the spec and the version that made it",
                 FIELD,
             )
-        sure = found
+        sure = agreeing
 
 
 def _check_paid(step: ReleaseStep, key: str, run: str, store: Store, records: Records, ledger: Ledger) -> None:

@@ -117,8 +117,8 @@ class Inputs:
         """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
         queries, answers = self.measured(stages)
         pooled = pool_one_ways(self.recode(), queries, answers, binning)
-        found = recompress(pooled, queries, binning, settings)
-        return smooth_one_ways(pooled, found, binning) if settings.enabled and settings.equal_mass else found
+        refined = recompress(pooled, queries, binning, settings)
+        return smooth_one_ways(pooled, refined, binning) if settings.enabled and settings.equal_mass else refined
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of these release steps, each marginal once."""

@@ -62,8 +62,8 @@ def name_request(plan: Plan) -> str:
     request = plan.request.order_columns(tuple(sorted(plan.request.spec.released_columns)))
     keys = compute_lineage_keys(request, "", 0, OpenDPNoise, plan.steps, plan.period)
     drawn_for = [keys[step.name] for step in release_steps(plan.steps)]
-    asked = json.dumps([drawn_for, dict(plan.asks)], sort_keys=True)
-    return f"request-{hashlib.sha256(asked.encode()).hexdigest()}"
+    drawn_and_asked = json.dumps([drawn_for, dict(plan.asks)], sort_keys=True)
+    return f"request-{hashlib.sha256(drawn_and_asked.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class Generation:
 def read_generation(records: Records, keys: Mapping[str, str], steps: Sequence[Step]) -> Generation:
     """Return the current generation of a request, named by the keys (at generation 0) of its first step and looks."""
     record, counter = f"generation-{key_draws(keys, steps)}", f"generations-{keys[steps[0].name]}"
-    found = records.load_as(record, GenerationRecord) or GenerationRecord(generation=0, finished=False, fresh=False)
+    current = records.load_as(record, GenerationRecord) or GenerationRecord(generation=0, finished=False, fresh=False)
     last = (records.load_as(counter, CounterRecord) or CounterRecord(last=0)).last
-    killed_fresh = found.fresh and not found.finished
-    return Generation(record, found.generation, found.finished, killed_fresh, counter, last)
+    killed_fresh = current.fresh and not current.finished
+    return Generation(record, current.generation, current.finished, killed_fresh, counter, last)
 
 
 def key_draws(keys: Mapping[str, str], steps: Sequence[Step]) -> str:
@@ -114,10 +114,10 @@ def _join_keys(keys: Mapping[str, str], steps: Sequence[Step], last: Step) -> st
         if name not in behind:
             behind.add(name)
             waiting += by_name[name].producers
-    beside = [keys[step.name] for step in release_steps(steps) if step.name not in behind]
-    if not beside:
+    other_looks = [keys[step.name] for step in release_steps(steps) if step.name not in behind]
+    if not other_looks:
         return keys[last.name]
-    return hashlib.sha256(json.dumps([keys[last.name], *beside]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([keys[last.name], *other_looks]).encode()).hexdigest()
 
 
 def name_run(records: Records, beginning: str, result: str) -> str:

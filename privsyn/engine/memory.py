@@ -32,16 +32,16 @@ def draw_from_seed(seed: int) -> Draw:
     source = SeededNoise(seed)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
-        return noisy.draw_for_queries(queries, lambda asked: [source.draw(sigma, cells) for sigma, cells in asked])
+        return noisy.draw_for_queries(queries, lambda sizes: [source.draw(sigma, cells) for sigma, cells in sizes])
 
     return draw
 
 
-def name_by_files(steps: Sequence[Step], made: Mapping[str, Tables]) -> dict[str, pa.Table]:
+def name_by_files(steps: Sequence[Step], outputs: Mapping[str, Tables]) -> dict[str, pa.Table]:
     """Return what a run of these steps made by the names of a released folder's files, its rows among them."""
     places = {file: place.split(".") for file, place in list_published_files(steps).items()}
-    tables = {file: made[step][table] for file, (step, table) in places.items()}
-    return {**tables, "synthetic.parquet": made[steps[-1].name]["synthetic"]}
+    tables = {file: outputs[step][table] for file, (step, table) in places.items()}
+    return {**tables, "synthetic.parquet": outputs[steps[-1].name]["synthetic"]}
 
 
 @dataclass

@@ -50,14 +50,14 @@ def map_fingerprints(private_root: Path, entries: Sequence[Entry]) -> dict[str, 
     ``entries``: the ledger's, which know the data set of a run whose note does not say, and the runs that gave back
     all that they had reserved: those do not count.
     """
-    found: dict[str, set[str]] = defaultdict(set)
+    fingerprints: dict[str, set[str]] = defaultdict(set)
     by_run, unspent = {entry.run: entry.dataset for entry in entries}, list_given_back(entries)
     for note in _iterate_notes(private_root):
         run = str(note.get("run"))
         name = _read_dataset(note) or by_run.get(run)
         if name is not None and (name, run) not in unspent:
-            found[name] |= {str(note.get("fingerprint")), *map(str, note.get("file_fingerprints") or ())}
-    return found
+            fingerprints[name] |= {str(note.get("fingerprint")), *map(str, note.get("file_fingerprints") or ())}
+    return fingerprints
 
 
 def _iterate_notes(private_root: Path) -> Iterator[dict[str, Any]]:

@@ -83,8 +83,8 @@ def _reserve(candidate: Candidate) -> None:
 def _note_generation(candidate: Candidate, *, finished: bool) -> None:
     generation, records = candidate.generation, candidate.records
     records.save(generation.counter, {"last": max(generation.last, generation.number)})
-    kept = {"generation": generation.number, "finished": finished, "fresh": candidate.fresh}
-    records.save(generation.record, kept)
+    record = {"generation": generation.number, "finished": finished, "fresh": candidate.fresh}
+    records.save(generation.record, record)
     _note_request(candidate, finished=finished)
 
 

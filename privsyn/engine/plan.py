@@ -114,9 +114,9 @@ class Plan:
         known = [query for stage in self.stages for query in stage.queries or ()]
         if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
             spec = self.request.spec
-            asked = (spec.improves or spec.privacy).epsilon
+            epsilon = (spec.improves or spec.privacy).epsilon
             raise RequestError(
-                f"epsilon {asked:g} means noise of more than {MOST_NOISE:,.0f} records; "
+                f"epsilon {epsilon:g} means noise of more than {MOST_NOISE:,.0f} records; "
                 "nothing was read, nothing was spent",
                 "Choose a larger epsilon",
                 "privacy.epsilon" if spec.improves is None else "improve.epsilon",

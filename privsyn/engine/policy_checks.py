@@ -30,23 +30,23 @@ def check_policy(candidate: Candidate) -> None:
     Nothing but the policy's file is read; without one everything is allowed.
     """
     plan, spec = candidate.plan, candidate.spec
-    found = _list_rules(spec.dataset, candidate.settings)
-    if found is None:
+    policy = _list_rules(spec.dataset, candidate.settings)
+    if policy is None:
         return
-    rules, at = found
+    rules, at = policy
     field, places = ("tables", spec.place.values()) if isinstance(spec.place, dict) else ("data", [spec.place])
     for place in places:
         _check_path(rules, at, place or None, field)
     _check_public_inputs(rules, at, spec)
-    for field, asked, most in (
+    for field, value, most in (
         ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),
         ("budget.delta", spec.budget.delta, rules.budget.delta),
         ("privacy.epsilon", spec.privacy.epsilon, rules.epsilon),
         ("privacy.delta", spec.privacy.delta, rules.delta),
     ):
-        if asked > most:
+        if value > most:
             rule = field.removeprefix("privacy.")
-            raise _make_refusal(f"is {asked:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
+            raise _make_refusal(f"is {value:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
     if rules.unit is not None and spec.unit != rules.unit:
         raise _make_refusal(f"is not the unit of the policy's {at}.unit, which is {rules.unit.describe()}", "unit")
     if plan.output is not None:
@@ -60,10 +60,10 @@ def check_policy(candidate: Candidate) -> None:
 
 def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> None:
     """Raise RequestError that names the rule if the policy does not allow these formats for the data set."""
-    found = _list_rules(dataset, settings)
-    if found is not None:
+    policy = _list_rules(dataset, settings)
+    if policy is not None:
         for output in formats:
-            _check_output(*found, output, "add_formats.formats")
+            _check_output(*policy, output, "add_formats.formats")
 
 
 def check_table(dataset: str, table: object, settings: Settings, field: str) -> None:
@@ -71,24 +71,24 @@ def check_table(dataset: str, table: object, settings: Settings, field: str) -> 
 
     ``table``: a path, or a table in memory; ``field``: the argument that names it.
     """
-    found = _list_rules(dataset, settings)
-    if found is not None:
+    policy = _list_rules(dataset, settings)
+    if policy is not None:
         for one in table.values() if isinstance(table, Mapping) else (table,):
-            _check_path(*found, str(one) if isinstance(one, str | Path) else None, field)
+            _check_path(*policy, str(one) if isinstance(one, str | Path) else None, field)
 
 
 def check_public_inputs(spec: ReleaseSpec, settings: Settings) -> None:
     """Raise RequestError that names the rule if the policy does not allow the place of a public input of the spec."""
-    found = _list_rules(spec.dataset, settings) if spec.public_inputs else None
-    if found is not None:
-        _check_public_inputs(*found, spec)
+    policy = _list_rules(spec.dataset, settings) if spec.public_inputs else None
+    if policy is not None:
+        _check_public_inputs(*policy, spec)
 
 
 def check_dictionary(dataset: str, dictionary: Path, settings: Settings) -> None:
     """Raise RequestError that names the rule if the policy does not allow the place of a draft's dictionary."""
-    found = _list_rules(dataset, settings)
-    if found is not None:
-        _check_public_place(*found, dictionary, "draft_spec.dictionary")
+    policy = _list_rules(dataset, settings)
+    if policy is not None:
+        _check_public_place(*policy, dictionary, "draft_spec.dictionary")
 
 
 def _check_public_inputs(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:

@@ -45,12 +45,12 @@ class Request:
 
         They share the budget equally.  The first one's rows are made together with those of the table above.
         """
-        found, specs = {}, self.spec.branches
+        requests, specs = {}, self.spec.branches
         for number, (name, spec) in enumerate(specs.items()):
             order = tuple(sorted(spec.released_columns)) if number else self.column_order
             above = frozenset(list_constant_columns(spec)) if number else frozenset()
-            found[name] = replace(self, spec=spec, column_order=order, part=self.part / len(specs), above=above)
-        return found
+            requests[name] = replace(self, spec=spec, column_order=order, part=self.part / len(specs), above=above)
+        return requests
 
     @property
     def given(self) -> bool:

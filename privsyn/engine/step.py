@@ -214,7 +214,7 @@ def run_steps(steps: Iterable[Step], run: RunStep[Outputs]) -> dict[str, Outputs
 
     Raises LookupError for an input that no step made.
     """
-    left: dict[str, Outputs] = {}
+    outputs: dict[str, Outputs] = {}
     for step in steps:
-        left[step.name] = run(step, {name: left[name] for name in step.producers})
-    return left
+        outputs[step.name] = run(step, {name: outputs[name] for name in step.producers})
+    return outputs

@@ -42,32 +42,34 @@ def write_outputs(
     ``key``: the step's lineage key.  ``validate``: who checks; its verdicts, after ``verdicts``, are kept beside the
     step's record.  Raises ContractError, having recorded nothing.
     """
-    refs, found = {}, list(verdicts)
+    refs, all_verdicts = {}, list(verdicts)
     for name, contract in step.outputs.items():
         output = outputs[name]
         if callable(output):
             output = output()
         parts: tuple[int, ...] = ()
-        made: list[Path] = []
+        part_files: list[Path] = []
         if isinstance(output, RowStream):
             rows, schema, parts = (
-                watch_interrupts(check_stream(contract, output, validate, found)),
+                watch_interrupts(check_stream(contract, output, validate, all_verdicts)),
                 output.schema,
                 output.parts,
             )
             if output.made:
-                found += check_table(contract, pa.concat_tables([part.profile for part in output.made]), validate)
-                made = [Path(part.path) for part in output.made]
+                all_verdicts += check_table(
+                    contract, pa.concat_tables([part.profile for part in output.made]), validate
+                )
+                part_files = [Path(part.path) for part in output.made]
         else:
-            found += check_table(contract, output, validate)
+            all_verdicts += check_table(contract, output, validate)
             rows, schema = output, output.schema
         # What follows from released tables is made again where it is lost; noise and what was counted are not.
         for_good = step.kind is not StepKind.POSTPROCESS
         refs[name] = store.write_table(
-            rows, schema, name, step.name, key, contract.zone, parts=parts, made=made, for_good=for_good
+            rows, schema, name, step.name, key, contract.zone, parts=parts, part_files=part_files, for_good=for_good
         )
     if validate is not None:
-        records.save(f"contracts-{key}", {"step": step.name, "verdicts": [asdict(verdict) for verdict in found]})
+        records.save(f"contracts-{key}", {"step": step.name, "verdicts": [asdict(verdict) for verdict in all_verdicts]})
     done = StepRefs(step=step.name, key=key, tables=refs)
     records.save(format_record_name(key), done.model_dump(mode="json"))
     return done
@@ -88,8 +90,8 @@ def read_recorded_outputs(step: Step, key: str, store: Store, records: Records) 
 
 def read_verdicts(key: str, records: Records) -> list[ContractVerdict]:
     """Return what was found of the step's tables when they were written, table by table; nothing if it was not kept."""
-    kept = records.load(f"contracts-{key}")
-    return [ContractVerdict(**verdict) for verdict in kept["verdicts"]] if kept else []
+    record = records.load(f"contracts-{key}")
+    return [ContractVerdict(**verdict) for verdict in record["verdicts"]] if record else []
 
 
 def format_record_name(key: str) -> str:

@@ -193,13 +193,13 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
     if len(entries) != count or (entries[-1].hash if entries else GENESIS) != head:
         problems.append(f"the ledger has {len(entries)} entries where its own count and last hash tell of {count}")
     for name, dataset in datasets.items():
-        own = [e for e in entries if e.dataset == name]
-        problems += _find_passed_caps(own, dataset)
-        problems += _order(own)
+        of_dataset = [e for e in entries if e.dataset == name]
+        problems += _find_passed_caps(of_dataset, dataset)
+        problems += _order(of_dataset)
         expected = _sum_rho(dataset.cap, dataset.accountant)
         if abs(dataset.rho - expected) > expected * RHO_TOLERANCE:
             problems.append(f"the cap of {name!r} is not what its epsilon and delta give")
-        if not all(dataset.takes(e.accountant) for e in own if e.event == "reserve"):
+        if not all(dataset.takes(e.accountant) for e in of_dataset if e.event == "reserve"):
             problems.append(f"{name!r} holds a charge that its cap's accountant has no price for")
     return problems
 

@@ -77,9 +77,9 @@ def _copy_rows(source: Database, target: Database) -> None:
             rows = here.execute(sa.select(metadata.tables[name])).mappings().all()
             if rows:
                 there.execute(metadata.tables[name].insert(), [dict(row) for row in rows])
-        for own in (ledger_table, *(CHAINED_TABLES[name] for name in tables if name in CHAINED_TABLES)):
-            row = here.execute(sa.select(own)).mappings().one()
-            there.execute(own.update().values({k: v for k, v in row.items() if k != "id"}))
+        for state_table in (ledger_table, *(CHAINED_TABLES[name] for name in tables if name in CHAINED_TABLES)):
+            row = here.execute(sa.select(state_table)).mappings().one()
+            there.execute(state_table.update().values({k: v for k, v in row.items() if k != "id"}))
 
 
 def _verify_entries(file: Path, problem: str) -> int:

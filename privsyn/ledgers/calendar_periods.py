@@ -58,26 +58,26 @@ def parse_period(label: str) -> tuple[Every, dt.datetime]:
 
     Raises RequestError if it names none of the calendar.
     """
-    found = _LABEL.fullmatch(label)
+    match = _LABEL.fullmatch(label)
     try:
-        if found is None:
+        if match is None:
             raise ValueError
-        year = int(found["year"])
-        if found["week"]:
-            return "week", dt.datetime.fromisocalendar(year, int(found["week"]), 1).replace(tzinfo=dt.UTC)
-        if found["quarter"]:
-            return "quarter", dt.datetime(year, 3 * int(found["quarter"]) - 2, 1, tzinfo=dt.UTC)
+        year = int(match["year"])
+        if match["week"]:
+            return "week", dt.datetime.fromisocalendar(year, int(match["week"]), 1).replace(tzinfo=dt.UTC)
+        if match["quarter"]:
+            return "quarter", dt.datetime(year, 3 * int(match["quarter"]) - 2, 1, tzinfo=dt.UTC)
         begins = dt.datetime(
             year,
-            int(found["month"] or 1),
-            int(found["day"] or 1),
-            int(found["hour"] or 0),
-            int(found["minute"] or 0),
+            int(match["month"] or 1),
+            int(match["day"] or 1),
+            int(match["hour"] or 0),
+            int(match["minute"] or 0),
             tzinfo=dt.UTC,
         )
         shortest_first: tuple[Every, ...] = ("quarter-hour", "hour", "day", "month")
         parts = ("minute", "hour", "day", "month")
-        return next((e for e, part in zip(shortest_first, parts, strict=True) if found[part]), "year"), begins
+        return next((e for e, part in zip(shortest_first, parts, strict=True) if match[part]), "year"), begins
     except ValueError:
         raise RequestError(
             f"{label[:40]!r} is not a period",

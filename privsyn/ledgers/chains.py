@@ -30,8 +30,8 @@ Row = TypeVar("Row", bound=ChainedRow)
 
 def hash_row(row: ChainedRow) -> str:
     """SHA-256 of a row but its own hash, as canonical JSON."""
-    told: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
-    return hashlib.sha256(format_canonically(told).encode()).hexdigest()
+    hashed: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
+    return hashlib.sha256(format_canonically(hashed).encode()).hexdigest()
 
 
 def list_chain(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
@@ -40,7 +40,7 @@ def list_chain(connection: Connection, table: str, kind: type[Row], dataset: str
     query = sa.select(*(columns[name] for name in kind.__dataclass_fields__)).order_by(columns.id)
     if dataset is not None:
         query = query.where(columns.dataset == dataset)
-    return [kind(int(number), *told) for number, *told in connection.execute(query)]
+    return [kind(int(number), *values) for number, *values in connection.execute(query)]
 
 
 def append_row(connection: Connection, table: str, row: ChainedRow) -> None:

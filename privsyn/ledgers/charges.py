@@ -53,9 +53,9 @@ def fit_charges(
                 f"the charge {line.key[:16]} of {dataset.name!r} is in the ledger at another price",
                 "The lineage key must cover the step's budget; report this",
             )
-    asked, spent = sum((line.rho for line in new.values()), Fraction(0)), sum_spent_rho(entries)
-    if spent + asked > dataset.rho:
-        raise make_over_budget_error(dataset, spent, asked, delta or dataset.cap.delta, _name_accountant(lines[0]))
+    price, spent = sum((line.rho for line in new.values()), Fraction(0)), sum_spent_rho(entries)
+    if spent + price > dataset.rho:
+        raise make_over_budget_error(dataset, spent, price, delta or dataset.cap.delta, _name_accountant(lines[0]))
     return list(new.values())
 
 
@@ -120,23 +120,24 @@ def make_no_price_error(dataset: Dataset, accountant: str) -> RequestError:
 
 
 def make_over_budget_error(
-    dataset: Dataset, spent: Fraction, asked: Fraction, delta: float, accountant: str
+    dataset: Dataset, spent: Fraction, price: Fraction, delta: float, accountant: str
 ) -> BudgetRefusedError:
     """Return the refusal of a run that would pass the cap, with what still fits at ``delta`` under ``accountant``."""
-    cap, left = dataset.cap, max(dataset.rho - spent, Fraction(0))
+    cap, remaining = dataset.cap, max(dataset.rho - spent, Fraction(0))
 
     def both(rho: Fraction) -> str:
         return f"rho {float(rho):.4g} (epsilon {dataset.epsilon(rho):.4g})"
 
-    fits = float(f"{convert_rho_to_epsilon(left, delta, cast(Accountant, accountant)) * 0.9995:.3e}")
+    fits = float(f"{convert_rho_to_epsilon(remaining, delta, cast(Accountant, accountant)) * 0.9995:.3e}")
     cure = (
         f"At delta {delta:g} at most epsilon {fits:.4g} still fits: lower " + mention("privacy.epsilon") + " to that"
         if fits > 0
         else "Nothing is left; the data set cannot be looked at again"
     )
     return BudgetRefusedError(
-        f"the budget of {dataset.name!r} does not allow this: spent so far {both(spent)}, asked {both(asked)}, "
-        f"cap {both(dataset.rho)}, left {both(left)}, epsilons at the cap's delta {cap.delta:g}; nothing was spent",
+        f"the budget of {dataset.name!r} does not allow this: spent so far {both(spent)}, asked {both(price)}, "
+        f"cap {both(dataset.rho)}, left {both(remaining)}, epsilons at the cap's delta {cap.delta:g}; "
+        "nothing was spent",
         cure,
         "budget",
     )

@@ -99,14 +99,14 @@ def _wait_out(task: Callable[[], _T]) -> _T:
 
 
 @contextmanager
-def _translate_errors(what: str, *, is_file: bool) -> Iterator[None]:
-    """Raise LedgerError about ``what`` for a database's error, DatabaseGoneError where it may be starting again."""
+def _translate_errors(database: str, *, is_file: bool) -> Iterator[None]:
+    """Raise LedgerError about ``database`` for a database's error, DatabaseGoneError where it may be starting again."""
     try:
         yield
     except (sa.exc.SQLAlchemyError, OSError, ImportError, UnicodeDecodeError) as error:
         problem, cure = describe_database_error(error, is_file=is_file)
         kind = DatabaseGoneError if not is_file and is_gone(error) else LedgerError
-        raise kind(f"{what} {problem}", cure) from error
+        raise kind(f"{database} {problem}", cure) from error
 
 
 class Database:
@@ -466,7 +466,7 @@ _SCHEMA_OF = """
 SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class e ON e.relname = 'entries' AND e.relnamespace = n.oid
 JOIN pg_attribute a ON a.attrelid = e.oid AND a.attname = 'prev_hash'
-WHERE c.oid = %(found)s
+WHERE c.oid = %(table)s
 """
 _LEDGERS_OF_OTHERS = """
 SELECT n.nspname, pg_get_userbyid(c.relowner) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -505,9 +505,9 @@ def take_schema(url: URL) -> tuple[URL, str]:
 def find_schema_in_path(connection: Connection) -> str | None:
     """Return the schema of the ledger that is first in this session's own search path; None if there is none."""
     connection.exec_driver_sql(_RESTORE_PATH)
-    found = connection.exec_driver_sql(_FIRST_FOUND).scalar_one()
+    table = connection.exec_driver_sql(_FIRST_FOUND).scalar_one()
     connection.exec_driver_sql(PINNED_PATH)
-    schema = connection.exec_driver_sql(_SCHEMA_OF, {"found": found}).scalar_one_or_none()
+    schema = connection.exec_driver_sql(_SCHEMA_OF, {"table": table}).scalar_one_or_none()
     return None if schema is None else str(schema)
 
 
@@ -517,11 +517,11 @@ def list_shadows(connection: Connection, schema: str) -> list[str]:
     A ledger of another schema counts where another role owns it, or where some role's search path has it first.  What
     the owner has put aside does not.
     """
-    own = f"{schema}.ledger"
+    ledger = f"{schema}.ledger"
     problems = [
         f"the role {owner} has a ledger of its own in the schema {other}: releases that were charged there are not in "
         "this one"
-        for other, owner in connection.exec_driver_sql(_LEDGERS_OF_OTHERS, {"schema": schema, "own": own})
+        for other, owner in connection.exec_driver_sql(_LEDGERS_OF_OTHERS, {"schema": schema, "own": ledger})
     ]
     names = {"schema": schema, "names": list(metadata.tables)}
     taken = {str(row[0]) for row in connection.exec_driver_sql(_TAKEN_NAMES, names)}
@@ -538,6 +538,6 @@ def list_shadows(connection: Connection, schema: str) -> list[str]:
 
 def _list_search_paths(connection: Connection) -> dict[str, str]:
     """Return the search path of each role that has one set here, and of this session's."""
-    found = {str(role): str(path) for role, path in connection.exec_driver_sql(_SEARCH_PATHS)}
+    paths = {str(role): str(path) for role, path in connection.exec_driver_sql(_SEARCH_PATHS)}
     role, path = connection.exec_driver_sql(_SESSION).one()
-    return {**found, str(role): str(path)}
+    return {**paths, str(role): str(path)}

@@ -269,14 +269,14 @@ class Ledger:
     def state(self, dataset: str, key: str) -> StateName | None:
         """Return where the latest charge of this key stands; None if there never was one."""
         with self._database.read() as connection:
-            found = charge_states(read_entries(connection, dataset, key)).get(key)
-        return None if found is None else found.name
+            state = charge_states(read_entries(connection, dataset, key)).get(key)
+        return None if state is None else state.name
 
     @wait_out_restarts
     def states(self, dataset: str) -> dict[str, StateName]:
         """Return where the latest charge of every key of the data set stands."""
         with self._database.read() as connection:
-            return {key: found.name for key, found in charge_states(read_entries(connection, dataset)).items()}
+            return {key: state.name for key, state in charge_states(read_entries(connection, dataset)).items()}
 
     @wait_out_restarts
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:

@@ -82,8 +82,8 @@ def audit_marks(
 
 def _charge(entries: Sequence[Entry], key: str) -> tuple[Entry | None, str]:
     """Return the latest reservation of a key, and what happened to it last."""
-    own = [e for e in entries if e.key == key]
-    return next((e for e in reversed(own) if e.event == "reserve"), None), own[-1].event if own else ""
+    of_key = [e for e in entries if e.key == key]
+    return next((e for e in reversed(of_key) if e.event == "reserve"), None), of_key[-1].event if of_key else ""
 
 
 def _draw_of(marks: Sequence[Mark], charge: Entry) -> Mark | None:

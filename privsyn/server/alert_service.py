@@ -82,9 +82,9 @@ class AlertMemory:
     def load(cls, file: Path, now: datetime) -> AlertMemory:
         """Return what the file says; without one that can be read, a new memory, which begins ``now``."""
         try:
-            said = json.loads(file.read_text(encoding="utf-8"))
-            budgets = {name: Budget(**left) for name, left in said.pop("budgets").items()}
-            return cls(told_until=datetime.fromisoformat(said.pop("told_until")), budgets=budgets, **said)
+            content = json.loads(file.read_text(encoding="utf-8"))
+            budgets = {name: Budget(**budget) for name, budget in content.pop("budgets").items()}
+            return cls(told_until=datetime.fromisoformat(content.pop("told_until")), budgets=budgets, **content)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return cls(told_until=now)
 
@@ -95,8 +95,8 @@ class AlertMemory:
 
     def snapshot(self) -> str:
         """Return what is kept, as JSON."""
-        kept = {name: value for name, value in asdict(self).items() if name not in ("untold", "looked")}
-        return json.dumps(kept | {"told_until": self.told_until.isoformat()})
+        state = {name: value for name, value in asdict(self).items() if name not in ("untold", "looked")}
+        return json.dumps(state | {"told_until": self.told_until.isoformat()})
 
     def note_failure(self, dataset: str, flow: str, state: str, moment: float) -> None:
         """Count a run that failed."""
@@ -109,10 +109,10 @@ class AlertMemory:
         runs = self.last_runs.setdefault(dataset, {})
         runs[flow] = max(moment, runs.get(flow, 0.0))
 
-    def note_success(self, dataset: str, moment: float, left: Budget) -> None:
+    def note_success(self, dataset: str, moment: float, remaining: Budget) -> None:
         """Keep the moment of a release and what it left of the budget, unless a later one is known."""
         if moment >= self.last_success.get(dataset, 0.0):
-            self.last_success[dataset], self.budgets[dataset] = moment, left
+            self.last_success[dataset], self.budgets[dataset] = moment, remaining
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, as Prometheus' client asks for them."""
@@ -129,15 +129,19 @@ class AlertMemory:
             for flow, moment in list(runs.items()):
                 ended.add_metric((dataset, flow), moment)
         yield ended
-        left = dict(self.budgets)
-        for name, what, figures in (
+        budgets = dict(self.budgets)
+        for name, description, figures in (
             ("privsyn_last_failure_timestamp_seconds", "End of the last run that failed.", dict(self.last_failure)),
             ("privsyn_last_success_timestamp_seconds", "End of the last release.", dict(self.last_success)),
-            ("privsyn_budget_left_rho", "Left of the cap at the last release.", {d: b.rho for d, b in left.items()}),
-            ("privsyn_budget_left_epsilon", "The same, at the cap's delta.", {d: b.epsilon for d, b in left.items()}),
-            ("privsyn_budget_left_releases", "For how many more like it.", {d: b.releases for d, b in left.items()}),
+            ("privsyn_budget_left_rho", "Left of the cap at the last release.", {d: b.rho for d, b in budgets.items()}),
+            (
+                "privsyn_budget_left_epsilon",
+                "The same, at the cap's delta.",
+                {d: b.epsilon for d, b in budgets.items()},
+            ),
+            ("privsyn_budget_left_releases", "For how many more like it.", {d: b.releases for d, b in budgets.items()}),
         ):
-            gauge = GaugeMetricFamily(name, what, labels=("dataset",))
+            gauge = GaugeMetricFamily(name, description, labels=("dataset",))
             for dataset, figure in figures.items():
                 gauge.add_metric((dataset,), figure)
             yield gauge
@@ -204,13 +208,13 @@ class AlertService:
         before = self.memory.snapshot()
         to = read_addressee(self.client)
         since = self.memory.told_until - OVERLAP
-        told = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
+        delivered = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
         if slow:
             self._look_at_what_is_absent(to, now)
-            if all(told):
+            if all(delivered):
                 self.memory.told_until = now
             self._next_slow = time.monotonic() + SLOW_LOOK_SECONDS
-        self.memory.untold, self.memory.looked = told.count(False), now.timestamp()
+        self.memory.untold, self.memory.looked = delivered.count(False), now.timestamp()
         if self.memory.snapshot() != before:
             self.memory.save(self.file)
 
@@ -312,9 +316,9 @@ class AlertService:
         ended = {"state": {"type": {"any_": ["FAILED", "CRASHED", "COMPLETED"]}}, "end_time": {"after_": since}}
         return self._read(ended)
 
-    def _read(self, asked: Mapping[str, Any]) -> Iterator[FlowRun]:
+    def _read(self, filter_fields: Mapping[str, Any]) -> Iterator[FlowRun]:
         """Yield the runs that a filter finds, page by page, the last that ended first."""
-        condition, seen = FlowRunFilter.model_validate(asked), set[UUID]()
+        condition, seen = FlowRunFilter.model_validate(filter_fields), set[UUID]()
         offset = 0
         while True:
             page = self.client.read_flow_runs(

@@ -61,8 +61,8 @@ class OwnOrigins:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what is the server's own."""
-        told = Headers(scope=scope).get("origin") if scope["type"] in ("http", "websocket") else None
-        if told is None or told.lower() in self._origins or "*" in self._origins:
+        origin = Headers(scope=scope).get("origin") if scope["type"] in ("http", "websocket") else None
+        if origin is None or origin.lower() in self._origins or "*" in self._origins:
             await self._app(scope, receive, send)
         else:
             await PlainTextResponse("This server answers its own page only.", status_code=403)(scope, receive, send)
@@ -145,8 +145,8 @@ def build_uvicorn_command(factory: str, host: str, port: int, log_level: str) ->
     The folder of the installed packages stands first in its path: uvicorn's default is the working folder, whose
     modules may have common names.
     """
-    found = find_spec("starlette")
-    installed = str(Path(found.origin).parents[1]) if found is not None and found.origin else ""
+    package = find_spec("starlette")
+    installed = str(Path(package.origin).parents[1]) if package is not None and package.origin else ""
     at = ["--host", host, "--port", str(port), "--log-level", log_level, "--lifespan", "on"]
     return ["uvicorn", "--app-dir", installed, "--factory", f"{__name__}:{factory}", *at]
 

@@ -116,9 +116,9 @@ def build_prefect_environment(settings: Settings, variables: Mapping[str, str] |
     Server's history and Prefect's profiles lie in the user's data folder, beside the ledger, so that removing a clone
     loses neither; PRIVSYN_DATABASE_URL puts the history into PostgreSQL.
     """
-    given = dict(os.environ if variables is None else variables)
-    address = Address.of(given)
-    programs = f"{Path(sys.executable).parent}{os.pathsep}{given.get('PATH', os.defpath)}"
+    environment = dict(os.environ if variables is None else variables)
+    address = Address.of(environment)
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     wanted = {
         "DO_NOT_TRACK": "1",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -136,7 +136,11 @@ def build_prefect_environment(settings: Settings, variables: Mapping[str, str] |
         wanted[DATABASE] = settings.server_database
     if settings.history_days is not None:
         wanted |= _limit_history(settings.history_days)
-    return {**wanted, **{name: value for name, value in given.items() if value or name not in wanted}, "PATH": programs}
+    return {
+        **wanted,
+        **{name: value for name, value in environment.items() if value or name not in wanted},
+        "PATH": programs,
+    }
 
 
 def _limit_history(days: int) -> dict[str, str]:
@@ -154,10 +158,10 @@ def build_client_auth_env(settings: Settings, environment: Mapping[str, str], ad
 
     RequestError if it lets in nobody.
     """
-    found = build_client_login(settings, environment, address.api)
-    if not address.admits(found.get(CLIENT, "")):
-        raise make_login_error(address.api, brought=found.get(CLIENT))
-    return found
+    login = build_client_login(settings, environment, address.api)
+    if not address.admits(login.get(CLIENT, "")):
+        raise make_login_error(address.api, brought=login.get(CLIENT))
+    return login
 
 
 def build_prefect_command(*arguments: str) -> list[str]:

@@ -43,9 +43,9 @@ def build_server_login(settings: Settings, environment: Mapping[str, str]) -> di
 
     Raises RequestError for a file that is empty or that other users may read, PrivsynError if it cannot be made.
     """
-    given = environment.get(SERVER) or environment.get(CLIENT)
-    if given:
-        return {SERVER: given, CLIENT: given}
+    stated_login = environment.get(SERVER) or environment.get(CLIENT)
+    if stated_login:
+        return {SERVER: stated_login, CLIENT: stated_login}
     file = locate_login_file(settings, environment)
     with translate_os_errors(file):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,14 +59,14 @@ def build_client_login(settings: Settings, environment: Mapping[str, str], api: 
 
     The file of this computer's server is read for a server on this computer only: another one must not be told it.
     """
-    given = environment.get(CLIENT)
-    if given:
-        return {CLIENT: given}
+    stated_login = environment.get(CLIENT)
+    if stated_login:
+        return {CLIENT: stated_login}
     file = locate_login_file(settings, environment)
-    own = settings.login_file is None
-    if own and (not is_here(api) or not file.is_file()):
+    is_own_file = settings.login_file is None
+    if is_own_file and (not is_here(api) or not file.is_file()):
         return {}
-    return {CLIENT: _read(file, private=own)}
+    return {CLIENT: _read(file, private=is_own_file)}
 
 
 def make_login_error(api: str, *, brought: str | None) -> RequestError:

@@ -125,12 +125,12 @@ def _is_silent(client: SyncPrefectClient, run: FlowRun, now: datetime) -> bool:
     since = now - SILENT_AFTER
     if run.state is None or run.state.timestamp > since:
         return False
-    asked = {
+    event_filter = {
         "occurred": {"since": since.isoformat(), "until": (now + SILENT_AFTER).isoformat()},
         "event": {"name": [HEARTBEAT]},
         "resource": {"id": [f"prefect.flow-run.{run.id}"]},
     }
-    return not client.request("POST", "/events/filter", json={"filter": asked, "limit": 1}).json()["events"]
+    return not client.request("POST", "/events/filter", json={"filter": event_filter, "limit": 1}).json()["events"]
 
 
 def _end(client: SyncPrefectClient, runs: Iterable[FlowRun], message: str) -> list[str]:
@@ -146,8 +146,8 @@ def _end(client: SyncPrefectClient, runs: Iterable[FlowRun], message: str) -> li
 
 def _list_alive() -> set[str]:
     """Return the flow runs that have a process of this user."""
-    found = set()
+    runs = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            found.add(process.environ().get(RUN, ""))
-    return found
+            runs.add(process.environ().get(RUN, ""))
+    return runs

@@ -53,8 +53,8 @@ class Addressee:
 
 def read_addressee(client: SyncPrefectClient) -> Addressee:
     """Return the addressee that the server's variable names; nobody where that is absent or not one of ours."""
-    found = client.read_variable_by_name(ON_SERVER)
-    value = found.value if found is not None else None
+    variable = client.read_variable_by_name(ON_SERVER)
+    value = variable.value if variable is not None else None
     if not isinstance(value, dict):
         return Addressee()
     off = value.get("off")
@@ -78,10 +78,10 @@ def set_up(variables: Mapping[str, str]) -> Addressee:
     """
     with get_client(sync_client=True) as client:
         before = read_addressee(client)
-        asked = _save_block(client, variables.get(VARIABLE, "").strip())
+        wanted_block = _save_block(client, variables.get(VARIABLE, "").strip())
         earlier = _read_earlier(client)
         off = {*before.off, *earlier.off}
-        now = Addressee(asked or before.block or earlier.block, tuple(k for k in KINDS if k in off))
+        now = Addressee(wanted_block or before.block or earlier.block, tuple(k for k in KINDS if k in off))
         value = {"to": now.block, "off": list(now.off)}
         if client.read_variable_by_name(ON_SERVER) is None:
             client.create_variable(VariableCreate(name=ON_SERVER, value=value, tags=["privsyn"]))
@@ -95,14 +95,16 @@ def set_up(variables: Mapping[str, str]) -> Addressee:
 
 def _read_earlier(client: SyncPrefectClient) -> Addressee:
     """Return the addressee of the automations of an earlier version, with those that are switched off."""
-    found = [a for a in client.read_automations() if a.name in EARLIER]
-    blocks = [action.block_document_id for a in found for action in a.actions if isinstance(action, SendNotification)]
+    automations = [a for a in client.read_automations() if a.name in EARLIER]
+    blocks = [
+        action.block_document_id for a in automations for action in a.actions if isinstance(action, SendNotification)
+    ]
     name = ""
     for block in blocks[:1]:
         with suppress(ObjectNotFound):
             document = client.read_block_document(block)
             name = f"{document.block_type.slug}/{document.name}" if document.block_type else ""
-    return Addressee(name, tuple(EARLIER[a.name] for a in found if not a.enabled))
+    return Addressee(name, tuple(EARLIER[a.name] for a in automations if not a.enabled))
 
 
 def _save_block(client: SyncPrefectClient, text: str) -> str:
@@ -135,8 +137,8 @@ def _save_block(client: SyncPrefectClient, text: str) -> str:
 
 def describe(to: Addressee) -> list[str]:
     """Return the lines that `privsyn deploy` says of it."""
-    told: list[Any] = [kind for kind in KINDS if kind not in to.off]
-    lines = [f"Alerts ({', '.join(told)}) go to {to.block}"] if to.block else []
+    kinds: list[Any] = [kind for kind in KINDS if kind not in to.off]
+    lines = [f"Alerts ({', '.join(kinds)}) go to {to.block}"] if to.block else []
     if to.off:
         lines.append(f"Switched off in the server's variable {ON_SERVER}: {', '.join(to.off)}")
     if not to.block:

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from prefect.flows import Flow
 
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 FILE = Path("deployments/prefect.yaml")
 
 
-def register(settings: Settings, say: Say, file: Path = FILE) -> None:
+def register(settings: Settings, log: Log, file: Path = FILE) -> None:
     """Register everything with the server at PREFECT_API_URL, which may still be starting.
 
     A schedule keeps the switch that it has on the server; the file's counts where it is new.
@@ -73,29 +73,29 @@ def register(settings: Settings, say: Say, file: Path = FILE) -> None:
         flows = {d.flow_id: client.read_flow(d.flow_id).name for d in deployments}
         for d in deployments:
             for lost in _keep_switches(client, d, before.get(d.id, [])):
-                say(f"{flows[d.flow_id]}/{d.name}: its schedule {lost} is not in {file} and was removed")
+                log(f"{flows[d.flow_id]}/{d.name}: its schedule {lost} is not in {file} and was removed")
             if str(d.entrypoint).startswith("privsyn."):
                 _refuse_unknown_parameters(client, d)
         deployments = client.read_deployments()  # as switched
     page, entries = address.page, {(one.entrypoint, one.name) for one in written}
     for name, deployment in sorted((f"{flows[d.flow_id]}/{d.name}", d) for d in deployments):
-        say(f"{name:<28} {page}/deployments/deployment/{deployment.id}")
+        log(f"{name:<28} {page}/deployments/deployment/{deployment.id}")
         for schedule in deployment.schedules:
-            say(_format_schedule(name, schedule))
+            log(_format_schedule(name, schedule))
         if (
             str(deployment.entrypoint).startswith("privsyn.")
             and (deployment.entrypoint, deployment.name) not in entries
         ):
-            say(f"  is not in {file} any more, and its schedules go on: delete it on its page if nobody needs it")
+            log(f"  is not in {file} any more, and its schedules go on: delete it on its page if nobody needs it")
     for line in describe(set_up(environment)):
-        say(line)
-    say(f"Start one on the page, or: {_format_start(program, written, address, login)}")
+        log(line)
+    log(f"Start one on the page, or: {_format_start(program, written, address, login)}")
 
 
 def _name_prefect() -> str:
     """Return what starts Prefect's command line from the shell that runs this."""
-    beside = Path(sys.executable).with_name("prefect")
-    return "prefect" if which("prefect") == str(beside) else quote(str(beside))
+    prefect = Path(sys.executable).with_name("prefect")
+    return "prefect" if which("prefect") == str(prefect) else quote(str(prefect))
 
 
 def _format_start(program: str, written: Sequence[WrittenDeployment], address: Address, login: Path | None) -> str:
@@ -145,8 +145,8 @@ def _run_prefect(environment: dict[str, str], *arguments: str) -> None:
         build_prefect_command(*arguments), env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
     if done.returncode != 0:
-        said = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-        last = said[-1] if said else "nothing"
+        output_lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+        last = output_lines[-1] if output_lines else "nothing"
         raise PrivsynError(f"`prefect {arguments[0]}` failed with exit code {done.returncode}; its last words: {last}")
 
 
@@ -192,12 +192,12 @@ def read_deployments(file: Path) -> list[WrittenDeployment]:
     entries = content.get("deployments") if isinstance(content, Mapping) else None
     if not isinstance(entries, list) or not entries:
         raise RequestError(f"{file} has no list of deployments", "Write one under `deployments:`", FIELD)
-    found = [_read_entry(entry, number, file) for number, entry in enumerate(entries, 1)]
-    names = [(one.entrypoint, one.name) for one in found]
+    deployments = [_read_entry(entry, number, file) for number, entry in enumerate(entries, 1)]
+    names = [(one.entrypoint, one.name) for one in deployments]
     for entrypoint, name in names:
         if names.count((entrypoint, name)) > 1:
             raise RequestError(f"{file} has two deployments {name!r} of one flow", "Rename one of them", FIELD)
-    return found
+    return deployments
 
 
 def _read_entry(entry: Any, number: int, file: Path) -> WrittenDeployment:
@@ -259,8 +259,8 @@ def _check_schedule(schedule: Any) -> None:
     known = ("cron", "interval", "rrule", "timezone", "anchor_date")
     if not isinstance(schedule, Mapping):
         raise RequestError("one of its schedules is no mapping", "Write `cron:` and the like")
-    given = {key: schedule[key] for key in known if schedule.get(key) is not None}
+    stated = {key: schedule[key] for key in known if schedule.get(key) is not None}
     try:
-        construct_schedule(**given)
+        construct_schedule(**stated)
     except (ValueError, TypeError, ValidationError):
         raise RequestError("one of its schedules makes no sense", "Correct `cron`, `interval` or `timezone`") from None

@@ -24,13 +24,13 @@ from privsyn.server.login import build_server_login, locate_login_file
 from privsyn.server.lost_runs import name_worker
 from privsyn.storage.disk import translate_os_errors
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 OPEN_PAGES = 3
 """Seconds that connections of open pages may hold up a server that is told to stop."""
 
 
-def run_server(settings: Settings, say: Say, *, worker: bool = True, health_port: int | None = None) -> None:
+def run_server(settings: Settings, log: Log, *, worker: bool = True, health_port: int | None = None) -> None:
     """Run the server, and with ``worker`` a worker beside it, until an interrupt (Ctrl-C, SIGTERM).
 
     With ``health_port`` the worker answers there while it polls the server.  One that ends by itself is started again,
@@ -53,20 +53,20 @@ def run_server(settings: Settings, say: Say, *, worker: bool = True, health_port
         if worker:  # started again beside a server that starts, too, it would take the processor from it
             command, health = _build_worker_command(health_port), _build_health(health_port)
             programs.start("worker", command, environment | health, needs=address.answers)
-        say(f"The page: {address.page}   its history: {history}")
-        say(
+        log(f"The page: {address.page}   its history: {history}")
+        log(
             f"It asks for the login in {locate_login_file(settings, environment)}, which is worth this account: "
             f"keep it."
         )
         if worker:
-            say(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
-        say("Next, in another terminal: `privsyn deploy`. Stop with Ctrl-C.")
+            log(f"A worker runs what is started there; its files go to {settings.out.absolute()}")
+        log("Next, in another terminal: `privsyn deploy`. Stop with Ctrl-C.")
         while True:
-            programs.restart_exited(say)
+            programs.restart_exited(log)
             time.sleep(0.5)
 
 
-def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) -> None:
+def run_worker(settings: Settings, log: Log, *, health_port: int | None = None) -> None:
     """Run one worker for the server at PREFECT_API_URL until an interrupt; it may be on another computer.
 
     With ``health_port`` it answers there while it polls the server.
@@ -77,9 +77,9 @@ def run_worker(settings: Settings, say: Say, *, health_port: int | None = None) 
     environment |= build_client_auth_env(settings, environment, address)
     with stop_together() as programs:
         programs.start("worker", _build_worker_command(health_port), environment)
-        say(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
+        log(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
         while True:
-            programs.restart_exited(say)
+            programs.restart_exited(log)
             time.sleep(0.5)
 
 
@@ -160,7 +160,7 @@ class Programs:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
         self.started[name], self._since[name] = process, time.monotonic()
 
-    def restart_exited(self, say: Callable[[str], None]) -> None:
+    def restart_exited(self, log: Callable[[str], None]) -> None:
         """Start again each that has ended by itself, after a pause; the others go on.  To be called now and then.
 
         The pause is FIRST_PAUSE, and twice as long each time it ends again before it has run for STEADY_SECONDS, up to
@@ -174,7 +174,7 @@ class Programs:
                 settled = now - self._since[name] >= STEADY_SECONDS
                 pause = FIRST_PAUSE if settled else min(2 * self._pauses.get(name, FIRST_PAUSE / 2), LONGEST_PAUSE)
                 self._pauses[name], self._due[name] = pause, now + pause
-                say(f"The {name} ended by itself, with exit code {process.returncode}; it starts again in {pause:g} s.")
+                log(f"The {name} ended by itself, with exit code {process.returncode}; it starts again in {pause:g} s.")
             elif now >= self._due[name] and self._needs[name]():
                 del self._due[name]
                 self._begin(name)
@@ -239,9 +239,9 @@ def _stop(process: _Process) -> None:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             pass
         finally:
-            for left in (itself, *everything, *_list_children(itself)):
+            for survivor in (itself, *everything, *_list_children(itself)):
                 with suppress(psutil.NoSuchProcess):
-                    left.kill()  # by process, not number: a number that was given anew is left alone
+                    survivor.kill()  # by process, not number: a number that was given anew is left alone
     process.wait()
 
 

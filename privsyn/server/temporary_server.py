@@ -53,14 +53,14 @@ def _set_login(*, temporary: bool) -> None:
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
 
-    found = get_current_settings()
-    if found.api.auth_string is not None:
+    prefect_settings = get_current_settings()
+    if prefect_settings.api.auth_string is not None:
         return
     if temporary:
         login = {CLIENT: make_login()}
     else:
         settings = Settings()
-        login = build_client_login(settings, build_prefect_environment(settings), str(found.api.url))
+        login = build_client_login(settings, build_prefect_environment(settings), str(prefect_settings.api.url))
     if login:
         os.environ.update(login)
         refresh_global_settings_context()

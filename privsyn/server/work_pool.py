@@ -30,9 +30,9 @@ def close_pool(client: SyncPrefectClient) -> None:
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectAlreadyExists
 
-    made = WorkPoolCreate(name=POOL, type="process", base_job_template=TEMPLATE, concurrency_limit=LIMIT)
+    new_pool = WorkPoolCreate(name=POOL, type="process", base_job_template=TEMPLATE, concurrency_limit=LIMIT)
     try:
-        client.create_work_pool(made)
+        client.create_work_pool(new_pool)
     except ObjectAlreadyExists:
         known = client.read_work_pool(POOL)
         if known.base_job_template != TEMPLATE or known.concurrency_limit is None:

@@ -200,9 +200,9 @@ def _find_store_error(file: File, error: Exception) -> RequestError | None:
     """Return the error of a store, or of an object that changed; None where the object itself is damaged."""
     try:
         refuse_store_error(file, error)
-    except RequestError as found:
-        found.__context__ = found.__cause__ = None  # the parser's and the store's words may hold a row or a key
-        return found
+    except RequestError as failure:
+        failure.__context__ = failure.__cause__ = None  # the parser's and the store's words may hold a row or a key
+        return failure
     return None
 
 

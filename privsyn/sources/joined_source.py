@@ -97,26 +97,26 @@ class JoinedSource(Source):
         root, persons = get_above(spec.tables)
         household, opened = spec.unit.household_id is not None, {}
         for name, branch in branches.items():
-            for own, table in branch.tables.items():
+            for table_name, table in branch.tables.items():
                 key = str(get_above(branch.tables)[1].key)
-                read_key = own == name and (household or own in named)
-                if own not in opened:
-                    person = str(persons.key) if own == name and table.of != root else None
+                read_key = table_name == name and (household or table_name in named)
+                if table_name not in opened:
+                    person = str(persons.key) if table_name == name and table.of != root else None
                     row_key = table.key if read_key else None
                     try:
-                        opened[own] = _open(data[own], own, key, branch, open_one, row_key, person)
+                        opened[table_name] = _open(data[table_name], table_name, key, branch, open_one, row_key, person)
                     except RequestError as error:
                         at = "" if error.field.endswith("data") else f".{error.field}"
-                        raise error.about(f"tables.{own}{at}") from None
+                        raise error.about(f"tables.{table_name}{at}") from None
         first, *further = branches
         whole = cls._join_two(opened, branches[first])
         whole = replace(whole, row_key=spec.tables[first].key if household else None)
-        found: dict[str, JoinedSource] = {}
+        further_sources: dict[str, JoinedSource] = {}
         for name in further:
-            above, rows = str(spec.tables[name].of), found.get(str(spec.tables[name].of), whole)
+            above, rows = str(spec.tables[name].of), further_sources.get(str(spec.tables[name].of), whole)
             one = None if above == root else DrawnSource.of(rows, str(spec.tables[above].key))
-            found[name] = cls._join_two(opened, branches[name], one)
-        return replace(whole, joined=found)
+            further_sources[name] = cls._join_two(opened, branches[name], one)
+        return replace(whole, joined=further_sources)
 
     @classmethod
     def _join_two(cls, opened: Mapping[str, Source], spec: ReleaseSpec, above: Source | None = None) -> JoinedSource:
@@ -177,9 +177,11 @@ class JoinedSource(Source):
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
         """Return the fingerprint of all, and those of each table and of its files, as tables of their own."""
-        found = [source.fingerprints(store) for _, source in self._tables]
-        all_ = store.fingerprint_of_table(f"{name}\0".encode() for name in ("above and below", *(f[0] for f in found)))
-        return (all_, *(fingerprint for of_table in found for fingerprint in of_table))
+        by_table = [source.fingerprints(store) for _, source in self._tables]
+        all_ = store.fingerprint_of_table(
+            f"{name}\0".encode() for name in ("above and below", *(f[0] for f in by_table))
+        )
+        return (all_, *(fingerprint for of_table in by_table for fingerprint in of_table))
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
         """Return the place of each table as it is read."""
@@ -218,15 +220,15 @@ class JoinedSource(Source):
             one_of_each = np.delete(np.arange(batch.num_rows), again[first:end] - start)
             start += batch.num_rows
             batch = batch.take(pa.array(one_of_each)) if end > first else batch
-            own = to_keys(batch.column(self.key), pa.string())
+            row_keys = to_keys(batch.column(self.key), pa.string())
             if self.person is not None:
-                own = _name_both(to_keys(batch.column(self.person), pa.string()), own)
-            found = keys.find(own)
-            note("", +Counter({LEFT_OUT: own.null_count}))
-            note(self.key, +Counter({NOBODY: found.null_count - own.null_count}))
-            place = rows.take(found.drop_null())
+                row_keys = _name_both(to_keys(batch.column(self.person), pa.string()), row_keys)
+            positions = keys.find(row_keys)
+            note("", +Counter({LEFT_OUT: row_keys.null_count}))
+            note(self.key, +Counter({NOBODY: positions.null_count - row_keys.null_count}))
+            place = rows.take(positions.drop_null())
             seen[np.asarray(place)] = True
-            joined = self._lay_beside(persons.take(place), batch.filter(found.is_valid()))
+            joined = self._lay_beside(persons.take(place), batch.filter(positions.is_valid()))
             schema = joined.schema
             yield joined
         without = persons.take(pa.array(np.flatnonzero(~seen)))
@@ -263,10 +265,10 @@ class JoinedSource(Source):
         codes = pa.chunked_array(keys).dictionary_encode().combine_chunks()
         hashes = np.concatenate([_hash_rows(batch) for batch in batches])
         known = np.flatnonzero(codes.is_valid())
-        kept = pa.array(known[~_find_again(np.asarray(codes.indices.drop_null()), hashes[known])])
-        table = pa.Table.from_batches(batches).take(kept).combine_chunks()
-        again = len(codes) - codes.null_count - len(kept)
-        return table, codes.take(kept).dictionary_decode(), +Counter({NO_KEY: codes.null_count, AGAIN: again})
+        kept_rows = pa.array(known[~_find_again(np.asarray(codes.indices.drop_null()), hashes[known])])
+        table = pa.Table.from_batches(batches).take(kept_rows).combine_chunks()
+        again = len(codes) - codes.null_count - len(kept_rows)
+        return table, codes.take(kept_rows).dictionary_decode(), +Counter({NO_KEY: codes.null_count, AGAIN: again})
 
     @cached_property
     def _members(self) -> tuple[NDArray[np.int64], int]:
@@ -295,8 +297,8 @@ class JoinedSource(Source):
         persons, keys, _ = self._persons
         places = np.arange(len(keys))
         if isinstance(self.above[1], DrawnSource):
-            whose = mix_bits(_hash_texts(to_keys(persons.column(self.key).combine_chunks(), pa.string())))
-            places = places[~_find_again(np.asarray(keys.dictionary_encode().indices), whose)]
+            hashes = mix_bits(_hash_texts(to_keys(persons.column(self.key).combine_chunks(), pa.string())))
+            places = places[~_find_again(np.asarray(keys.dictionary_encode().indices), hashes)]
         return _Keys(keys.take(pa.array(places))), pa.array(places)
 
 
@@ -431,13 +433,13 @@ class _Keys:
 
         return pd.Index(_hash_texts(texts))
 
-    def find(self, own: pa.Array) -> pa.Array:
+    def find(self, texts: pa.Array) -> pa.Array:
         """Return the place of each text among the keys, shape (rows,); null where it is none."""
         if not self._index.is_unique:  # two keys of one hash: in one of 40 million tables of a million keys
-            return pc.index_in(own, value_set=self._keys)
-        place = self._index.get_indexer(self._hash(own))
-        found = pa.array(place, mask=place < 0)
-        return pc.if_else(pc.equal(self._keys.take(found), own), found, pa.scalar(None, found.type))
+            return pc.index_in(texts, value_set=self._keys)
+        place = self._index.get_indexer(self._hash(texts))
+        positions = pa.array(place, mask=place < 0)
+        return pc.if_else(pc.equal(self._keys.take(positions), texts), positions, pa.scalar(None, positions.type))
 
 
 def _find_again(group: NDArray[Any], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -462,11 +464,11 @@ def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
 
 def _hash_rows(batch: pa.RecordBatch) -> NDArray[np.uint64]:
     """Return a hash of each row, of what its columns hold alone."""
-    found = np.full(batch.num_rows, GAMMA)
+    hashes = np.full(batch.num_rows, GAMMA)
     for name in sorted(batch.schema.names):
         texts = to_keys(batch.column(name), pa.string())
-        found = mix_bits(mix_bits(found ^ _hash_texts(texts)) ^ np.asarray(texts.is_null()).astype(np.uint64))
-    return found
+        hashes = mix_bits(mix_bits(hashes ^ _hash_texts(texts)) ^ np.asarray(texts.is_null()).astype(np.uint64))
+    return hashes
 
 
 def _open(

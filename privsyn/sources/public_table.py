@@ -100,8 +100,8 @@ def read_records(file: ListedFile, names: Iterable[str], field: str) -> list[dic
     Raises RequestError for a file that is neither, or that lacks a column.
     """
     wanted = tuple(names)
-    found, rows = _read_parquet(file, wanted, field) if is_parquet(file.path) else _read_csv(file, field)
-    missing = [name for name in wanted if name not in found]
+    header, rows = _read_parquet(file, wanted, field) if is_parquet(file.path) else _read_csv(file, field)
+    missing = [name for name in wanted if name not in header]
     if missing:
         cure = "Let it be a table with a header and the columns " + ", ".join(wanted)
         raise RequestError(f"{file.path.name} has no column {missing[0]!r}", cure, field)

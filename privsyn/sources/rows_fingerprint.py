@@ -46,7 +46,7 @@ def compute_rows_fingerprint(
     """Return the fingerprint of the columns ``names``; ``moments``: those of dates or times, also as 20240105."""
     from pandas.util import hash_array  # here: most runs need none
 
-    found = _RunningFingerprint()
+    running = _RunningFingerprint()
     for batch in batches:
         hashes = np.zeros(batch.num_rows, np.uint64)
         for name in names:
@@ -55,18 +55,18 @@ def compute_rows_fingerprint(
             if len(values):
                 hashed = hash_array(np.array(values, dtype=object), categorize=False)[cells.indices.to_numpy()]
                 hashes = mix_bits(hashes * np.uint64(31) + hashed)
-        found.add(hashes)
-    return found.fingerprint
+        running.add(hashes)
+    return running.fingerprint
 
 
 def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
     """Return the fingerprint of the lines of text files, without space around them and without empty ones."""
     from pandas.util import hash_array
 
-    found = _RunningFingerprint()
+    running = _RunningFingerprint()
     for lines in _iterate_lines(files):
-        found.add(mix_bits(hash_array(np.array(lines, dtype=object), categorize=False)))
-    return found.fingerprint
+        running.add(mix_bits(hash_array(np.array(lines, dtype=object), categorize=False)))
+    return running.fingerprint
 
 
 def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[str]]:
@@ -106,9 +106,9 @@ def _format_cell(value: Any, *, moment: bool = False) -> str:
     text = str(value).strip().casefold()
     if not text:
         return _NULL
-    found = _format_moment(text, compact=moment)
-    if found is not None:
-        return found
+    moment_text = _format_moment(text, compact=moment)
+    if moment_text is not None:
+        return moment_text
     try:
         return _format_number(Decimal(text))
     except InvalidOperation:
@@ -133,11 +133,11 @@ def _format_moment(text: str, *, compact: bool) -> str | None:
 
     Day, month and the year's last digits are sorted, since spellings differ in their order.
     """
-    found = _MOMENT.fullmatch(text) or (_COMPACT.fullmatch(text) if compact else None)
-    if found is None:
+    match = _MOMENT.fullmatch(text) or (_COMPACT.fullmatch(text) if compact else None)
+    if match is None:
         clock = _TIME.fullmatch(text)
         return None if clock is None else f"time {_count_seconds(clock.groupdict())}"
-    parts = found.groupdict()
+    parts = match.groupdict()
     numbers = [_read_part(parts[name] or "") for name in ("first", "second", "third")]
     if None in numbers:
         return None

@@ -26,22 +26,22 @@ HeldItems: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
 """The row and the code of each held item, the number of transactions, and how many items are unlisted."""
 
 
-def list_columns_read(asked: ItemsetSpec) -> tuple[str, ...]:
-    """Return the columns of the table that a release of ``asked`` reads."""
-    layout = asked.layout
+def list_columns_read(itemset_spec: ItemsetSpec) -> tuple[str, ...]:
+    """Return the columns of the table that a release of ``itemset_spec`` reads."""
+    layout = itemset_spec.layout
     if isinstance(layout, ListLayout):
         return (layout.column,)
-    return (layout.transaction, layout.item) if isinstance(layout, PairsLayout) else asked.items
+    return (layout.transaction, layout.item) if isinstance(layout, PairsLayout) else itemset_spec.items
 
 
-def open_transactions(place: AnyPlace, spec: ReleaseSpec, asked: ItemsetSpec) -> FileSource:
+def open_transactions(place: AnyPlace, spec: ReleaseSpec, itemset_spec: ItemsetSpec) -> FileSource:
     """Return the table at ``place``; no row is read.
 
     Raises RequestError for a missing column or one of another type.
     """
     if not isinstance(place, str | Path | tuple) or not place:
         raise RequestError("names no table", "Give the path of a CSV or Parquet file or folder", "data")
-    read = list_columns_read(asked)
+    read = list_columns_read(itemset_spec)
     layout = read_layout(place, spec.columns, spec.csv)
     if missing := [name for name in read if name not in set(layout.columns)]:
         raise RequestError(
@@ -54,7 +54,7 @@ def open_transactions(place: AnyPlace, spec: ReleaseSpec, asked: ItemsetSpec) ->
         for name in read:
             is_list = pa.types.is_list(types[name]) or pa.types.is_large_list(types[name])
             inner = types[name].value_type if is_list else types[name]
-            if not is_readable(inner) or (is_list and not isinstance(asked.layout, ListLayout)):
+            if not is_readable(inner) or (is_list and not isinstance(itemset_spec.layout, ListLayout)):
                 raise RequestError(
                     f"the type of {name!r} in {file.name} is {str(types[name])[:60]}, which holds no items",
                     "Store items as text or whole numbers, in a list only under `{kind: list}`",
@@ -63,20 +63,20 @@ def open_transactions(place: AnyPlace, spec: ReleaseSpec, asked: ItemsetSpec) ->
     return FileSource(layout.columns, read, {name: layout.type_of(name) for name in read}, layout, spec)
 
 
-def iterate_held_items(batches: Iterable[pa.RecordBatch], asked: ItemsetSpec) -> Iterator[HeldItems]:
+def iterate_held_items(batches: Iterable[pa.RecordBatch], itemset_spec: ItemsetSpec) -> Iterator[HeldItems]:
     """Yield what the transactions of a table hold.
 
     Each batch by itself, except for pairs, where one transaction's rows may lie anywhere: these are held together.
     """
-    universe = pa.array(asked.items, pa.large_string())
-    if isinstance(asked.layout, PairsLayout):
-        yield _read_pairs(list(batches), asked.layout, universe)
+    universe = pa.array(itemset_spec.items, pa.large_string())
+    if isinstance(itemset_spec.layout, PairsLayout):
+        yield _read_pairs(list(batches), itemset_spec.layout, universe)
         return
     for batch in batches:
-        if isinstance(asked.layout, ListLayout):
-            yield _read_lists(batch.column(asked.layout.column), asked.layout.separator, universe)
+        if isinstance(itemset_spec.layout, ListLayout):
+            yield _read_lists(batch.column(itemset_spec.layout.column), itemset_spec.layout.separator, universe)
         else:
-            yield _read_wide(batch, asked.items)
+            yield _read_wide(batch, itemset_spec.items)
 
 
 def _encode_items(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int64], int]:

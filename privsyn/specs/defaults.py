@@ -33,15 +33,15 @@ def with_defaults(document: Document) -> tuple[Document, Filled]:
     places = list(_iterate_sections(content))
     patterns = _read_patterns(document, {str(name) for _, columns in places for name in columns})
     for place, columns in places:
-        made: dict[str, Any] = {}
-        for name, own in columns.items():
-            fields, sources = _apply_to_column(str(name), own, patterns)
+        described: dict[str, Any] = {}
+        for name, column in columns.items():
+            fields, sources = _apply_to_column(str(name), column, patterns)
             filled |= {name: fields} if fields else {}
-            own = {} if own is None and sources else own
-            made[name] = {**fields, **own} if isinstance(own, Mapping) else own
+            column = {} if column is None and sources else column
+            described[name] = {**fields, **column} if isinstance(column, Mapping) else column
             for field, pattern in sources.items():
                 _copy_lines(lines, (SECTION, pattern, field), (*place, name, field))
-        content = _replace(content, place, made)
+        content = _replace(content, place, described)
     return Document(content, lines), filled
 
 
@@ -82,23 +82,23 @@ def _read_patterns(document: Document, columns: Collection[str]) -> dict[str, di
 
 
 def _apply_to_column(
-    name: str, own: Any, patterns: Mapping[str, Mapping[str, Any]]
+    name: str, column: Any, patterns: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields that a column lacks and patterns give, and the pattern of each."""
-    if own is not None and not isinstance(own, Mapping):
+    if column is not None and not isinstance(column, Mapping):
         return {}, {}
-    given = own or {}
-    found: dict[str, Any] = {}
+    stated = column or {}
+    defaults: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for pattern, fields in patterns.items():
         if fnmatchcase(name, pattern):
-            found |= fields
+            defaults |= fields
             sources |= dict.fromkeys(fields, pattern)
-    kind = given.get("kind", found.get("kind"))
+    kind = stated.get("kind", defaults.get("kind"))
     known = isinstance(kind, str) and kind in KINDS
-    has = set(get_model(("columns", name, "x"), kind).model_fields) if known else set(found)
-    kept = [field for field in found if field in has and field not in given]
-    return {f: found[f] for f in kept}, {f: sources[f] for f in kept}
+    has = set(get_model(("columns", name, "x"), kind).model_fields) if known else set(defaults)
+    lacking = [field for field in defaults if field in has and field not in stated]
+    return {f: defaults[f] for f in lacking}, {f: sources[f] for f in lacking}
 
 
 def _copy_lines(lines: dict[tuple[str | int, ...], int], old: tuple[str, ...], new: tuple[str, ...]) -> None:

@@ -108,16 +108,16 @@ def _read_shared_column(entry: Mapping[str, Any]) -> Facts:
     facts.kind = {"numeric": "integer" if entry.get("integer") is True else "number"}.get(kind, kind)
     if facts.kind not in ("integer", "number", "datetime", "categorical", "boolean", "drop"):
         facts.kind = None
-    for what, keys in (("bounds", ("min", "max")), ("values", ("values",))):
-        source = format_value(entry.get(f"{what}_from"))
+    for part, keys in (("bounds", ("min", "max")), ("values", ("values",))):
+        source = format_value(entry.get(f"{part}_from"))
         if not any(key in entry for key in keys):
             continue
         if _OBSERVED.search(source):
-            facts.remarks.append(f"the dictionary's {what} are not public, but read off the data ({source})")
+            facts.remarks.append(f"the dictionary's {part} are not public, but read off the data ({source})")
         elif not source:
-            facts.remarks.append(f"the dictionary does not say where its {what} come from")
+            facts.remarks.append(f"the dictionary does not say where its {part} come from")
         else:
-            facts.remarks.append(f"{what} from: {source}")
+            facts.remarks.append(f"{part} from: {source}")
             facts.min, facts.max = bound_of(entry.get("min"), facts.kind), bound_of(entry.get("max"), facts.kind)
             facts.values = list_values(entry.get("values"), facts)
     if entry.get("missing_means"):

@@ -158,14 +158,14 @@ def write_rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
         yield f"  - {format_flow({'never': proposal.never})}"
 
 
-def read_csv_options(given: Mapping[str, Any]) -> CsvOptions:
+def read_csv_options(options: Mapping[str, Any]) -> CsvOptions:
     """Return the options of a CSV file.  Raises RequestError."""
     try:
-        return CsvOptions.model_validate(dict(given))
+        return CsvOptions.model_validate(dict(options))
     except ValidationError as error:
-        found = from_validation(error)[0]
-        text = f"`{found.field}` {found.text}" if found.field else found.text
-        raise RequestError(text, found.cure, "draft_spec.csv") from None
+        problem = from_validation(error)[0]
+        text = f"`{problem.field}` {problem.text}" if problem.field else problem.text
+        raise RequestError(text, problem.cure, "draft_spec.csv") from None
 
 
 def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> DraftedTable:
@@ -388,8 +388,8 @@ def write_column(name: str, table: DraftedTable, known: Dictionary | None) -> It
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"
     yield f"    kind: {facts.kind or TODO + '  # integer, number, datetime, date, time, categorical, boolean or drop'}"
     if facts.kind in ("integer", "number", "datetime", "date"):
-        for what, bound in (("min", facts.min), ("max", facts.max)):
-            yield f"    {what}: " + (format_scalar(bound) if bound is not None else f"{TODO}  # from a public source")
+        for field, bound in (("min", facts.min), ("max", facts.max)):
+            yield f"    {field}: " + (format_scalar(bound) if bound is not None else f"{TODO}  # from a public source")
     if facts.kind in ("integer", "number", "datetime") and facts.type is not None:
         yield f"    type: {facts.type}"
     if facts.kind == "number" and facts.decimals is not None:

@@ -82,8 +82,8 @@ class _Named:
 
     def identifies(self, column: str) -> bool:
         """Return whether a column is called like the key of this table: ``visit``, ``visit_id`` or ``visitID``."""
-        found = re.fullmatch(r"(.+?)[_ -]?(id|key|nr|no|number|uuid|guid)?", column.lower(), re.DOTALL)
-        return found is not None and found[1] in (self.singular, self.name.lower())
+        match = re.fullmatch(r"(.+?)[_ -]?(id|key|nr|no|number|uuid|guid)?", column.lower(), re.DOTALL)
+        return match is not None and match[1] in (self.singular, self.name.lower())
 
 
 def draft_any(
@@ -142,7 +142,7 @@ def draft_tables(
     above, below = _arrange([first, second], shared, of)
     known = _merge_dictionaries([table.known for table in (above, below, *further)])
     guesses: list[str] = []
-    body = list(_write_tables(above, below, further, shared, known, guesses, given=key is not None))
+    body = list(_write_tables(above, below, further, shared, known, guesses, key_is_given=key is not None))
     unit = "household_id" if _is_of_households(above, shared) else "person_id"
     guesses.insert(0, "unit")
     lines = write_head(
@@ -179,11 +179,11 @@ def _check_names(data: Mapping[str, Any]) -> None:
             raise RequestError(problem, cure, "draft_spec.data")
 
 
-def find_key(tables: list[_Named], given: str | None) -> str:
+def find_key(tables: list[_Named], named_key: str | None) -> str:
     """Return the column of both tables that says whose each row is.
 
-    Raises RequestError where ``given`` is not in both, where names do not tell it, and where more columns have one name
-    in both tables, which a spec cannot have.
+    Raises RequestError where ``named_key`` is not in both, where names do not tell it, and where more columns have
+    one name in both tables, which a spec cannot have.
     """
     first, second = tables
     both = f"{first.name} and {second.name}"
@@ -195,12 +195,12 @@ def find_key(tables: list[_Named], given: str | None) -> str:
             "Give the key one name in both",
             "draft_spec.data",
         )
-    if given is not None and given not in shared:
+    if named_key is not None and named_key not in shared:
         raise RequestError(
             f"is not a column of both tables, which share {listed}", "Name one of them", "draft_spec.key"
         )
     called = [column for column in shared if _may_identify(tables, column)]
-    key = given if given is not None else called[0] if len(called) == 1 else None
+    key = named_key if named_key is not None else called[0] if len(called) == 1 else None
     if key is None:
         raise RequestError(
             f"{both} share {listed}, and their names do not tell which says whose each row is",
@@ -230,14 +230,14 @@ def _may_identify(tables: list[_Named], column: str) -> bool:
     return named or any(table.is_unique(column) for table in tables)
 
 
-def _arrange(tables: list[_Named], key: str, of: str | None) -> tuple[_Named, _Named]:
+def _arrange(tables: list[_Named], key: str, above: str | None) -> tuple[_Named, _Named]:
     """Return the table above and the one below.  Raises RequestError where a name speaks against their order."""
     first, second = tables
-    if of is not None:
-        if of not in (first.name, second.name):
-            problem = f"is {of[:60]!r}, and the tables are {first.name} and {second.name}"
+    if above is not None:
+        if above not in (first.name, second.name):
+            problem = f"is {above[:60]!r}, and the tables are {first.name} and {second.name}"
             raise RequestError(problem, "Name one of them", "draft_spec.of")
-        return (first, second) if of == first.name else (second, first)
+        return (first, second) if above == first.name else (second, first)
     evidence = [table for table in tables if table.is_unique(key)] or [t for t in tables if t.identifies(key)]
     evidence = evidence or [t for t in tables if _find_own_key(t, key, household=_is_of_households(t, key)) is None]
     if evidence == [second]:
@@ -252,13 +252,15 @@ def _arrange(tables: list[_Named], key: str, of: str | None) -> tuple[_Named, _N
 
 def _merge_dictionaries(known: list[Dictionary | None]) -> Dictionary | None:
     """Return what the dictionary says of all tables; it was read for each."""
-    found = [each for each in known if each is not None]
-    if not found:
+    dictionaries = [each for each in known if each is not None]
+    if not dictionaries:
         return None
-    rules = [rule for each in found for rule in each.rules]
+    rules = [rule for each in dictionaries for rule in each.rules]
     once = [rule for place, rule in enumerate(rules) if rule not in rules[:place]]
-    nulls = next((each.null_values for each in found if each.null_values is not None), None)
-    return Dictionary(found[0].name, {c: f for each in found for c, f in each.columns.items()}, nulls, once)
+    nulls = next((each.null_values for each in dictionaries if each.null_values is not None), None)
+    return Dictionary(
+        dictionaries[0].name, {c: f for each in dictionaries for c, f in each.columns.items()}, nulls, once
+    )
 
 
 def _is_of_households(above: _Named, key: str) -> bool:
@@ -279,7 +281,7 @@ def _write_tables(
     known: Dictionary | None,
     guesses: list[str],
     *,
-    given: bool,
+    key_is_given: bool,
 ) -> Iterator[str]:
     """Yield the lines of ``tables`` and ``rules``; append to ``guesses`` which of them are."""
     household = _is_of_households(above, key)
@@ -289,23 +291,23 @@ def _write_tables(
     yield f"    {above.table.line}"
     named = f"key: {format_scalar(key)}"
     why = f"it identifies a {one} and its {rows} below"
-    yield f"    {named}" if given else _guess(guesses, f"{above.name}.key", named, why)
+    yield f"    {named}" if key_is_given else _guess(guesses, f"{above.name}.key", named, why)
     yield from _write_columns(above, (key,))
-    own = _find_own_key(below, key, household=household)
-    yield from _write_rows(below, above, key, own, one, guesses, household=household)
-    keys = {above.name: key, below.name: own}
+    row_key = _find_own_key(below, key, household=household)
+    yield from _write_rows(below, above, key, row_key, one, guesses, household=household)
+    keys = {above.name: key, below.name: row_key}
     for table in further:
         upper = _find_above(table, [t for t in (above, below, *further) if t.name in keys], keys)
         upper_key = str(keys[upper.name])
         keys[table.name] = _find_own_key(table, upper_key, household=False)
         words = one if upper is above else f"row of {upper.name}"
-        own = keys[table.name]
-        yield from _write_rows(table, upper, upper_key, own, words, guesses, household=False, person=key)
+        row_key = keys[table.name]
+        yield from _write_rows(table, upper, upper_key, row_key, words, guesses, household=False, person=key)
     if known is not None:
         types = {column for table in (above, below, *further) for column in table.table.types}
         for name in sorted({*known.columns} - types):
             yield f"# the dictionary also describes {format_comment(name)}, which no table has"
-        yield from write_rules(known, {*above.table.types, *below.table.types} - {key, own})
+        yield from write_rules(known, {*above.table.types, *below.table.types} - {key, row_key})
 
 
 def _guess(guesses: list[str], place: str, line: str, why: str) -> str:
@@ -318,14 +320,14 @@ def _write_rows(
     below: _Named,
     above: _Named,
     key: str,
-    own: str | None,
+    row_key: str | None,
     one: str,
     guesses: list[str],
     *,
     household: bool,
     person: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a table of rows of ``above``; ``own``: its own key; ``one``: what a row above is.
+    """Yield the lines of a table of rows of ``above``; ``row_key``: its own key; ``one``: what a row above is.
 
     ``person``: of a further table the persons' key, which rows of rows may name, too.
     """
@@ -333,10 +335,10 @@ def _write_rows(
     yield f"  {below.name}:"
     yield f"    {below.table.line}"
     yield _guess(guesses, f"{below.name}.of", f"of: {above.name}", f"{above.name} has one row a {one}")
-    if own is not None:
+    if row_key is not None:
         why = "it identifies a row; it is not released, and rows are numbered anew"
-        yield _guess(guesses, f"{below.name}.key", f"key: {format_scalar(own)}", why)
-    order = _list_orders(below, {key, own}, household=household)
+        yield _guess(guesses, f"{below.name}.key", f"key: {format_scalar(row_key)}", why)
+    order = _list_orders(below, {key, row_key}, household=household)
     if len(order) == 1:
         why = "the column of roles" if household else f"in this order rows of a {one} follow each other"
         yield _guess(guesses, f"{below.name}.order", f"order: {format_scalar(order[0])}", why)
@@ -347,23 +349,23 @@ def _write_rows(
         several = f": {_list_names(order)}?" if order else ""
         yield f"    order: {TODO}  # {wanted}{several}"
     most = MOST_MEMBERS if household else MOST_ROWS
-    kept = f"the first {most} by role are kept" if household else f"a run of {most} neighbours is kept"
-    why = f"your public choice; of a {one} with more {rows}, {kept}"
+    kept_rows = f"the first {most} by role are kept" if household else f"a run of {most} neighbours is kept"
+    why = f"your public choice; of a {one} with more {rows}, {kept_rows}"
     yield _guess(guesses, f"{below.name}.max", f"max: {most}", why)
-    yield from _write_columns(below, (key, own, person))
+    yield from _write_columns(below, (key, row_key, person))
 
 
 def _find_above(table: _Named, earlier: list[_Named], keys: Mapping[str, str | None]) -> _Named:
     """Return the last of the earlier tables whose key the table has.  Raises RequestError where it has none."""
-    found = [each for each in earlier if keys[each.name] in table.table.types]
-    if not found:
+    tables_above = [each for each in earlier if keys[each.name] in table.table.types]
+    if not tables_above:
         known = _list_names([key for key in keys.values() if key is not None])
         raise RequestError(
             f"{table.name} has no column of the key of a table before it ({known}): nothing says what its rows are of",
             "Give the key one name in both, or name the table that it is of before it",
             "draft_spec.data",
         )
-    return found[-1]
+    return tables_above[-1]
 
 
 def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]:
@@ -385,8 +387,8 @@ def _find_own_key(below: _Named, key: str, *, household: bool) -> str | None:
     named = [column for column in others if column.lower() == "id" or below.identifies(column)]
     if household and not named:
         named = [column for column in others if _IDENTIFIER.fullmatch(column) is not None]
-    found = unique or named
-    return found[0] if len(found) == 1 else None
+    candidates = unique or named
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _list_orders(below: _Named, keys: set[str | None], *, household: bool) -> list[str]:

@@ -103,11 +103,11 @@ def list_values(listed: Any, facts: Facts) -> list[Scalar] | None:
         return None
     if None in listed:
         facts.nullable = True
-    kept = [v for v in listed if isinstance(v, bool | int | float | str) and v == v]
-    kinds = {type(v) for v in kept}
+    scalars = [v for v in listed if isinstance(v, bool | int | float | str) and v == v]
+    kinds = {type(v) for v in scalars}
     if len(kinds) > 1 and kinds != {int, float}:
-        kept = [str(v) for v in kept]
-    return list(dict.fromkeys(kept)) or None
+        scalars = [str(v) for v in scalars]
+    return list(dict.fromkeys(scalars)) or None
 
 
 _RANGE = re.compile(r"[(\[]\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\.\d+)?)\s*(?:[A-Za-z]+\s*)?[)\]]\s*$")
@@ -115,8 +115,8 @@ _RANGE = re.compile(r"[(\[]\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\
 
 def parse_range(label: str) -> tuple[str, str] | None:
     """Return the two numbers of a label that ends in a range, such as ``Age in years (18-99)``."""
-    found = _RANGE.search(label)
-    return None if found is None else (found[1], found[2])
+    match = _RANGE.search(label)
+    return None if match is None else (match[1], match[2])
 
 
 def make_missing_package_error(package: str, form: str) -> RequestError:

@@ -34,7 +34,7 @@ def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, fl
     """
     texts = [text.strip() for text in odd]
     nulls = sorted({text for text in texts if text.lower() in NULL_TEXTS})
-    left = [text for text in texts if text and text.lower() not in NULL_TEXTS]
+    not_null = [text for text in texts if text and text.lower() not in NULL_TEXTS]
     kind = getattr(column, "kind", "")
     by_kind = {
         "datetime": _suggest_moments,
@@ -43,13 +43,13 @@ def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, fl
         "integer": _suggest_numbers,
         "number": _suggest_numbers,
     }
-    found = list(by_kind[kind](left) if kind in by_kind else [])
+    cures = list(by_kind[kind](not_null) if kind in by_kind else [])
     if isinstance(column, CategoricalColumn):
-        found += _suggest_categories(left, column)
+        cures += _suggest_categories(not_null, column)
     if nulls:
         listed = ", ".join(f'"{text}"' for text in nulls[:3])
-        found.append(f"{listed} may mean null: list it in `null_values` of a CSV file, and write `nullable: true`")
-    return tuple(found + [cure for repair, cure in _OTHERS.items() if repair in repairs])
+        cures.append(f"{listed} may mean null: list it in `null_values` of a CSV file, and write `nullable: true`")
+    return tuple(cures + [cure for repair, cure in _OTHERS.items() if repair in repairs])
 
 
 _OTHERS = {
@@ -62,23 +62,23 @@ _OTHERS = {
 
 
 def _suggest_moments(texts: Collection[str]) -> list[str]:
-    found = []
+    cures = []
     slashed = [match for match in map(_SLASHED.fullmatch, texts) if match]
     if slashed:
-        found.append(_suggest_date_order(slashed))
+        cures.append(_suggest_date_order(slashed))
     named = next((match for match in map(_NAMED_MONTH.fullmatch, texts) if match), None)
     if named:
         year = "%Y" if len(named[2]) == 4 else "%y"
-        found.append(
+        cures.append(
             f'Months are names: write `format: "%d{named[1]}%b{named[1]}{year}{_suggest_time_of_day(named[3])}"`'
         )
     if any(map(_ZONE.fullmatch, texts)):
-        found.append("Moments name a time zone: write `zone:` with the zone of the released moments")
+        cures.append("Moments name a time zone: write `zone:` with the zone of the released moments")
     if any(map(_NUMBER.fullmatch, texts)):
-        found.append("Moments are stored as numbers, seconds or days since a start: store them as moments")
+        cures.append("Moments are stored as numbers, seconds or days since a start: store them as moments")
     if any(map(_CLOCK.fullmatch, texts)):
-        found.append("Values are times of day: write `kind: time`")
-    return found
+        cures.append("Values are times of day: write `kind: time`")
+    return cures
 
 
 def _suggest_date_order(dates: Collection[re.Match[str]]) -> str:
@@ -94,40 +94,40 @@ def _suggest_date_order(dates: Collection[re.Match[str]]) -> str:
 
 
 def _suggest_time_of_day(text: str | None) -> str:
-    found = re.match(r"(\D+)\d{1,2}:\d\d(:\d\d)?", text or "")
-    return "" if found is None else found[1] + ("%H:%M:%S" if found[2] else "%H:%M")
+    match = re.match(r"(\D+)\d{1,2}:\d\d(:\d\d)?", text or "")
+    return "" if match is None else match[1] + ("%H:%M:%S" if match[2] else "%H:%M")
 
 
 def _suggest_numbers(texts: Collection[str]) -> list[str]:
-    found = []
+    cures = []
     commas = [text for text in texts if _DECIMAL_COMMA.fullmatch(text)]
     thousands = [text for text in texts if _THOUSANDS.fullmatch(text)]
     if set(commas) - set(thousands):
-        found.append('Numbers have a decimal comma: write `csv: {decimal: ","}`')
+        cures.append('Numbers have a decimal comma: write `csv: {decimal: ","}`')
     elif thousands:
         separator = next(c for c in thousands[0].lstrip("+-") if not c.isdigit())
-        found.append(f'Numbers have a separator of thousands: write `csv: {{thousands: "{separator}"}}`')
+        cures.append(f'Numbers have a separator of thousands: write `csv: {{thousands: "{separator}"}}`')
     if any(map(_SIGN.fullmatch, texts)):
-        found.append("Numbers have a sign of currency or per cent: store them without it")
+        cures.append("Numbers have a sign of currency or per cent: store them without it")
     if any(map(_CLOCK.fullmatch, texts)):
-        found.append("Values are times of day: write `kind: time`")
+        cures.append("Values are times of day: write `kind: time`")
     if any(map(_SLASHED.fullmatch, texts)):
-        found.append("Values are dates: write `kind: date`")
-    return found
+        cures.append("Values are dates: write `kind: date`")
+    return cures
 
 
 def _suggest_categories(texts: Collection[str], column: CategoricalColumn) -> list[str]:
     known = {str(value) for value in column.values}
     alike = {value.strip().casefold() for value in known}
     zeros = {_suggest_unpadded(value) for value in known}
-    found = []
+    cures = []
     if any(text.casefold() in alike for text in texts):
-        found.append("Some differ from a listed value in capital letters or spaces only: list them as they are stored")
+        cures.append("Some differ from a listed value in capital letters or spaces only: list them as they are stored")
     elif any(_suggest_unpadded(text) in zeros for text in texts):
-        found.append("Some differ from a listed value in zeros or a decimal point only: list them as they are stored")
+        cures.append("Some differ from a listed value in zeros or a decimal point only: list them as they are stored")
     elif texts:
-        found.append("List what the codebook has for this column, or say with `unlisted` where the rest goes")
-    return found
+        cures.append("List what the codebook has for this column, or say with `unlisted` where the rest goes")
+    return cures
 
 
 def _suggest_unpadded(text: str) -> str:

@@ -99,13 +99,13 @@ def list_categories(data: Any, types: Mapping[str, pa.DataType | None]) -> dict[
 
     ``data``: a table in memory, or the paths of Parquet files; ``types``: the stored type of each column.
     """
-    found: dict[str, list[Any]] = {}
+    categories: dict[str, list[Any]] = {}
     for name, type_ in types.items():
         if type_ is not None and pa.types.is_dictionary(type_):
             chunks = _read_column(data, name).chunks
             listed = (value for chunk in chunks for value in chunk.dictionary.to_pylist())
-            found[name] = [value for value in dict.fromkeys(listed) if value is not None]
-    return found
+            categories[name] = [value for value in dict.fromkeys(listed) if value is not None]
+    return categories
 
 
 def _read_column(data: Any, name: str) -> pa.ChunkedArray:

@@ -232,8 +232,8 @@ def _describe_rule(type_: str, context: Mapping[str, Any], message: str) -> str:
         return bounds[0]
     lengths = [f"{words} {context[key]:,}" for key, words in _LENGTHS.items() if key in context]
     if lengths:
-        what, many = ("text", "character") if type_.startswith("string") else ("a list", "item")
-        return f"{what} of {lengths[0]} {many}{'' if lengths[0] == 'at least 1' else 's'}"
+        subject, many = ("text", "character") if type_.startswith("string") else ("a list", "item")
+        return f"{subject} of {lengths[0]} {many}{'' if lengths[0] == 'at least 1' else 's'}"
     if type_ == "literal_error":
         return f"one of {context['expected']}".replace(" or ", ", ")
     return _MUST_BE.get(type_, "right: " + message[:1].lower() + message[1:])

@@ -59,9 +59,9 @@ class Misread:
 
     def shares(self) -> str:
         """Return what was repaired, in words and without a full stop."""
-        of = "its values" if self.column else "all records"
+        whole = "its values" if self.column else "all records"
         parts = [f"{share:.1%} {IN_WORDS.get(repair, f'({repair})')}" for repair, share in self.repairs.items()]
-        return f"of {of} {', '.join(parts)}"
+        return f"of {whole} {', '.join(parts)}"
 
     def sentence(self) -> str:
         """Return the same with the column's name."""
@@ -77,13 +77,13 @@ def list_misread_columns(
     table.  Rows left out by the unit of protection are no repair of a column.
     """
     unread = counts.get(("", LEFT_OUT), 0)
-    found: dict[str, dict[str, float]] = {}
+    shares_by_column: dict[str, dict[str, float]] = {}
     for (column, repair), many in counts.items():
-        of = rows + unread if repair == LEFT_OUT else rows
+        total = rows + unread if repair == LEFT_OUT else rows
         of_a_rule = column.startswith((f"{OF_RULE}[", f"{OF_RULE}."))
-        if many and of and repair not in (NOT_KEPT, NO_RECORD) and not of_a_rule:
-            found.setdefault(column, {})[repair] = min(1.0, many / of)
-    over = [(c, r) for c, r in found.items() if sum(r.values()) > least]
+        if many and total and repair not in (NOT_KEPT, NO_RECORD) and not of_a_rule:
+            shares_by_column.setdefault(column, {})[repair] = min(1.0, many / total)
+    over = [(c, r) for c, r in shares_by_column.items() if sum(r.values()) > least]
     over.sort(key=lambda entry: -sum(entry[1].values()))
     return tuple(Misread(c, dict(sorted(r.items(), key=lambda e: -e[1]))) for c, r in over)
 
@@ -97,8 +97,8 @@ def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
     described = spec.columns.get(column)
     if not isinstance(described, CategoricalColumn):
         return frozenset()
-    found = {"unlisted"} if described.unlisted in ("other", "null") else set()
-    return frozenset(found | ({"null"} if described.has_null else set()))
+    repairs = {"unlisted"} if described.unlisted in ("other", "null") else set()
+    return frozenset(repairs | ({"null"} if described.has_null else set()))
 
 
 def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset()) -> NDArray[np.bool_]:
@@ -112,8 +112,8 @@ def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = froz
     waiting = [(0, len(different))]
     while waiting:
         start, end = waiting.pop()
-        found = codec.inspect({name: different.slice(start, end - start)})
-        touched = sum(many for repair, many in found.items() if repair not in keeping)
+        repairs = codec.inspect({name: different.slice(start, end - start)})
+        touched = sum(many for repair, many in repairs.items() if repair not in keeping)
         if touched >= end - start:
             repaired[start:end] = True
         elif touched:
@@ -131,8 +131,8 @@ def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
     odd: Any = decode_dictionary(columns[name]).filter(pa.array(count_repaired_rows(codec, columns, keeping)))
     counted = pc.value_counts(to_keys(odd, pa.string()))
     values, counts = counted.field("values").to_pylist(), counted.field("counts").to_pylist()
-    found = Counter({v: n for v, n in zip(values, counts, strict=True) if v is not None})
-    return Counter(dict(found.most_common(most)))
+    occurrences = Counter({v: n for v, n in zip(values, counts, strict=True) if v is not None})
+    return Counter(dict(occurrences.most_common(most)))
 
 
 def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:

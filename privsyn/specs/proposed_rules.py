@@ -42,12 +42,12 @@ def propose_rules(columns: Mapping[str, Facts]) -> list[Proposal]:
     """
     types = {name: kind for name, facts in columns.items() if (kind := _get_type(facts)) is not None}
     ages = [n for n, f in columns.items() if f.kind == "integer" and _AGE.fullmatch(n)]
-    found = []
+    proposals = []
     for name, facts in columns.items():
         universe = _describe_universe(facts.universe, types, ages)
         if name in types and universe and name not in ages:
-            found += [Proposal(rule, name, facts.universe) for rule in _propose_for_column(name, facts, universe)]
-    return [p for p in found if _is_readable(p.never, types)]
+            proposals += [Proposal(rule, name, facts.universe) for rule in _propose_for_column(name, facts, universe)]
+    return [p for p in proposals if _is_readable(p.never, types)]
 
 
 def _propose_for_column(name: str, facts: Facts, universe: str) -> Iterator[str]:

@@ -161,9 +161,9 @@ def _with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     prior = prior.model_copy(update={kind: str(place)})
     path = locate_public_file(prior)
     refuse_private_file(path, spec.private_places, folder, field)
-    found = compute_sha256(path)
-    if prior.sha256 not in ("", found):
+    sha256 = compute_sha256(path)
+    if prior.sha256 not in ("", sha256):
         raise RequestError(
             f"{path.name} has another content than its `sha256` says", "Name the file that was meant", "prior.sha256"
         )
-    return spec.model_copy(update={"prior": prior.model_copy(update={"sha256": found})})
+    return spec.model_copy(update={"prior": prior.model_copy(update={"sha256": sha256})})

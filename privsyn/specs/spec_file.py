@@ -45,11 +45,13 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
     ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that
     names what is wrong or still open.
     """
-    given = {name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()}
+    stated_changes = {
+        name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()
+    }
     if isinstance(spec, str | Path):
         spec = load_spec(Path(spec))
     if isinstance(spec, ReleaseSpec):
-        if not any(given.values()):
+        if not any(stated_changes.values()):
             return spec
         content = spec.model_dump(exclude_unset=True)  # what the spec leaves to its preset stays open
     elif isinstance(spec, Mapping):
@@ -60,7 +62,7 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
             "Hand over a draft or another mapping, a ReleaseSpec, or the path of a spec's YAML file",
             "release.spec",
         )
-    for name, fields in given.items():
+    for name, fields in stated_changes.items():
         section = content.get(name)
         if fields:
             content[name] = {**(section if isinstance(section, Mapping) else {}), **fields}

@@ -228,7 +228,7 @@ class _Builder:
 
     def _build_merged(self, node: MappingNode, path: Path) -> dict[str, Any]:
         """Return the fields that a merge (`<<`) brings: of several mappings the first one's count."""
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not (isinstance(key_node, ScalarNode) and _is_merge(key_node)):
                 continue
@@ -240,8 +240,8 @@ class _Builder:
                         "a merge (`<<`) of something that is no mapping",
                         "Write `<<: *NAME`, and mark the mapping that it means with `&NAME`",
                     )
-                found |= self.build(source, path)
-        return found
+                fields |= self.build(source, path)
+        return fields
 
     def _build_scalar(self, node: ScalarNode, path: Path) -> Any:
         if node.tag == _TAG + "int" and path[-2:-1] in _OF_TEXTS and _TEXT_OF_YAML_1_1.fullmatch(node.value):
@@ -271,8 +271,8 @@ class _Builder:
             raise self._make_error(node, "half of a character (a lone surrogate)", "Write the whole character")
         return whole
 
-    def _make_error(self, node: Node, what: str, cure: str) -> RequestError:
-        return RequestError(f"{self.name}, line {_get_line(node)} has {what}", cure)
+    def _make_error(self, node: Node, problem: str, cure: str) -> RequestError:
+        return RequestError(f"{self.name}, line {_get_line(node)} has {problem}", cure)
 
 
 def _is_merge(key: ScalarNode) -> bool:

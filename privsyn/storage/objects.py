@@ -106,17 +106,17 @@ def list_objects(place: str, field: str = "data") -> tuple[StoredObject, ...]:
         from pyarrow import fs
 
         filesystem = open_filesystem(url)
-        found = filesystem.get_file_info(path)
-        if found.type == fs.FileType.Directory:
+        info = filesystem.get_file_info(path)
+        if info.type == fs.FileType.Directory:
             entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: entry.base_name)
             shown = [entry for entry in entries if not entry.base_name.startswith((".", "_"))]
-        elif found.type == fs.FileType.NotFound:
+        elif info.type == fs.FileType.NotFound:
             known = url.scheme == "sftp" or filesystem.get_file_info(url.bucket).type != fs.FileType.NotFound
-            what = f"no object or folder {url.path!r} in {url.bucket!r}" if known else f"no bucket {url.bucket!r}"
+            problem = f"no object or folder {url.path!r} in {url.bucket!r}" if known else f"no bucket {url.bucket!r}"
             another = "Check the name, or give another table with " + mention("release.data")
-            raise RequestError(f"there is {what}", another, field)
+            raise RequestError(f"there is {problem}", another, field)
         else:
-            shown = [found]
+            shown = [info]
         if folder := next((entry.base_name for entry in shown if entry.type != fs.FileType.File), None):
             raise RequestError(f"{url.where} holds {folder!r}, which is a folder", "Put all objects in one", field)
         host = url.host if url.scheme == "sftp" else ""
@@ -136,9 +136,9 @@ def _read_mark(filesystem: Any, scheme: str, path: str, opened: Any) -> tuple[st
     if scheme == "sftp":
         entry = filesystem.get_file_info(path)
         return f"{entry.size} {entry.mtime_ns}", False
-    said = opened.metadata() or {}
-    is_digest = bool(said.get(_DIGESTS.get(scheme, "")))
-    mark = said.get((_DIGESTS if is_digest else _VERSIONS).get(scheme, ""))
+    metadata = opened.metadata() or {}
+    is_digest = bool(metadata.get(_DIGESTS.get(scheme, "")))
+    mark = metadata.get((_DIGESTS if is_digest else _VERSIONS).get(scheme, ""))
     if not mark:
         problem = "lies in a store that says no ETag, by which a changed object is known"
         raise RequestError(problem, "Copy the table to a file or folder here", "data")
@@ -179,15 +179,15 @@ def open_filesystem(url: DataUrl) -> Any:
 @contextmanager
 def translate_store_errors(scheme: str, where: str, field: str = "data") -> Iterator[None]:
     """Raise RequestError for what a store's filesystem raises."""
-    found = None
+    failure = None
     try:
         yield
     except FileNotFoundError:
-        found = RequestError(f"{where} is not there any more, or not for this user", _CREDENTIALS[scheme], field)
+        failure = RequestError(f"{where} is not there any more, or not for this user", _CREDENTIALS[scheme], field)
     except (OSError, pa.ArrowException) as error:
-        found = make_store_error(scheme, where, str(error), field)
-    if found is not None:
-        raise found from None  # the store's words may hold a key or a signed request
+        failure = make_store_error(scheme, where, str(error), field)
+    if failure is not None:
+        raise failure from None  # the store's words may hold a key or a signed request
 
 
 def make_store_error(scheme: str, where: str, words: str, field: str = "data") -> RequestError:

@@ -47,5 +47,5 @@ def strip_schema(schema: pa.Schema) -> pa.Schema:
 
     It is written with it.
     """
-    found = (schema.metadata or {}).get(PANDAS)
-    return schema.remove_metadata() if found is None else schema.with_metadata({PANDAS: found})
+    pandas_types = (schema.metadata or {}).get(PANDAS)
+    return schema.remove_metadata() if pandas_types is None else schema.with_metadata({PANDAS: pandas_types})

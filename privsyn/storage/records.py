@@ -69,8 +69,8 @@ class Records:
     def damaged(self, name: str) -> PrivsynError:
         """Return the error for a record that is missing beside others, or does not fit its kind."""
         path = self._locate_record(name)
-        what = "cannot be read" if path.exists() else "is missing beside those that are made after it"
-        return PrivsynError(f"the private record {path} {what}", "Restore it from a backup")
+        problem = "cannot be read" if path.exists() else "is missing beside those that are made after it"
+        return PrivsynError(f"the private record {path} {problem}", "Restore it from a backup")
 
     def keep_noise(self, key: str, noise: pa.Table) -> None:
         """Keep the noise of a charge (contract NOISY), with its metadata, until it is settled.

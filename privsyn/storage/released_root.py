@@ -89,10 +89,10 @@ class ReleasedRoot:
         """Remove what crashed builds of this run left behind; put back what a crashed replacement took away."""
         leftover = re.compile(rf"\.(building|replaced)-{re.escape(run)}-[0-9a-f]{{16}}")
         for path in list(self.root.iterdir()):
-            found = leftover.fullmatch(path.name)
-            if not found or path.is_symlink():
+            match = leftover.fullmatch(path.name)
+            if not match or path.is_symlink():
                 continue
-            if found[1] == "replaced" and not target.exists():
+            if match[1] == "replaced" and not target.exists():
                 path.rename(target)
             else:
                 shutil.rmtree(path)

@@ -41,12 +41,12 @@ def copy_released(folder: Path, store: str, field: str) -> CopiedFolder:
     """
     url, manifest = check_store(store, field), read_manifest(folder)
     top = "/".join(filter(None, (url.bucket, url.path.strip("/"), manifest.run)))
-    place, said, failure = f"{url.scheme}://{top}", (folder / _MANIFEST).read_bytes(), None
+    place, manifest_bytes, failure = f"{url.scheme}://{top}", (folder / _MANIFEST).read_bytes(), None
     files = [check_released_file(folder, manifest, name, field) for name in sorted(manifest.files)]
     try:
         filesystem = open_filesystem(url)
         there = _read(filesystem, f"{top}/{_MANIFEST}")
-        if there == said:
+        if there == manifest_bytes:
             return CopiedFolder(place, tuple(sorted(manifest.files)), written=False)
         if there is not None:
             filesystem.delete_file(f"{top}/{_MANIFEST}")
@@ -57,7 +57,7 @@ def copy_released(folder: Path, store: str, field: str) -> CopiedFolder:
             if path.removeprefix(f"{top}/") not in manifest.files:
                 filesystem.delete_file(path)
         with _write(filesystem, f"{top}/{_MANIFEST}") as sink:
-            sink.write(said)
+            sink.write(manifest_bytes)
     except (OSError, pa.ArrowException) as error:
         failure = make_store_error(url.scheme, place, str(error), field)
     if failure is not None:
@@ -75,24 +75,24 @@ def fetch_released(place: str, field: str) -> Path:
     top = "/".join(filter(None, (url.bucket, url.path.strip("/"))))
     with translate_store_errors(url.scheme, url.where, field):
         filesystem = open_filesystem(url)
-        said = _read(filesystem, f"{top}/{_MANIFEST}")
-        if said is None:
+        manifest_bytes = _read(filesystem, f"{top}/{_MANIFEST}")
+        if manifest_bytes is None:
             problem = f"there is no release at {url.where}: no manifest.json, which is written last"
             raise RequestError(problem, "Name the folder of a release, or wait until it is whole", field)
-        if (place, said) not in _FETCHED:
-            _FETCHED[place, said] = _fetch(filesystem, top, said, field)
-        return next(Path(_FETCHED[place, said].name).iterdir())
+        if (place, manifest_bytes) not in _FETCHED:
+            _FETCHED[place, manifest_bytes] = _fetch(filesystem, top, manifest_bytes, field)
+        return next(Path(_FETCHED[place, manifest_bytes].name).iterdir())
 
 
 _FETCHED: dict[tuple[str, bytes], tempfile.TemporaryDirectory[str]] = {}
 """Place and manifest -> the folder's copy, which is removed at the end of the process."""
 
 
-def _fetch(filesystem: Any, top: str, said: bytes, field: str) -> tempfile.TemporaryDirectory[str]:
+def _fetch(filesystem: Any, top: str, manifest_bytes: bytes, field: str) -> tempfile.TemporaryDirectory[str]:
     holder = tempfile.TemporaryDirectory(prefix="privsyn-")
     folder = Path(holder.name) / top.rpartition("/")[2]
     folder.mkdir()
-    (folder / _MANIFEST).write_bytes(said)
+    (folder / _MANIFEST).write_bytes(manifest_bytes)
     manifest = read_manifest(folder)
     if not all(map(is_released_name, manifest.files)):
         problem = f"the manifest of {manifest.run} names a file that no release has"

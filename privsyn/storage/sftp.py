@@ -57,12 +57,12 @@ def _find_options(url: DataUrl, config: Any) -> dict[str, Any]:
     """Return how to connect: the URL's host, port and user, with what ``~/.ssh/config`` says of the host."""
     host, _, port = url.host.partition(":")
     written = Path("~/.ssh/config").expanduser()
-    said = config.from_path(str(written)).lookup(host) if written.is_file() else {}
+    host_options = config.from_path(str(written)).lookup(host) if written.is_file() else {}
     options = {
-        "host": said.get("hostname", host),
-        "port": int(port or said.get("port", 22)),
-        "username": url.user or said.get("user"),
-        "key_filename": said.get("identityfile"),
+        "host": host_options.get("hostname", host),
+        "port": int(port or host_options.get("port", 22)),
+        "username": url.user or host_options.get("user"),
+        "key_filename": host_options.get("identityfile"),
     }
     return {name: value for name, value in options.items() if value is not None}
 
@@ -81,11 +81,11 @@ class _ServerFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         try:
-            found = self._file.read(len(buffer))
+            content = self._file.read(len(buffer))
         except (self._failure, EOFError):
             raise ConnectionError("connection lost") from None
-        buffer[: len(found)] = found
-        return len(found)
+        buffer[: len(content)] = content
+        return len(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._file.seek(offset, whence)

@@ -132,14 +132,14 @@ class Store:
         zone: Zone,
         *,
         parts: Sequence[int] = (),
-        made: Sequence[Path] = (),
+        part_files: Sequence[Path] = (),
         for_good: bool = True,
     ) -> ArtifactRef:
         """Write a table (or a stream of batches) whole or not at all, and return its reference.
 
-        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``made``: these
-        files as they were written, by :func:`write_parquet`; they are moved, and no batch is asked for.  ``for_good``:
-        it outlives a loss of power; :meth:`verify` tells where one that need not did not, and it is made again.
+        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``part_files``:
+        these, written by :func:`write_parquet`, are moved, and no batch is asked for.  ``for_good``: it outlives a loss
+        of power; :meth:`verify` tells where one that need not did not, and it is made again.
 
         Columns must be the schema's, in order; of its metadata the file keeps what pandas reads only.  Raises
         ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
@@ -150,12 +150,12 @@ class Store:
         target = folder / f"{label}.parquet"
         with translate_os_errors(target):
             folder.mkdir(mode=0o700, exist_ok=True)
-            if made or parts:
+            if part_files or parts:
                 target = folder / label
                 with replace_folder(target, for_good=for_good) as temporary:
-                    for number, path in enumerate(made):
+                    for number, path in enumerate(part_files):
                         shutil.move(path, temporary / name_part(number))
-                    if not made:
+                    if not part_files:
                         write_parts(temporary, table, strip_schema(schema), parts)
             else:
                 with replace_file(target, for_good=for_good) as temporary:

@@ -292,11 +292,11 @@ def list_folder_entries(folder: Path) -> list[Path]:
 
 
 def _list_folder_files(folder: Path) -> tuple[Path, ...]:
-    found = list_folder_entries(folder)
-    if not found:
+    files = list_folder_entries(folder)
+    if not files:
         raise RequestError(f"the folder {folder} holds no table", f"Put the table there as {FORMATS}", "data")
-    _refuse_other_formats(found, folder)
-    return tuple(found)
+    _refuse_other_formats(files, folder)
+    return tuple(files)
 
 
 def _refuse_other_formats(files: Sequence[Path], where: Path) -> None:

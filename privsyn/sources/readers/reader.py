@@ -127,17 +127,17 @@ _READING = (
 @contextmanager
 def translate_errors(url: DataUrl, known: Sequence[Problem] = _READING, other: Problem = _VALUE) -> Iterator[None]:
     """Raise RequestError for what a driver raises while a table is read: the first ``known`` one, else the other."""
-    found = None
+    problem = None
     try:
         yield
     except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:  # drivers raise errors of many kinds
-        found = find_problem(error, known, other)
-    if found is not None:
-        words = found.words if found.words.startswith("the database") else f"{url.where} {found.words}"
+        problem = find_problem(error, known, other)
+    if problem is not None:
+        words = problem.words if problem.words.startswith("the database") else f"{url.where} {problem.words}"
         raise RequestError(
-            words, found.cure, _name_field(url, found.field)
+            words, problem.cure, _name_field(url, problem.field)
         ) from None  # a driver's words may hold a row
 
 
@@ -167,13 +167,13 @@ def refuse_damaged(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def need_package(package: str, what: str, extra: str = "databases", field: str = "data") -> Iterator[None]:
+def need_package(package: str, purpose: str, extra: str = "databases", field: str = "data") -> Iterator[None]:
     """Raise RequestError about ``field``, with the extra to install, where the block's import fails."""
     try:
         yield
     except ImportError:
         raise RequestError(
-            f"{what} needs the package {package}, which is not installed",
+            f"{purpose} needs the package {package}, which is not installed",
             f"Install it with: pip install 'privsyn-flows[{extra}]'",
             field,
         ) from None

@@ -38,12 +38,12 @@ class StatisticsReader(Reader):
         ending = path.suffix.lower()
         self._options: dict[str, Any] = {"disable_datetime_conversion": True, "user_missing": True}
         with refuse_damaged(path):
-            _, found = self._read(str(path), metadataonly=True, **self._options, **find_catalogue(path))
+            _, metadata = self._read(str(path), metadataonly=True, **self._options, **find_catalogue(path))
         self._converters: dict[str, Callable[[Any], Any]] = {}
         types = {}
-        for name in found.column_names:
+        for name in metadata.column_names:
             column = None if columns is None else columns.get(name)
-            types[name], self._converters[name] = _plan_column(name, found, column, ending)
+            types[name], self._converters[name] = _plan_column(name, metadata, column, ending)
         self.schema = pa.schema(list(types.items()))
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -52,22 +52,23 @@ class StatisticsReader(Reader):
         with refuse_damaged(self._path):
             start, rows = 0, batch_rows
             while rows == batch_rows:
-                found, _ = self._read(str(self._path), row_offset=start, row_limit=batch_rows, **options)
-                rows = len(found[columns[0]])
+                values, _ = self._read(str(self._path), row_offset=start, row_limit=batch_rows, **options)
+                rows = len(values[columns[0]])
                 start += rows
                 arrays = [
-                    pa.array(map(self._converters[name], found[name]), self.schema.field(name).type) for name in columns
+                    pa.array(map(self._converters[name], values[name]), self.schema.field(name).type)
+                    for name in columns
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
-def _plan_column(name: str, found: Any, column: Any, suffix: str) -> tuple[pa.DataType, Callable[[Any], Any]]:
+def _plan_column(name: str, metadata: Any, column: Any, suffix: str) -> tuple[pa.DataType, Callable[[Any], Any]]:
     """Return the type of a column and what converts one value of it; ``column``: the spec's."""
-    stored = str(found.readstat_variable_types.get(name, ""))
-    form = str(found.original_variable_types.get(name) or "").lower()
-    labels = dict(found.variable_value_labels.get(name) or {})
-    is_missing = _build_missing_test(found.missing_ranges.get(name), stored == "string")
-    measure = str(found.variable_measure.get(name, ""))
+    stored = str(metadata.readstat_variable_types.get(name, ""))
+    form = str(metadata.original_variable_types.get(name) or "").lower()
+    labels = dict(metadata.variable_value_labels.get(name) or {})
+    is_missing = _build_missing_test(metadata.missing_ranges.get(name), stored == "string")
+    measure = str(metadata.variable_measure.get(name, ""))
     is_listed = is_a_list(labels, measure) if column is None else bool(labels) and column.kind == "categorical"
     if is_listed or stored == "string":
         return pa.string(), _build_text_converter(labels, is_missing, getattr(column, "values", ()))
@@ -118,7 +119,7 @@ def _build_text_converter(
             return None
         code = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
         label = labels.get(value, labels.get(code))
-        found = next((text for text in (label, code) if text is not None and text in listed), None)
-        return found if found is not None or is_missing(value) else (code if label is None else label)
+        listed_text = next((text for text in (label, code) if text is not None and text in listed), None)
+        return listed_text if listed_text is not None or is_missing(value) else (code if label is None else label)
 
     return convert

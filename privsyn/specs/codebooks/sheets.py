@@ -68,14 +68,14 @@ def read(path: Path, table: str) -> Dictionary:
             "Give it the headings `name`, `description`, `type`, `min`, `max`, `values`, `nullable`, `unit`",
             "draft_spec.dictionary",
         )
-    found: dict[str, list[dict[str, str]]] = {}
+    rows_by_name: dict[str, list[dict[str, str]]] = {}
     name = ""
     for row in rows.to_dict("records"):
         cells = {headings[h]: format_value(v) for h, v in row.items() if h in headings and format_value(v)}
         name = cells.get("name", name)
         if name and cells:
-            found.setdefault(name, []).append(cells)
-    columns = {name: _read_column(cells) for name, cells in found.items()}
+            rows_by_name.setdefault(name, []).append(cells)
+    columns = {name: _read_column(cells) for name, cells in rows_by_name.items()}
     return Dictionary(path.name, columns, headings=tuple(map(str, rows.columns)))
 
 
@@ -100,9 +100,9 @@ def _read_column(rows: list[dict[str, str]]) -> Facts:
     cells = {heading: text for row in reversed(rows) for heading, text in row.items()}  # the first row's count most
     facts = Facts(description=cells.get("description", ""), unit=cells.get("unit", ""))
     facts.universe = cells.get("universe", "")
-    said = cells.get("kind", "").lower()
-    facts.kind = _KIND_OF.get(re.split(r"[\s(]", said)[0]) if said else None
-    facts.type = "date" if said.startswith("date") and "time" not in said else None
+    stated_kind = cells.get("kind", "").lower()
+    facts.kind = _KIND_OF.get(re.split(r"[\s(]", stated_kind)[0]) if stated_kind else None
+    facts.type = "date" if stated_kind.startswith("date") and "time" not in stated_kind else None
     decimals = parse_whole_number(cells.get("decimals", ""))
     facts.decimals = decimals if decimals is not None and 0 <= decimals <= 15 else None
     facts.nullable = not _is_yes(cells["required"]) if "required" in cells else _is_yes(cells.get("nullable", "yes"))
@@ -111,7 +111,7 @@ def _read_column(rows: list[dict[str, str]]) -> Facts:
     if not pairs and "values" in cells and span is None:
         pairs = _parse_pairs(cells["values"])
     if pairs and facts.kind != "boolean":
-        facts.values = list_values(_parse_numbers([code for code, _ in pairs], said), facts)
+        facts.values = list_values(_parse_numbers([code for code, _ in pairs], stated_kind), facts)
         facts.labels = [label for _, label in pairs]
         facts.kind, facts.type = "categorical", None
     limits = span.groups() if span else (cells.get("min"), cells.get("max"))
@@ -133,13 +133,13 @@ def _parse_pairs(text: str) -> list[tuple[str, str]]:
         if not labelled:
             return [(part.strip(), "") for part in text.split(",") if part.strip()]
     parts = [part for part in text.split(separator) if part.strip()]
-    found = [_ONE.fullmatch(part) for part in parts]
-    return [(m[1], m[2]) if m else (part.strip(), "") for part, m in zip(parts, found, strict=True)]
+    matches = [_ONE.fullmatch(part) for part in parts]
+    return [(m[1], m[2]) if m else (part.strip(), "") for part, m in zip(parts, matches, strict=True)]
 
 
-def _parse_numbers(codes: list[str], said: str) -> list[Any]:
+def _parse_numbers(codes: list[str], stated_kind: str) -> list[Any]:
     """Return codes as whole numbers if all are, none has a leading zero, and the codebook does not call them text."""
-    text = said.startswith(("string", "text", "char"))
+    text = stated_kind.startswith(("string", "text", "char"))
     numbers = [parse_whole_number(code) for code in codes]
     return list(codes) if text or None in numbers else numbers
 

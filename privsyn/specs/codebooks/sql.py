@@ -80,8 +80,8 @@ class _Schema:
         from sqlglot import exp
 
         self.created, self.exp = created, exp
-        found = [_ENUM.search(s.sql()) for s in statements if isinstance(s, exp.Command)]
-        self.enums = {m[1].lower(): [v.strip().strip("'") for v in m[2].split(",")] for m in found if m}
+        enum_matches = [_ENUM.search(s.sql()) for s in statements if isinstance(s, exp.Command)]
+        self.enums = {m[1].lower(): [v.strip().strip("'") for v in m[2].split(",")] for m in enum_matches if m}
         self.rows = [s for s in statements if isinstance(s, exp.Insert) and isinstance(s.expression, exp.Values)]
         self.comments = {
             (s.this.table, s.this.name): s.expression.name
@@ -94,20 +94,20 @@ class _Schema:
     def columns(self, schema: Any) -> dict[str, Facts]:
         """Return the facts about each column of one table."""
         exp, table = self.exp, schema.this.name
-        found = {}
+        facts_by_column = {}
         for column in schema.find_all(exp.ColumnDef):
-            facts = found[column.name] = self._read_column(column)
+            facts = facts_by_column[column.name] = self._read_column(column)
             facts.description = facts.description or self.comments.get((table, column.name), "")
         for check in schema.find_all(exp.CheckColumnConstraint, exp.Check):
-            self._check(check.this, found)
+            self._check(check.this, facts_by_column)
         for key in schema.find_all(exp.ForeignKey):
             names, reference = [e.name for e in key.expressions], key.args.get("reference")
-            if len(names) == 1 and names[0] in found and reference is not None:
-                self._refer(found[names[0]], reference)
+            if len(names) == 1 and names[0] in facts_by_column and reference is not None:
+                self._refer(facts_by_column[names[0]], reference)
         for key in schema.find_all(exp.PrimaryKey):
-            if len(key.expressions) == 1 and key.expressions[0].name in found:
-                _mark_identifier(found[key.expressions[0].name])
-        return found
+            if len(key.expressions) == 1 and key.expressions[0].name in facts_by_column:
+                _mark_identifier(facts_by_column[key.expressions[0].name])
+        return facts_by_column
 
     def rules(self, schema: Any) -> Iterator[dict[str, Any]]:
         """Yield what CHECKs say of several columns; as in SQL, a row for which one is unknown may be."""
@@ -178,7 +178,7 @@ class _Schema:
         if listed:
             facts.kind, facts.values, facts.labels = "categorical", list_values(listed, facts), labels
 
-    def _check(self, condition: Any, found: dict[str, Facts]) -> None:
+    def _check(self, condition: Any, facts_by_column: dict[str, Facts]) -> None:
         """Add what the conjuncts of a CHECK say of single columns; other conditions say nothing here."""
         exp = self.exp
         for part in _split_conjuncts(condition, exp):
@@ -188,7 +188,7 @@ class _Schema:
             swapped = not isinstance(column, exp.Column) and isinstance(getattr(part, "expression", None), exp.Column)
             if swapped:
                 column = part.expression
-            facts = found.get(column.name) if isinstance(column, exp.Column) else None
+            facts = facts_by_column.get(column.name) if isinstance(column, exp.Column) else None
             if facts is None:
                 continue
             if isinstance(part, exp.Between):

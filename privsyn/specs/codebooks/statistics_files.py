@@ -38,22 +38,22 @@ def read(path: Path, table: str) -> Dictionary:
         raise make_missing_package_error("pyreadstat", f"a {_FORM}") from None
     options: dict[str, Any] = {"metadataonly": True, **find_catalogue(path)}
     try:
-        _, found = getattr(pyreadstat, READERS[path.suffix.lower()])(str(path), **options)
+        _, metadata = getattr(pyreadstat, READERS[path.suffix.lower()])(str(path), **options)
     except MemoryError:
         raise
     except Exception:  # pyreadstat raises errors of many kinds
         raise make_unreadable_error(path.name, _FORM) from None
-    return Dictionary(path.name, {name: _read_column(name, found) for name in found.column_names})
+    return Dictionary(path.name, {name: _read_column(name, metadata) for name in metadata.column_names})
 
 
-def _read_column(name: str, found: Any) -> Facts:
-    description = str(found.column_names_to_labels.get(name) or "").strip()
+def _read_column(name: str, metadata: Any) -> Facts:
+    description = str(metadata.column_names_to_labels.get(name) or "").strip()
     facts = Facts(description=description, nullable=True)
-    stored = str(found.readstat_variable_types.get(name, ""))
-    form = str(found.original_variable_types.get(name) or "").lower()
+    stored = str(metadata.readstat_variable_types.get(name, ""))
+    form = str(metadata.original_variable_types.get(name) or "").lower()
     limits = parse_range(description)
-    listed = dict(found.variable_value_labels.get(name) or {})
-    if is_a_list(listed, str(found.variable_measure.get(name, ""))):
+    listed = dict(metadata.variable_value_labels.get(name) or {})
+    if is_a_list(listed, str(metadata.variable_measure.get(name, ""))):
         facts.kind = "categorical"
         facts.values = list_values([_to_whole(code) for code in listed], facts)
         facts.labels = [str(label) for label in listed.values()]

@@ -73,9 +73,9 @@ def test_a_rehearsal_makes_no_more_rows_than_a_shard_has(tmp_path: Path) -> None
 def test_files_of_rows_that_are_made_grow_with_those_and_others_with_the_table(tmp_path: Path) -> None:
     rehearsal = Rehearsal(make_spec(), tmp_path, 5_000_000, 1_000_000)
     assert rehearsal.rows_in == rehearsal.rows_made == 400_000
-    assert _compute_growth(rehearsal, 400_000, made=True) == 2.5
-    assert _compute_growth(rehearsal, 400_000, made=False) == 12.5
-    assert _compute_growth(rehearsal, 24, made=True) == 1.0
+    assert _compute_growth(rehearsal, 400_000, makes_rows=True) == 2.5
+    assert _compute_growth(rehearsal, 400_000, makes_rows=False) == 12.5
+    assert _compute_growth(rehearsal, 24, makes_rows=True) == 1.0
 
 
 def test_estimates_of_the_page_were_within_a_factor_of_two_of_what_was_found() -> None:
