@@ -49,7 +49,7 @@ PARALLEL_SHARE = 0.72
 """How much of the work on rows, counts and noise is done on several threads: of 37.5 and 283.7 CPU seconds on two cores
 0.62 and 0.65 were waited for (docs/operations/scale.md)."""
 
-LEAST_POWER = 0.5
+LEAST_POWER = 0.75
 """The power of the rows with which the time of a shard grows at least: more rows need fewer sweeps, but longer ones."""
 
 COUNT_BYTES, VALUE_BYTES, CODE_COPIES = 8, 24, 6
@@ -236,9 +236,8 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
         cpu += COPY_SECONDS * (disk - sum(size for size, _ in cost.files) / 2**20)
     elif rehearsal.makes_rows(name):
         shards, few = _count_shards(rehearsal), rehearsal.rows_made
-        follow = _continue_line
-        if shards > 1 and name in rehearsal.related:  # of many rows sweeps settle sooner, whatever the relations
-            follow, factor = _continue_power, 1.0
+        follow = _continue_power if name in rehearsal.related else _continue_line  # of many rows sweeps settle sooner
+        factor = 1.0 if shards > 1 else factor  # in large ones they do whatever the relations
         fewer = rehearsal.fewer_out[name].cpu
         cpu = shards * follow(compute_quarter(few), fewer, few, cpu, rehearsal.rows_out / shards)
     elif rehearsal.reads_rows(name):

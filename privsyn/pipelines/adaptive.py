@@ -30,6 +30,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.full_cell_steps import share_full_cells
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_measured_tables, list_set_stages
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
@@ -72,7 +73,13 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         stages.append(rounds[-1].measure.name)
     first = options.exact_rounds().first * (1 - sets)
     return (
-        *build_up_to_measurement(options, first, trends=share_trends(request), values=share_values(request)),
+        *build_up_to_measurement(
+            options,
+            first,
+            trends=share_trends(request),
+            values=share_values(request),
+            cells=share_full_cells(request),
+        ),
         *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
         *build_row_steps(stages, trends=list_trends(request), values=list_value_looks(request)),

@@ -138,7 +138,8 @@ def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
     return USUAL_NULLS if any(c.nullable and c.goes_to != "null" for c in lists) else ("",)
 
 
-def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def encode_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    """Return the private rows as fine codes, and the repairs that reading them took."""
     encoding, unit = request.encoding, request.spec.unit
     stream = stream_codes((), encoding.domain)
     # records of persons are bounded over all rows, in passes of their own
@@ -205,7 +206,7 @@ ENCODE = Step(
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     settings=key_encoding,
     reads=(KnowledgePart.CODES,),
-    run=_encode,
+    run=encode_rows,
     version=2,
 )
 
@@ -217,15 +218,17 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        panel = request.spec.panel
-        return one_way_marginals.plan_queries(
-            request.public.measured_alone,
+        panel, whole = request.spec.panel, request.cut_cells(())
+        planned = one_way_marginals.plan_queries(
+            whole.public.measured_alone,
             rho,
             request.records,
             equal=division == "equal",
             rounding=list_roundings(request.encoding.binning),
             members=(panel.composition,) if panel is not None and panel.household else (),
         )
+        # where cells were cut noise is as planned: what it is does not follow from what is asked
+        return [replace(q, cells=request.encoding.domain.size(q.attributes[0])) for q in planned]
 
     return ReleaseStep(
         name="one_way_marginals",
