@@ -20,7 +20,7 @@ PAPER: dict[str, Any] = {
 """The paper's values of the options of ``privsyn``, where they are not the defaults."""
 
 RELATIONS: dict[str, Any] = {
-    "split": {"trends": 0.15, "values": 0.015},
+    "split": {"trends": 0.15, "values": 0.02},
     "compression": {"equal_mass": True, "single_values": True, "round_numbers": True, "calendar": True},
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True, "try_heat": True},

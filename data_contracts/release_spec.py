@@ -265,7 +265,7 @@ class ReleaseSpec(FrozenModel):
         description="Where the fields below that the spec does not give come from: this project's defaults, those of "
         "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
         "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `round_numbers`, "
-        "`calendar`, `pooled`, `try_heat` and `related_inside` are true, `trends` is 0.15, and `values` 0.015; and in "
+        "`calendar`, `pooled`, `try_heat` and `related_inside` are true, `trends` is 0.15, and `values` 0.02; and in "
         "tables of more than 300 columns whose numbers and moments all have them: then `pooled` is true and `trends` "
         "0.15.",
     )

@@ -222,6 +222,16 @@ MERGES = _make_long_table(
 """Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of the
 set's axes, and the weight by which the sets share their budget."""
 
+CUT_CELLS = _make_long_table(
+    "cut_cells",
+    Zone.RELEASED,
+    [("attribute", pa.string()), ("code", pa.int32()), ("parts", pa.int32())],
+    _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
+    _require_at_least("code", 0),
+    _require_at_least("parts", 2),
+)
+"""Full cells: the fine code of the cell as the spec makes it, and into how many parts it is cut."""
+
 COUNTED = _make_long_table(
     "counted",
     Zone.RELEASED,

@@ -21,6 +21,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
+from privsyn.pipelines.full_cell_steps import CUTS_FILE
 from privsyn.pipelines.named_sets import MERGES_FILE, list_whole_stages
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import SUM_OF_SCORES
@@ -30,6 +31,7 @@ from privsyn.storage.released_files import check_released_file, list_synthetic_n
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
+from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, KnownTotals
@@ -84,6 +86,8 @@ class ReleasedCounts:
         request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
         first = next(iter(request.branches.values()), request)  # of a tree of tables that of the first two
         request = request.branches[self.branch] if self.branch else first
+        if CUTS_FILE in self.manifest.files:
+            request = request.cut_cells(read_cuts(self.read(CUTS_FILE)))
         even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
         return replace(request, even=even) if even else request
 

@@ -29,9 +29,11 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.engine.memory import MemoryRun, Tables
+from privsyn.pipelines.full_cell_steps import FIND
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.full_cells import tabulate_cuts
 from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.sample_estimates import fit_least_squares, fit_logistic
@@ -128,6 +130,8 @@ def remake_rows(
         given["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
     if released.sets:
         given["plan_sets"] = {"merges": released.read(MERGES_FILE)}
+    if any(step.cuts for step in released.steps):
+        given[FIND] = {"cuts": tabulate_cuts(released.request.cuts)}
     one_ways = next(iter(measured.values()))
     recode = with_one_ways(
         released.recode,

@@ -32,6 +32,7 @@ from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.kernels.counting import choose_thread_count
 from privsyn.tasks.privacy.noise import NoiseSource, draw_all
 
@@ -73,6 +74,13 @@ class Run:
     def request(self) -> Request:
         """The run's public request."""
         return self.plan.request
+
+    def cut_request(self, refs: Mapping[str, StepRefs]) -> Request:
+        """Return the run's request with the cells that one of its looks found full, cut; ``refs``: of what it made."""
+        for name in dict.fromkeys(step.cuts for step in self.steps if step.cuts):
+            step, table = name.split(".")
+            return self.request.cut_cells(read_cuts(self.store.read_table(refs[step].tables[table])))
+        return self.request
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -194,7 +202,7 @@ class Run:
         if step.run is None:
             raise TypeError(f"{step.name} has no function to run")
         tables_in = self._open_inputs(step, inputs)  # has the folder of the parts that it makes, until they are written
-        outputs = step.run(step.restrict(self.request), tables_in, self._progress(step))
+        outputs = step.run(*step.open(self.request, tables_in), self._progress(step))
         return self._write(step, outputs)
 
     def _execute_release(
@@ -225,7 +233,7 @@ class Run:
         answers = []
         if queries:
             self.ledger.claim(self.dataset, key, self._mark_draw(key))
-            request = step.restrict(self.request)
+            request, tables_in = step.open(self.request, tables_in)
             exact = step.exact(request, tables_in, step.read_rows(request, tables_in), queries)
             for i, (counts, draw) in enumerate(zip(exact, noise, strict=True)):
                 check_interrupts()

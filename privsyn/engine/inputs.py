@@ -20,7 +20,9 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import Binning
+from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table, recompress
 from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.kernels.counting import CodeTable, Countable
@@ -83,6 +85,15 @@ class Inputs:
             read |= {f"{other}.{name.split('.')[1]}": self._read[name] for name in tables}
         private = self._private if self._private is None or table is None else self._private.of_table(table)
         return Inputs(read, private, self.work)
+
+    def put_in_place(self, others: Mapping[str, str]) -> Inputs:
+        """Return the same tables, some replaced; ``others``: name of a table -> of the declared one in its place."""
+        read = {name: self._read[others.get(name, name)] for name in self._read}
+        return Inputs(read, self._private, self.work)
+
+    def cuts(self, name: str) -> tuple[CutCell, ...]:
+        """Return the cut cells of the table ``name``; none without a name, and for a plan without released tables."""
+        return read_cuts(self.table(name)) if name in self._read else ()
 
     def table(self, name: str) -> pa.Table:
         """Return a whole table.  Raises KeyError if the step did not declare it."""

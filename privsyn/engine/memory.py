@@ -71,7 +71,7 @@ class MemoryRun:
             return self._look(plan, step, read)
         visible = Inputs(read, self.private) if step.kind is StepKind.TRANSFORM else _read_released(plan, step, read)
         assert step.run is not None  # noqa: S101 - only release steps have none
-        outputs = step.run(step.restrict(self.request), visible, lambda done, total: None)
+        outputs = step.run(*step.open(self.request, visible), lambda done, total: None)
         return {name: _join_batches(output) for name, output in _sort_outputs(outputs)}
 
     def _look(self, plan: Plan, step: ReleaseStep, read: Mapping[str, Callable[[], pa.Table]]) -> Tables:
@@ -80,7 +80,7 @@ class MemoryRun:
         noise = self.draw(step, queries)
         answers = []
         if queries:
-            request = step.restrict(self.request)
+            request, inputs = step.open(self.request, inputs)
             exact = step.exact(request, inputs, step.read_rows(request, inputs), queries)
             answers = [counts + drawn for counts, drawn in zip(exact, noise, strict=True)]
         self.receipts[step.name] = queries

@@ -83,7 +83,7 @@ class Plan:
 
         From public and released things only.
         """
-        planned = step.plan(step.restrict(self.request), inputs, step.rho(self.request))
+        planned = step.plan(*step.open(self.request, inputs), step.rho(self.request))
         return [query.under(self.request.pricing) for query in planned]
 
     def released_inputs(self, step: Step) -> tuple[str, ...]:
@@ -92,8 +92,8 @@ class Plan:
         return tuple(name for name in step.inputs if zones.get(name) is Zone.RELEASED)
 
     def _list_known_queries(self, step: ReleaseStep) -> tuple[Query, ...] | None:
-        if self.released_inputs(step):
-            return None
+        if not {step.cuts}.issuperset(self.released_inputs(step)):
+            return None  # of cells that are cut the noise is planned as of whole ones
         return tuple(self.queries(step, Inputs({})))
 
     def check(self) -> None:

@@ -15,6 +15,7 @@ from privsyn.data_contracts.receipts import Pricing
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
+from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
@@ -26,7 +27,8 @@ class Request:
 
     ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
     spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
-    whose wide bins had two cells.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
+    whose wide bins had two cells.  ``cuts``: fine cells that a look of the release found full, which are cut into parts
+    from then on.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
     prior, read when they are first asked for.  ``part``: of the whole budget; ``above``: the columns of rows that are
     made before, where this is a request of the rows below them (:attr:`branches`); empty: none are.
     """
@@ -35,6 +37,7 @@ class Request:
     column_order: tuple[str, ...] = ()
     threads: int = 0
     even: frozenset[str] = frozenset()
+    cuts: tuple[CutCell, ...] = ()
     prior_rows: CodeTable | None = None
     part: Fraction = Fraction(1)
     above: frozenset[str] = frozenset()
@@ -87,7 +90,7 @@ class Request:
 
     @cached_property
     def _codecs(self) -> ColumnCodecs:
-        return ColumnCodecs(self.spec, self.even)
+        return ColumnCodecs(self.spec, self.even, self.cuts)
 
     def order_columns(self, order: tuple[str, ...], threads: int | None = None) -> Request:
         """Return the same request with its columns in ``order``, if it has none, and the same codecs."""
@@ -112,6 +115,14 @@ class Request:
         restricted = copy(self)
         restricted.__dict__["public"] = self.public.only(parts)
         return restricted
+
+    def cut_cells(self, cuts: tuple[CutCell, ...]) -> Request:
+        """Return the same request with these cells cut, whose public knowledge answers for the same parts."""
+        if cuts == self.cuts:
+            return self
+        changed = replace(self, cuts=cuts)
+        changed.__dict__["public"] = changed.public.only(self.public.parts)
+        return changed
 
     @property
     def pricing(self) -> Pricing:

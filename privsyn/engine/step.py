@@ -65,7 +65,8 @@ class Step:
     cache key, too, so they keep their names when a field of the spec gets another one.
     ``published``: the step's table -> its file in the released folder; ``words``: what the step does with released
     counts, for the release's descriptions, empty for nothing worth telling; ``limit``: what the release cannot show
-    because of this step, for its note.
+    because of this step, for its note.  ``cuts``: the table of cells that are cut into parts, which the step's request
+    follows; ``finer``: where there are any, input -> the input in its place, whose codes are of the parts.
     """
 
     name: str
@@ -81,6 +82,8 @@ class Step:
     published: Mapping[str, PublishedFile] = field(default_factory=dict)
     words: Callable[[Request], str] = field(default=lambda request: "", repr=False)
     limit: str = ""
+    cuts: str = ""
+    finer: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -95,6 +98,13 @@ class Step:
     def restrict(self, request: Request) -> Request:
         """Return what the step may know of ``request``."""
         return request.restrict((*self.reads, *self.inherits))
+
+    def open(self, request: Request, inputs: Inputs) -> tuple[Request, Inputs]:
+        """Return what the step may know of ``request``, with the cells that an earlier look cut, and its inputs."""
+        known, cuts = self.restrict(request), inputs.cuts(self.cuts)
+        if not cuts:
+            return known, inputs
+        return known.cut_cells(cuts), inputs.put_in_place(self.finer)
 
     def build_key(self, request: Request) -> Any:
         """Return the step's own part of its cache key, JSON-ready: its settings and the public knowledge it reads."""

@@ -28,11 +28,14 @@ from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.pipelines.full_cell_steps import CUTS_FILE
 from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
+from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_kept_batches
 
@@ -61,18 +64,26 @@ class Release:
         What is counted beside a column without being named, as its weekday, is no column: its rough counts would pass
         for errors of columns.
         """
-        every = plan_every_column(self.spec, tuple(self.manifest.column_order), self._evenly_cut)
+        every = plan_every_column(self.spec, tuple(self.manifest.column_order), self._evenly_cut, self._cuts)
         return replace(every, codecs=tuple(codec for codec in every.codecs if codec.chances is None))
 
     @property
     def measured(self) -> EncodingPlan:
         """The codecs of the release's attributes: without computed columns, dummies of one rule together."""
-        return plan(self.spec, tuple(self.manifest.column_order), self._evenly_cut)
+        return plan(self.spec, tuple(self.manifest.column_order), self._evenly_cut, self._cuts)
+
+    @cached_property
+    def _cuts(self) -> tuple[CutCell, ...]:
+        """The cells that the release found full and cut; none where its tables cannot be read."""
+        try:
+            return read_cuts(pq.read_table(self.folder / CUTS_FILE))
+        except (OSError, KeyError, TypeError, pa.ArrowException):
+            return ()  # said where the tables are used
 
     @cached_property
     def _evenly_cut(self) -> frozenset[str]:
         """The columns whose wide bins have two cells in this release; none where its tables cannot be read."""
-        found = plan(self.spec, tuple(self.manifest.column_order))
+        found = plan(self.spec, tuple(self.manifest.column_order), cuts=self._cuts)
         if not found.wide:
             return frozenset()
         try:

@@ -34,6 +34,7 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
+from privsyn.pipelines.full_cell_steps import NO_CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
@@ -592,7 +593,8 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
     asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
     steps = build_steps(asked)
 
-    given = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_VALUE_COUNTS}  # codes have no single values
+    # codes have no single values
+    given = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_CELL_COUNTS, **NO_VALUE_COUNTS}
     made = MemoryRun(asked, steps, draw_from_seed(seed), given=given).run()
     released = MemoryCounts.of_run(asked, name_by_files(steps, made))
     real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]

@@ -30,6 +30,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.full_cell_steps import share_full_cells
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_measured_tables, list_set_stages
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
@@ -72,7 +73,13 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         stages.append(rounds[-1].measure.name)
     first = options.exact_rounds().first * (1 - sets)
     return (
-        *build_up_to_measurement(options, first, trends=share_trends(request), values=share_values(request)),
+        *build_up_to_measurement(
+            options,
+            first,
+            trends=share_trends(request),
+            values=share_values(request),
+            cells=share_full_cells(request),
+        ),
         *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
         *build_row_steps(stages, trends=list_trends(request), values=list_value_looks(request)),
@@ -135,15 +142,15 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
         consistent = [*measured, *by_trend]
         domain, known = build_coarse_domain(recode), request.public.on(recode)
         whole, sets = split_sets(consistent)
-        kept = known.tied | list_attributes(sets)
-        core = append_attributes.select_core_marginals(whole, domain, kept)
+        tied = known.tied | list_attributes(sets)
+        core = append_attributes.select_core_marginals(whole, domain, tied)
         settings = get_synthesis(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             [*core.marginals, *sets], core.domain, settings, number, request.threads, progress, zeros=known.zeros
         )
-        codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, kept)
+        codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, tied)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
@@ -192,9 +199,9 @@ def build_residual_scores(
         return residual_scores.plan_queries(cliques, rho, request.records)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        made = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
+        so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
         total = estimate_total(pool_one_ways(request, inputs, stages))
-        return residual_scores.count_exactly(rows, made, total, queries, request.threads)
+        return residual_scores.count_exactly(rows, so_far_rows, total, queries, request.threads)
 
     return ReleaseStep(
         name=f"residual_scores_{n}",

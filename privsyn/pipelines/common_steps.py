@@ -60,8 +60,8 @@ def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIR
     """
     if not is_wide(request.encoding.domain.attributes):
         return None
-    made = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
-    columns = {a: made.get(a, a) for a in attributes}
+    column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
+    columns = {a: column_of.get(a, a) for a in attributes}
     return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], most)
 
 
@@ -138,25 +138,28 @@ def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
     return USUAL_NULLS if any(c.nullable and c.goes_to != "null" for c in lists) else ("",)
 
 
-def _encode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def encode_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    """Return the private rows as fine codes, and the repairs that reading them took."""
     encoding, unit = request.encoding, request.spec.unit
     stream = stream_codes((), encoding.domain)
     # records of persons are bounded over all rows, in passes of their own
-    found = inputs.private.encode_parts(encoding) if unit.identifier is None and encoding.panel is None else None
-    if found is not None:
-        make, parts = found
-        made = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
+    parts_to_encode = (
+        inputs.private.encode_parts(encoding) if unit.identifier is None and encoding.panel is None else None
+    )
+    if parts_to_encode is not None:
+        make, parts = parts_to_encode
+        files = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
         refuse_changed(inputs)
-        repairs = encode.Repairs(sum((part.beside.counts for part in made), Counter()))
-        return {"encoded_rows": collect_parts(stream, made), "repairs": repairs.to_table}
+        repairs = encode.Repairs(sum((part.beside.counts for part in files), Counter()))
+        return {"encoded_rows": collect_parts(stream, files), "repairs": repairs.to_table}
     repairs = encode.Repairs()
     rows = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
     return {"encoded_rows": replace(stream, batches=rows), "repairs": repairs.to_table}
 
 
-def collect_parts(stream: RowStream, made: Sequence[PartFile]) -> RowStream:
+def collect_parts(stream: RowStream, files: Sequence[PartFile]) -> RowStream:
     """Return the output of a step whose parts are made."""
-    return replace(stream, batches=read_parts(made), made=tuple(made))
+    return replace(stream, batches=read_parts(files), made=tuple(files))
 
 
 def check_unchanged(batches: Batches, inputs: Inputs) -> Batches:
@@ -203,7 +206,7 @@ ENCODE = Step(
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     settings=key_encoding,
     reads=(KnowledgePart.CODES,),
-    run=_encode,
+    run=encode_rows,
     version=2,
 )
 
@@ -215,15 +218,17 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        panel = request.spec.panel
-        return one_way_marginals.plan_queries(
-            request.public.measured_alone,
+        panel, whole = request.spec.panel, request.cut_cells(())
+        planned = one_way_marginals.plan_queries(
+            whole.public.measured_alone,
             rho,
             request.records,
             equal=division == "equal",
             rounding=list_roundings(request.encoding.binning),
             members=(panel.composition,) if panel is not None and panel.household else (),
         )
+        # where cells were cut noise is as planned: what it is does not follow from what is asked
+        return [replace(q, cells=request.encoding.domain.size(q.attributes[0])) for q in planned]
 
     return ReleaseStep(
         name="one_way_marginals",

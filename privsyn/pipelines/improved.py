@@ -29,6 +29,7 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
+from privsyn.pipelines.full_cell_steps import share_full_cells
 from privsyn.pipelines.named_sets import build_set_measurement, build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
@@ -61,7 +62,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     options, total, sets = get_options(request), request.total_rho, compute_share(request)
     first, *further = (rho / total for rho in request.rounds)
     measurement, trends, values = options.split.exact()[2], share_trends(request), share_values(request)
-    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends, values))
+    cells = share_full_cells(request)
+    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends, values, cells))
     steps += build_set_steps(request, measurement * first)
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"], list(list_trends(request)))
     measuring_sets, counting_values = list_set_stages(request), list(list_value_looks(request))
@@ -163,11 +165,11 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
         looked, answers = inputs.measured(one_ways[1:])  # of the first look the recode is
         binning = request.encoding.binning
         known = pool_one_ways(first, looked, answers, binning)
-        asked, scored = _list_all(inputs, scores)
+        score_queries, scores_again = _list_all(inputs, scores)
         rho = float(_sum_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(
-            asked,
-            scored,
+            score_queries,
+            scores_again,
             first,
             {a: r for a, r in known.items() if binning[a].chances is None},  # not what values are rounded to
             rho,
@@ -179,8 +181,8 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
         )
         domain = build_coarse_domain(first)
         weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
-        left = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs, measured)), rho)
-        return {"cliques": combine_cliques.tabulate_cliques(left, domain, fine)}
+        lacking = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs, measured)), rho)
+        return {"cliques": combine_cliques.tabulate_cliques(lacking, domain, fine)}
 
     return Step(
         name=f"select_more_{n}",
@@ -206,11 +208,11 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
 
 def _list_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Query]:
     """Return the queries of marginals of these release steps, without sums beside them."""
-    found = [inputs.noisy(stage)[0] for stage in stages]
-    return [q for queries in found for q in queries[: count_marginals([q.attributes for q in queries])]]
+    queries_by_stage = [inputs.noisy(stage)[0] for stage in stages]
+    return [q for queries in queries_by_stage for q in queries[: count_marginals([q.attributes for q in queries])]]
 
 
 def _list_all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:
     """Return queries and answers of these release steps, one after the other."""
-    found = [inputs.noisy(stage) for stage in stages]
-    return [q for queries, _ in found for q in queries], [y for _, answers in found for y in answers]
+    looks = [inputs.noisy(stage) for stage in stages]
+    return [q for queries, _ in looks for q in queries], [y for _, answers in looks for y in answers]

@@ -40,6 +40,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.pipelines.full_cell_steps import build_full_cell_steps, share_full_cells
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import (
@@ -82,7 +83,11 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     measurement, sets = options.split.exact()[2], compute_share(request)
     return (
         *build_up_to_measurement(  # lines 1 to 5
-            options, measurement * (1 - sets), trends=share_trends(request), values=share_values(request)
+            options,
+            measurement * (1 - sets),
+            trends=share_trends(request),
+            values=share_values(request),
+            cells=share_full_cells(request),
         ),
         *build_set_steps(request, measurement),  # not in the paper
         *build_row_steps(  # lines 6 and 7
@@ -97,18 +102,22 @@ def build_up_to_measurement(
     part: Fraction = WHOLE_BUDGET,
     trends: Fraction = NOTHING,
     values: Fraction = NOTHING,
+    cells: Fraction = NOTHING,
 ) -> tuple[Step, ...]:
     """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
 
     ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part, and ``trends`` and
-    ``values`` of ``measurement``; 0: there is no look at trends, and no count of single values.
+    ``values`` of ``measurement``; 0: there is no look at trends, and no count of single values.  ``cells``: the part of
+    ``values`` that the look for full cells has.
     """
     one_ways, scores, _ = options.split.exact()
     looks = (TRENDS,) if trends else ()
     measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=looks)
+    single = build_one_way_step(one_ways * part, options.split.one_ways)
     return (
         ENCODE,
-        build_one_way_step(one_ways * part, options.split.one_ways),  # line 1
+        *(build_full_cell_steps(measurement * cells * part, single) if cells else ()),  # not in the paper
+        single,  # line 1
         COMPRESS_DOMAIN,  # line 2
         RECODE_ROWS,
         build_scores_step(lambda r: get_options(r).selection, scores * part),  # line 3, Algorithm 1
@@ -116,7 +125,7 @@ def build_up_to_measurement(
         build_selection_step(measure, looks),  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
         measure,  # line 5
-        *(build_value_steps(measurement * values * part) if values else ()),  # not in the paper
+        *(build_value_steps(measurement * (values - cells) * part) if values else ()),  # not in the paper
     )
 
 
@@ -342,8 +351,8 @@ def build_measurement(
         first = [query for look in looks for query in inputs.noisy(look)[0]]
         total = estimate_total(inputs.recode())
         again, weights = trend_scores.plan_again(first, weights, total, rho, request.records)
-        left = rho - sum_rho(again)
-        queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, left, request.records)
+        remaining = rho - sum_rho(again)
+        queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, remaining, request.records)
         return [*queries, *again]
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:

@@ -18,6 +18,7 @@ from privsyn.pipelines import (
     privbayes,
     privsyn,
 )
+from privsyn.pipelines.full_cell_steps import follow_cuts
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
@@ -46,6 +47,6 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         build = branches.build_steps
     elif request.spec.panel is not None:
         build = panel.build_steps
-    steps = build(request)
+    steps = follow_cuts(build(request))
     check_shares(steps, request)
     return steps

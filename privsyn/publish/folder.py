@@ -34,6 +34,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.branches import name_step
+from privsyn.pipelines.full_cell_steps import CUTS_FILE
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
@@ -60,6 +61,7 @@ from privsyn.storage.released_files import (
     request_of,
 )
 from privsyn.storage.store import Store
+from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.estimation.recode import recode_from_table
 
 REPAIRS = "repairs.json"
@@ -132,7 +134,7 @@ def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> tuple[list[RelatedPai
         return run.store.read_table(refs[step].tables[table])
 
     consistent, recode = read("make_consistent", "marginals"), recode_from_table(read("compress_domain", "recode"))
-    codes = find_column_codes(recode, run.request.encoding.codecs)
+    codes = find_column_codes(recode, run.cut_request(refs).encoding.codecs)
     pairs = list_related_pairs(consistent, codes)
     scored = [step.name for step in list_score_steps(run.steps)]
     receipts, noisy = ([read(step, table) for step in scored] for table in ("receipts", "noisy"))
@@ -401,7 +403,9 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     write_tables(new, plan.request)
     released = new / "marginals" / "recode.parquet"
     recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # 0.2.0 did not release it
-    codes = find_column_codes(recode, plan.request.encoding.codecs)
+    cut = new / CUTS_FILE
+    request = plan.request.cut_cells(read_cuts(pq.read_table(cut))) if cut.exists() else plan.request
+    codes = find_column_codes(recode, request.encoding.codecs)
     consistent = pq.read_table(new / "marginals" / "consistent.parquet")
     pairs = list_related_pairs(consistent, codes)
     names = [{table: new / file.name for table, file in s.published.items()} for s in list_score_steps(plan.steps)]

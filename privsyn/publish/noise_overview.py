@@ -77,7 +77,7 @@ class ReleasedInputs:
         # Linked rows come of records, one a person or household, which is what marginals count.
         made = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
         return cls.of(
-            run.request.encoding,
+            run.cut_request(refs).encoding,
             read(ref("compress_domain.recode")),
             [read(ref(f"{step}.receipts")) for step in rounds],
             [read(ref(f"{step}.noisy")) for step in rounds],

@@ -6,7 +6,7 @@ Everything here follows from the public spec.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, log2
@@ -50,6 +50,14 @@ class Bin(NamedTuple):
     def steps(self, grid: Grid) -> range:
         """Return the numbers of the multiples inside."""
         return range(grid.first(self.low, above=self.above), grid.first(self.high, above=self.closed))
+
+
+class CutCell(NamedTuple):
+    """The fine cell number ``code`` of an attribute, cut into ``parts`` of about equal width, 2 or more."""
+
+    attribute: str
+    code: int
+    parts: int
 
 
 class Points(NamedTuple):
@@ -126,6 +134,36 @@ def build_cells(
     cells = tuple(cell for parts in fine for cell in parts)
     single = tuple(i for i, c in enumerate(cells) if not c.exact and c.low in points and holds_one_value(c, grid))
     return Cells(bins, cells, bin_of, wide, single)
+
+
+def cut_cells(cells: Cells, grid: Grid, parts: Mapping[int, int]) -> Cells:
+    """Return the cells, of which those that ``parts`` names are cut into so many of about equal width.
+
+    Every fine cell of a bin with such a cell, and every part, is a bin of its own in the section of that bin.
+    """
+    bins, fine, bin_of = list[Bin](), list[Bin](), list[int]()
+    wide, points = list[tuple[int, int]](), list[int]()
+    inside = np.split(np.arange(len(cells.fine)), np.flatnonzero(np.diff(cells.bin_of)) + 1)
+    for number, (part, codes) in enumerate(zip(cells.bins, inside, strict=True)):
+        if parts.keys().isdisjoint(codes.tolist()):
+            wide += [(len(bins), side) for of, side in cells.wide if of == number]
+            points += [len(fine) + i for i, code in enumerate(codes) if code in cells.points]
+            bin_of += [len(bins)] * len(codes)
+            fine += [cells.fine[code] for code in codes]
+            bins.append(part)
+            continue
+        cut = [cell for code in codes for cell in _cut_evenly(cells.fine[code], grid, parts.get(int(code), 1))]
+        cut[0] = cut[0]._replace(first=part.first)
+        bin_of += range(len(bins), len(bins) + len(cut))
+        fine += cut
+        bins += cut
+    numbers = np.array(bin_of, dtype=np.int32)
+    numbers.flags.writeable = False
+    return Cells(tuple(bins), tuple(fine), numbers, tuple(wide), tuple(points))
+
+
+def _cut_evenly(cell: Bin, grid: Grid, parts: int) -> list[Bin]:
+    return [cell] if parts == 1 else _cut_at_shares(cell, grid, [i / parts for i in range(parts)])
 
 
 def find_points(cells: Cells, grid: Grid | None) -> Points | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, OneHotCodec
+from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
@@ -40,7 +41,7 @@ from privsyn.tasks.codecs.frequent_values import FrequentValues
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec, SteppedCodec
-from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.ordered import NO_CUTS, OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, SummaryCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
@@ -272,13 +273,17 @@ class EncodingPlan:
 class ColumnCodecs:
     """The rules of a spec and the codecs of its columns, each made when it is first asked for, in whatever order.
 
-    ``even``: columns whose cells are those of releases made before wide bins had more.
+    ``even``: columns whose cells are those of releases made before wide bins had more.  ``cuts``: fine cells of columns
+    of numbers that are cut into parts.
     """
 
-    def __init__(self, spec: ReleaseSpec, even: Collection[str] = ()) -> None:
+    def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Iterable[CutCell] = ()) -> None:
         self.spec = spec
         self.rules = CompiledRules.compile(spec) if spec.rules else None
         self._even = frozenset(even)
+        self._cuts: dict[str, dict[int, int]] = {}
+        for attribute, code, parts in cuts:
+            self._cuts.setdefault(attribute, {})[code] = parts
         self._thresholds = [list_asked_thresholds(spec), *([self.rules.thresholds] if self.rules else [])]
         self._made: dict[str, list[Codec]] = {}
 
@@ -286,13 +291,15 @@ class ColumnCodecs:
         """Return the codec of a column, and that of its heaps where it has any."""
         if name not in self._made:
             thresholds = sorted({edge for by_column in self._thresholds for edge in by_column.get(name, ())})
-            self._made[name] = _build_codecs(name, self.spec, thresholds, self._even)
+            self._made[name] = _build_codecs(name, self.spec, thresholds, self._even, self._cuts.get(name, NO_CUTS))
         return self._made[name]
 
 
-def plan(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
-    """Return :func:`arrange_codecs` of the codecs of ``spec``; ``even``: as theirs."""
-    return arrange_codecs(ColumnCodecs(spec, even), order)
+def plan(
+    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Iterable[CutCell] = ()
+) -> EncodingPlan:
+    """Return :func:`arrange_codecs` of the codecs of ``spec``; ``even`` and ``cuts``: as theirs."""
+    return arrange_codecs(ColumnCodecs(spec, even, cuts), order)
 
 
 def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPlan:
@@ -354,12 +361,14 @@ def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[Su
     return tuple(SummaryCodec(measured, measured.about.read(types), book) for measured in spec.summaries)
 
 
-def plan_every_column(spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = ()) -> EncodingPlan:
+def plan_every_column(
+    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Iterable[CutCell] = ()
+) -> EncodingPlan:
     """Return the codecs of every measured column, computed and one-hot ones like any other, for an evaluation.
 
-    ``even``: as in :func:`plan`.
+    ``even`` and ``cuts``: as in :func:`plan`.
     """
-    column_codecs, columns = ColumnCodecs(spec, even), spec.released_columns
+    column_codecs, columns = ColumnCodecs(spec, even, cuts), spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
     return EncodingPlan(tuple(codec for name in names for codec in column_codecs.of(name)), (), column_codecs.rules)
 
@@ -384,17 +393,19 @@ def list_asked_thresholds(
     return list_thresholds(conditions, columns, after_reals=True)
 
 
-def _build_codecs(name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str]) -> list[Codec]:
+def _build_codecs(
+    name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str], cuts: Mapping[int, int]
+) -> list[Codec]:
     """Return the codec of a column, and those of what is counted beside it where it has any."""
     column = spec.columns[name]
     match column:
         case IntegerColumn():
             points, rounded = _choose_cells(column, spec)
-            whole = IntegerCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            whole = IntegerCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded, cuts=cuts)
             return _with_heaps(whole, column, rounded)
         case NumberColumn():
             points, rounded = _choose_cells(column, spec)
-            number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded)
+            number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded, cuts=cuts)
             return _with_heaps(number, column, rounded)
         case DatetimeColumn():
             return _with_calendar(DatetimeCodec(name, column, thresholds, even=name in even), column, spec)

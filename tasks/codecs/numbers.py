@@ -20,7 +20,7 @@ from privsyn.tasks.codecs.cells import Bin, Floats, holds_one_value
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
 from privsyn.tasks.codecs.heaping import HeapSampler, count_heaps
-from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, fix_draws
+from privsyn.tasks.codecs.ordered import NO_CUTS, OrderedCodec, draw_steps_inside, fix_draws
 from privsyn.tasks.codecs.tail_shapes import draw_falling
 
 NO_NUMBER = np.iinfo(np.int64).min
@@ -59,9 +59,10 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         even: bool = False,
         points: Collection[float] = (),
         rounded: Collection[float] = (),
+        cuts: Mapping[int, int] = NO_CUTS,
     ) -> None:
         self._column: _Column = column
-        super().__init__(name, column, barriers, even=even, points=points)
+        super().__init__(name, column, barriers, even=even, points=points, cuts=cuts)
         self._step: float | int | None = column.step
         heaps = column.heap_values() or tuple(rounded)
         self.leaves_cell = bool(column.heaps)
@@ -72,6 +73,11 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         self._many = np.array([len(s) for s in steps], dtype=np.float64)
         self._slopes: Floats | None = None
         self._inside: InsideCells | None = None
+
+    @property
+    def step_grid(self) -> Grid | None:
+        """The multiples of the column's step, that cells are cut on; None without a step."""
+        return self._grid
 
     @property
     def value_grid(self) -> Grid | None:

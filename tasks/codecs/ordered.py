@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -15,11 +16,15 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import Binned
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, compute_width, find_points, holds_one_value
+from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, compute_width, cut_cells, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 
 FRACTIONS = "fractions rounded"
 """The repair of a value with a fraction in a column of integers, which is rounded down."""
+
+
+NO_CUTS: Mapping[int, int] = MappingProxyType({})
+"""No fine cell is cut."""
 
 
 class _FixedDraws:
@@ -67,7 +72,8 @@ class OrderedCodec(Codec):
 
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
     rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
-    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.
+    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``cuts``: fine cell ->
+    into how many parts it is cut, of a column with a grid (:func:`cut_cells`).
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class OrderedCodec(Codec):
         *,
         even: bool = False,
         points: Collection[float] = (),
+        cuts: Mapping[int, int] = NO_CUTS,
     ) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
         self._grid: Grid | None = column.grid()
@@ -86,6 +93,8 @@ class OrderedCodec(Codec):
         self.cells = build_cells(
             self._edges, column.exact_values(), barriers, self._grid, closed=column.closed, even=even, points=points
         )
+        if cuts and self._grid is not None:
+            self.cells = cut_cells(self.cells, self._grid, cuts)
         self.points = find_points(self.cells, self._grid)
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)

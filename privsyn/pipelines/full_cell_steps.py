@@ -1,0 +1,155 @@
+"""The steps that find cells of numbers which hold most rows, and cut them, before anything else is counted.
+
+What steps after them do with cut cells is the same as with those of the spec: their request has the cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.pipelines.common_steps import (
+    ENCODED,
+    RELEASED,
+    encode_rows,
+    explain_one_cell,
+    key_encoding,
+    list_released_tables,
+    publish_noisy,
+    stream_codes,
+)
+from privsyn.pipelines.value_steps import share_values
+from privsyn.tasks.estimation.full_cells import find_full_cells, list_looked_at, tabulate_cuts
+from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
+from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.steps import one_way_marginals
+
+CELL_COUNTS, FIND = "cell_counts", "find_full_cells"
+CUTS, FINER = f"{FIND}.cuts", "encode_finer.encoded_rows"
+CUTS_FILE = "marginals/cut_cells.parquet"
+
+PART_OF_VALUES = Fraction(1, 4)
+"""Part of the budget of looks inside cells (``split.values``) that is for finding full ones."""
+
+NO_CELL_COUNTS = {
+    CELL_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
+    FIND: {"cuts": tabulate_cuts([])},
+    "encode_finer": {"encoded_rows": pa.table({})},
+}
+"""The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
+
+
+def share_full_cells(request: Request) -> Fraction:
+    """Return the part of the chosen marginals' budget that the look for full cells has; 0 where there is none.
+
+    There is none with a public prior, whose rows have codes already, and for tables that are linked.
+    """
+    values = share_values(request)
+    if not values or request.has_prior or request.spec.tables or not list_looked_at(request.encoding):
+        return Fraction(0)
+    return values * PART_OF_VALUES
+
+
+def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step, ...]:
+    """Return the steps that find full cells, with this share of the budget, and encode the rows in their parts.
+
+    ``one_ways``: the look at the one-ways that comes after, whose noise says into how many parts a cell is cut.
+    """
+    counts = _build_cell_counts(share)
+
+    def find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        queries, answers = inputs.noisy(CELL_COUNTS)
+        looks = {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
+        planned = one_ways.plan(request, inputs, one_ways.rho(request))
+        sigmas = {q.attributes[0]: q.sigma for q in planned}
+        codecs = [codec for codec in list_looked_at(request.encoding) if codec.attribute in looks]
+        return {"cuts": tabulate_cuts(find_full_cells(codecs, looks, sigmas) if codecs else [])}
+
+    return (
+        counts,
+        Step(
+            name=FIND,
+            title="Find full cells",
+            kind=StepKind.POSTPROCESS,
+            inputs=list_released_tables([CELL_COUNTS]),
+            outputs={"cuts": tables.CUT_CELLS},
+            settings=lambda r: {"one_ways": one_ways.build_key(r)},
+            reads=(KnowledgePart.KNOWN_COLUMNS,),
+            run=find,
+            published={"cuts": PublishedFile(CUTS_FILE, "lists the cells that hold most rows, which were cut")},
+        ),
+        ENCODE_FINER,
+    )
+
+
+def _build_cell_counts(share: Fraction) -> ReleaseStep:
+    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+        asked = {codec.attribute: codec.size for codec in list_looked_at(request.encoding)}
+        return one_way_marginals.plan_queries(Domain.of(asked), rho, request.records)
+
+    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+        return one_way_marginals.count_exactly(rows, queries, request.threads)
+
+    return ReleaseStep(
+        name=CELL_COUNTS,
+        title="Cell counts",
+        inputs=(ENCODED,),
+        outputs=RELEASED,
+        settings=lambda r: {"columns": [codec.attribute for codec in list_looked_at(r.encoding)]},
+        plan=plan,
+        exact=exact,
+        share=lambda r: share,
+        look=Look(
+            what="rough counts of intervals of numbers, to find those that hold most rows",
+            reason=explain_one_cell,
+            noise_of="a rough count",
+        ),
+        rows=ENCODED,
+        rows_domain=lambda r, inputs: r.encoding.domain,
+        published=publish_noisy(CELL_COUNTS, "has rough counts of the intervals that the spec makes of numbers"),
+    )
+
+
+def _encode_finer(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    if not request.cuts:  # no pass over the rows
+        return {"encoded_rows": stream_codes((), request.encoding.domain)}
+    return {"encoded_rows": encode_rows(request, inputs, progress)["encoded_rows"]}
+
+
+ENCODE_FINER = Step(
+    name="encode_finer",
+    title="Encode in finer cells",
+    kind=StepKind.TRANSFORM,
+    inputs=(CUTS,),
+    outputs={"encoded_rows": tables.ENCODED_ROWS},
+    settings=key_encoding,
+    reads=(KnowledgePart.CODES,),
+    run=_encode_finer,
+)
+
+
+def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the steps; those after the look for full cells, if there is one, follow what it cut."""
+    names = [step.name for step in steps]
+    start = names.index(FIND) + 1 if FIND in names else len(steps)
+    return (*steps[:start], *map(_follow, steps[start:]))
+
+
+def _follow(step: Step) -> Step:
+    finer = {ENCODED: FINER} if ENCODED in step.inputs else {}
+    added: Any = dict.fromkeys((*step.inputs, CUTS, *finer.values()))
+    return replace(step, inputs=tuple(added), cuts=CUTS, finer=finer)

@@ -1,0 +1,81 @@
+"""Bug classes 2, 5 and 6 where cells that hold most rows are found: the sensitivity of the look, and what is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep, get_step
+from privsyn.pipelines.full_cell_steps import CELL_COUNTS
+from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.estimation.full_cells import find_full_cells, list_looked_at
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps.encode import Repairs, encode_batch
+from tests.support.specs import make_spec
+from tests.unit.tasks.estimation.test_frequent_values import noisy_counts
+from tests.unit.tasks.estimation.test_full_cells import WEIGHT, look
+from tests.unit.tasks.estimation.test_single_values import plan_one
+
+VALUES = (3, 150, 170)
+
+
+@cache
+def plan_look(records: int) -> tuple[Request, ReleaseStep, list[Query]]:
+    request = Request(make_spec({"x": WEIGHT, "y": WEIGHT}, unit={"records_per_person": records}))
+    step = get_step(build_steps(request), CELL_COUNTS)
+    assert isinstance(step, ReleaseStep)
+    return request, step, step.plan(request, Inputs({}), step.rho(request))
+
+
+def count(rows: Sequence[int], records: int = 1) -> np.ndarray:
+    """The exact counts of the cells of x among these rows."""
+    request, step, queries = plan_look(records)
+    batch = pa.record_batch({name: pa.array(rows, pa.int64()) for name in ("x", "y")})
+    codes = encode_batch(batch, request.encoding, Repairs())
+    return next(iter(step.exact(request, Inputs({}), CodeTable.from_arrow([codes], request.encoding.domain), queries)))
+
+
+@pytest.mark.parametrize("records", [1, 2])
+def test_05_rough_counts_of_cells(records: int) -> None:
+    """The declared k is never exceeded, and is reached."""
+    _, _, queries = plan_look(records)
+    assert [q.sensitivity for q in queries] == [records, records]
+    moved = [
+        float(np.linalg.norm(count([*rows, *added], records) - count(rows, records)))
+        for rows in combinations_with_replacement(VALUES, 1)
+        for added in combinations_with_replacement(VALUES, records)
+    ]
+    assert max(moved) == records
+
+
+def test_05_mutant_cells_counted_with_their_halves() -> None:
+    """Planted mutant: a tree of cells and of these cells' bins, at the price of one histogram."""
+    request, _, queries = plan_look(1)
+    bins = request.encoding.binning["x"].groups
+    tree = [np.append(counts, np.bincount(bins, weights=counts)) for counts in (count([3]), count([3, 150]))]
+    assert np.linalg.norm(tree[1] - tree[0]) > queries[0].sensitivity
+
+
+def test_06_all_columns_together_cost_their_budget() -> None:
+    request, step, queries = plan_look(2)
+    assert Fraction(99, 100) * step.rho(request) < sum_rho(queries) <= step.rho(request)
+
+
+def test_02_mutant_cells_found_by_the_rows() -> None:
+    """Planted mutant: cells are found by exact counts, so that one row shows in what is asked from then on."""
+    made = plan_one(WEIGHT)
+    exact = [noisy_counts(made, {100: inside, 5_000: 400}) for inside in (600, 601)]
+    before, after = (find_full_cells(list_looked_at(made), look(y), {"x": 10.0}) for y in exact)
+    assert not before and after
+    request, _, _ = plan_look(1)
+    find = get_step(build_steps(request), "find_full_cells")
+    assert {name.split(".")[0] for name in find.inputs} == {CELL_COUNTS}
