@@ -133,7 +133,7 @@ class DaskEngine:
             self._client = distributed.Client(where, timeout=_CONNECT, set_as_default=False, security=security)
             self._client.wait_for_workers(1, timeout=_CONNECT)
             self._scheduler = self._client.scheduler_info()["id"]
-            found = set(self._client.run(get_worker_version).values())
+            versions = set(self._client.run(get_worker_version).values())
         except (OSError, TimeoutError, ImportError, ValueError) as error:
             self.close()
             raise RequestError(
@@ -142,7 +142,7 @@ class DaskEngine:
                 "Start the scheduler and its workers, with this program installed, or correct the address",
                 self._field,
             ) from None
-        if found != {version("privsyn-flows")}:
+        if versions != {version("privsyn-flows")}:
             self.close()
             raise RequestError(
                 f"the workers at {self._address} have another version of privsyn-flows; nothing was spent",
@@ -171,13 +171,13 @@ class DaskEngine:
         Raises RequestError that names the folder's setting if one of them cannot: before anything is spent.
         """
         self.open()
-        given = folder / "given"
+        probe = folder / "given"
         content = secrets.token_bytes(16)
         try:
-            given.write_bytes(content)
-            workers = self._client.run(_copy_beside, str(given))
-            found = [path.read_bytes() for path in folder.iterdir()]
-            if found != [content] * (1 + len(workers)):
+            probe.write_bytes(content)
+            workers = self._client.run(_copy_beside, str(probe))
+            contents = [path.read_bytes() for path in folder.iterdir()]
+            if contents != [content] * (1 + len(workers)):
                 raise FileNotFoundError
         except (OSError, TimeoutError) as error:
             problem, cure, field = _UNREACHABLE[self._field]
@@ -224,8 +224,8 @@ class DaskEngine:
             groups = [level[i : i + _ADDED] for i in range(0, len(level), _ADDED)]
             level = [self._client.submit(add_up, group, key=f"add-{name}-{i}") for i, group in enumerate(groups)]
         with _translate_worker_errors(self._field):
-            found: list[np.ndarray] = self._wait_for(level[0])
-        return found
+            counts: list[np.ndarray] = self._wait_for(level[0])
+        return counts
 
     def _wait_for(self, future: Any) -> Any:
         """Return what a task has made, and raise what it raised.
@@ -233,7 +233,7 @@ class DaskEngine:
         Raises PrivsynError once no worker has been at work for as long as the settings say: workers that are not there
         may never come.
         """
-        at_work = asked = time.monotonic()
+        at_work = last_asked = time.monotonic()
         while True:
             try:
                 future.exception(timeout=_LOOK_EVERY)  # waits, and raises no error of the task
@@ -243,9 +243,9 @@ class DaskEngine:
                     raise
             check_interrupts()
             now = time.monotonic()
-            if now - asked < _ASK_EVERY:
+            if now - last_asked < _ASK_EVERY:
                 continue
-            asked = now
+            last_asked = now
             if self._is_anybody_at_work():
                 at_work = now
             elif now - at_work >= self._most_idle:
@@ -259,10 +259,10 @@ class DaskEngine:
     def _is_anybody_at_work(self) -> bool:
         """Return whether a worker that the scheduler hears of has a task in hand, whoever asked for it."""
         try:
-            found = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=_CONNECT)
+            identity = self._client.sync(self._client.scheduler.identity, n_workers=-1, callback_timeout=_CONNECT)
         except (OSError, TimeoutError):
             return False
-        tasks = [worker["metrics"].get("task_counts", {}) for worker in found["workers"].values()]
+        tasks = [worker["metrics"].get("task_counts", {}) for worker in identity["workers"].values()]
         return any(counts.get(state) for counts in tasks for state in _AT_WORK)
 
 
@@ -315,8 +315,10 @@ class _Rows:
         """Yield the counts of each clique, in order; ``threads`` is for this machine, and takes no part."""
         rows = self.stored.num_rows
         for group in iterate_passes(self.domain, cliques, padded=self.padded):
-            found = self.engine.count(self.stored, self.domain, group, padded=self.padded)
-            yield from iterate_in_shape(found, self.domain, group, rows, padded=self.padded, filtered=padded_result)
+            flat_counts = self.engine.count(self.stored, self.domain, group, padded=self.padded)
+            yield from iterate_in_shape(
+                flat_counts, self.domain, group, rows, padded=self.padded, filtered=padded_result
+            )
 
 
 def _return_same(write: WritePart) -> WritePart:
@@ -336,8 +338,8 @@ def _call_write(write: WritePart, task: Any, path: str) -> PartFile:
 
 def _copy_beside(path: str) -> None:
     """Copy a small file, on a worker, to a new one beside it."""
-    given = Path(path)
-    given.with_name(uuid.uuid4().hex).write_bytes(given.read_bytes())
+    source = Path(path)
+    source.with_name(uuid.uuid4().hex).write_bytes(source.read_bytes())
 
 
 @contextmanager

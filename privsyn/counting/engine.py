@@ -51,8 +51,8 @@ class Engine(Protocol):
 
 def count_at_once(tasks: int, at_once: int) -> list[int]:
     """Return of each task how many are made at once with it: of the last ones fewer, each on more threads."""
-    left = tasks % at_once
-    return [at_once] * (tasks - left) + [left] * left
+    remainder = tasks % at_once
+    return [at_once] * (tasks - remainder) + [remainder] * remainder
 
 
 _WHOLE = 1 << 62  # a file is one partition
@@ -82,8 +82,8 @@ class LocalEngine:
         pool = ThreadPoolExecutor(at_once)
         try:
             waiting = deque(
-                pool.submit(write, task, path, max(1, threads // beside))
-                for (task, path), beside in zip(tasks, count_at_once(len(tasks), at_once), strict=True)
+                pool.submit(write, task, path, max(1, threads // tasks_at_once))
+                for (task, path), tasks_at_once in zip(tasks, count_at_once(len(tasks), at_once), strict=True)
             )
             while waiting:
                 while not wait([waiting[0]], _LOOK_EVERY).done:

@@ -43,10 +43,10 @@ class PartFile:
 
 def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path: str, threads: int) -> PartFile:
     """Make one part and write it to ``path``, whole under this name or not at all."""
-    made, profiles = make(task, threads), []
+    part, profiles = make(task, threads), []
 
     def profiled() -> Iterator[pa.RecordBatch]:
-        for batch in read_ahead(made.batches, threads):
+        for batch in read_ahead(part.batches, threads):
             profiles.append(profile([batch]))
             yield batch
 
@@ -55,7 +55,7 @@ def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path:
     unfinished.replace(path)
     if not profiles:
         profiles.append(profile([pa.RecordBatch.from_pylist([], schema=schema)]))
-    return PartFile(path, pa.concat_tables(profiles), made.beside)
+    return PartFile(path, pa.concat_tables(profiles), part.beside)
 
 
 def read_parts(parts: Sequence[PartFile]) -> Iterator[pa.RecordBatch]:

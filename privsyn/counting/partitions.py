@@ -32,18 +32,18 @@ class Partition:
 
 def list_partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
     """Return the partitions of all row groups, each of at most ``most_rows`` rows unless one group alone has more."""
-    found = []
+    partitions = []
     for file in files:
         metadata = pq.read_metadata(file)
         first, rows = 0, 0
         for group in range(metadata.num_row_groups):
             more = metadata.row_group(group).num_rows
             if rows and rows + more > most_rows:
-                found.append(Partition(str(file), first, group, rows))
+                partitions.append(Partition(str(file), first, group, rows))
                 first, rows = group, 0
             rows += more
-        found.append(Partition(str(file), first, metadata.num_row_groups, rows))
-    return found
+        partitions.append(Partition(str(file), first, metadata.num_row_groups, rows))
+    return partitions
 
 
 def list_parts(files: Sequence[Path]) -> list[Partition]:
@@ -60,10 +60,12 @@ def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, thread
     if part.first == part.stop:
         return
     rows = block_rows(domain, padded=padded)
-    beside = choose_thread_count(threads) >= pa.cpu_count()
+    use_threads = choose_thread_count(threads) >= pa.cpu_count()
     with open_parquet(part.path) as file:
         groups = range(part.first, part.stop)
-        batches = file.iter_batches(rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=beside)
+        batches = file.iter_batches(
+            rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=use_threads
+        )
         for block in gather_counts(batches, rows):
             yield CodeTable.from_arrow([b.select(list(domain.attributes)) for b in block], domain, padded=padded)
 

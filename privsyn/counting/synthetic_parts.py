@@ -97,12 +97,12 @@ class WholeParts:
     core: Domain
     marginals: Sequence[Marginal]
     domain: Domain
-    kept: AbstractSet[str]
+    tied: AbstractSet[str]
 
     def make(self, task: Holding, threads: int) -> Made:
         """Return the rows of one shard with the attributes that are related to no other, and with the totals."""
         rows, seed = _read_codes(task.rows, self.core), task.shard.own_seed
-        whole = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.kept)
+        whole = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.tied)
         whole = hold_totals.hold(whole, task.held, hold_totals.seed_generator(seed))
         return Made(whole.to_arrow().to_batches())
 

@@ -142,15 +142,15 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
         consistent = [*measured, *by_trend]
         domain, known = build_coarse_domain(recode), request.public.on(recode)
         whole, sets = split_sets(consistent)
-        kept = known.tied | list_attributes(sets)
-        core = append_attributes.select_core_marginals(whole, domain, kept)
+        tied = known.tied | list_attributes(sets)
+        core = append_attributes.select_core_marginals(whole, domain, tied)
         settings = get_synthesis(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             [*core.marginals, *sets], core.domain, settings, number, request.threads, progress, zeros=known.zeros
         )
-        codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, kept)
+        codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, tied)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def build_residual_scores(
         return residual_scores.plan_queries(cliques, rho, request.records)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        made = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
+        so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
         total = estimate_total(pool_one_ways(request, inputs, stages))
-        return residual_scores.count_exactly(rows, made, total, queries, request.threads)
+        return residual_scores.count_exactly(rows, so_far_rows, total, queries, request.threads)
 
     return ReleaseStep(
         name=f"residual_scores_{n}",

@@ -54,12 +54,12 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     first, *further = request.branches
     steps = [_place(step, first, {}) for step in panel.build_steps(request.branches[first])]
     for name in further:
-        own = build_further_steps(request, name)
+        branch_steps = build_further_steps(request, name)
         above = request.spec.tables[name].of
-        names = {step.name: name_step(name, step.name) for step in own}
+        names = {step.name: name_step(name, step.name) for step in branch_steps}
         names |= {"first": "decode", "none": "make_without_rows"}
         names |= {"upper": name_step(str(above), "decode")} if above in further else {}
-        steps += [_place(step, name, names) for step in own]
+        steps += [_place(step, name, names) for step in branch_steps]
     return tuple(steps)
 
 
@@ -80,7 +80,7 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
     ``names``: of the steps that it reads, and its own, in the whole request; empty: they are the same.
     """
 
-    def of(request: Request) -> Request:
+    def restrict(request: Request) -> Request:
         return step.restrict(request.branches[branch])
 
     def rename(inputs: Inputs) -> Inputs:
@@ -100,7 +100,7 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         settings=lambda r: step.build_key(r.branches[branch]),
         reads=(),
         inherits=(),
-        run=None if run is None else lambda r, i, progress: run(of(r), rename(i), progress),
+        run=None if run is None else lambda r, i, progress: run(restrict(r), rename(i), progress),
         words=lambda r: step.words(r.branches[branch]),
     )
     if names:
@@ -118,12 +118,12 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         )
     return replace(
         placed,
-        plan=lambda r, i, rho: step.plan(of(r), rename(i), rho),
-        exact=lambda r, i, rows, queries: step.exact(of(r), rename(i), rows, queries),
+        plan=lambda r, i, rho: step.plan(restrict(r), rename(i), rho),
+        exact=lambda r, i, rows, queries: step.exact(restrict(r), rename(i), rows, queries),
         share=lambda r: step.share(r.branches[branch]) * r.branches[branch].part / r.part,
         look=look,
         rows=place(step.rows),
-        rows_domain=lambda r, i: step.rows_domain(of(r), rename(i)),
+        rows_domain=lambda r, i: step.rows_domain(restrict(r), rename(i)),
     )
 
 

@@ -60,8 +60,8 @@ def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIR
     """
     if not is_wide(request.encoding.domain.attributes):
         return None
-    made = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
-    columns = {a: made.get(a, a) for a in attributes}
+    column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
+    columns = {a: column_of.get(a, a) for a in attributes}
     return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], most)
 
 
@@ -143,21 +143,23 @@ def encode_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     encoding, unit = request.encoding, request.spec.unit
     stream = stream_codes((), encoding.domain)
     # records of persons are bounded over all rows, in passes of their own
-    found = inputs.private.encode_parts(encoding) if unit.identifier is None and encoding.panel is None else None
-    if found is not None:
-        make, parts = found
-        made = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
+    parts_to_encode = (
+        inputs.private.encode_parts(encoding) if unit.identifier is None and encoding.panel is None else None
+    )
+    if parts_to_encode is not None:
+        make, parts = parts_to_encode
+        files = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
         refuse_changed(inputs)
-        repairs = encode.Repairs(sum((part.beside.counts for part in made), Counter()))
-        return {"encoded_rows": collect_parts(stream, made), "repairs": repairs.to_table}
+        repairs = encode.Repairs(sum((part.beside.counts for part in files), Counter()))
+        return {"encoded_rows": collect_parts(stream, files), "repairs": repairs.to_table}
     repairs = encode.Repairs()
     rows = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
     return {"encoded_rows": replace(stream, batches=rows), "repairs": repairs.to_table}
 
 
-def collect_parts(stream: RowStream, made: Sequence[PartFile]) -> RowStream:
+def collect_parts(stream: RowStream, files: Sequence[PartFile]) -> RowStream:
     """Return the output of a step whose parts are made."""
-    return replace(stream, batches=read_parts(made), made=tuple(made))
+    return replace(stream, batches=read_parts(files), made=tuple(files))
 
 
 def check_unchanged(batches: Batches, inputs: Inputs) -> Batches:

@@ -165,11 +165,11 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
         looked, answers = inputs.measured(one_ways[1:])  # of the first look the recode is
         binning = request.encoding.binning
         known = pool_one_ways(first, looked, answers, binning)
-        asked, scored = _list_all(inputs, scores)
+        score_queries, scores_again = _list_all(inputs, scores)
         rho = float(_sum_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(
-            asked,
-            scored,
+            score_queries,
+            scores_again,
             first,
             {a: r for a, r in known.items() if binning[a].chances is None},  # not what values are rounded to
             rho,
@@ -181,8 +181,8 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
         )
         domain = build_coarse_domain(first)
         weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
-        left = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs, measured)), rho)
-        return {"cliques": combine_cliques.tabulate_cliques(left, domain, fine)}
+        lacking = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs, measured)), rho)
+        return {"cliques": combine_cliques.tabulate_cliques(lacking, domain, fine)}
 
     return Step(
         name=f"select_more_{n}",
@@ -208,11 +208,11 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
 
 def _list_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Query]:
     """Return the queries of marginals of these release steps, without sums beside them."""
-    found = [inputs.noisy(stage)[0] for stage in stages]
-    return [q for queries in found for q in queries[: count_marginals([q.attributes for q in queries])]]
+    queries_by_stage = [inputs.noisy(stage)[0] for stage in stages]
+    return [q for queries in queries_by_stage for q in queries[: count_marginals([q.attributes for q in queries])]]
 
 
 def _list_all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:
     """Return queries and answers of these release steps, one after the other."""
-    found = [inputs.noisy(stage) for stage in stages]
-    return [q for queries, _ in found for q in queries], [y for _, answers in found for y in answers]
+    looks = [inputs.noisy(stage) for stage in stages]
+    return [q for queries, _ in looks for q in queries], [y for _, answers in looks for y in answers]

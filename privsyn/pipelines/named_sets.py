@@ -146,9 +146,9 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, public = inputs.recode(), request.public
-        found = _find_sets(request, inputs) if searched else []
+        found_sets = _find_sets(request, inputs) if searched else []
         sets = named_sets.plan_sets(
-            _weigh(public.measured_sets, found, shares),
+            _weigh(public.measured_sets, found_sets, shares),
             recode,
             get_ordered(request.encoding.binning),
             measure.rho(request),
@@ -182,14 +182,14 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
 def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
     """Return the sets that the noisy scores of triples, and of pairs, say to measure."""
     queries, answers = inputs.noisy("triple_scores")
-    asked, told = inputs.noisy("indif_scores")
+    score_queries, scores = inputs.noisy("indif_scores")
     recode = inputs.recode()
     return triple_scores.choose_sets(
         queries,
         [float(y[0]) for y in answers],
         estimate_total(recode),
         request.public.targets.focus,
-        {q.attributes: float(y[0]) for q, y in zip(asked, told, strict=True)},
+        {q.attributes: float(y[0]) for q, y in zip(score_queries, scores, strict=True)},
         recode,
     )
 
@@ -291,5 +291,5 @@ def read_set_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Marginal]:
     if not sets:
         return []
     queries, answers = inputs.measured(_keep_set_stages(stages))
-    told = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
-    return named_sets.build_set_marginals(sets, told)
+    noisy = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
+    return named_sets.build_set_marginals(sets, noisy)

@@ -229,8 +229,8 @@ def key_linking(request: Request) -> dict[str, Any]:
 def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
     """Return by column the noisy counts of rows, and their noise."""
     answers = zip(*inputs.noisy("measure_rows"), strict=True)
-    found = {query.attributes[0]: (counts.astype(np.float64), query.sigma) for query, counts in answers}
-    return {a: found[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in found}
+    noisy_by_name = {query.attributes[0]: (counts.astype(np.float64), query.sigma) for query, counts in answers}
+    return {a: noisy_by_name[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in noisy_by_name}
 
 
 def _read_transitions(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> NoisyTables:

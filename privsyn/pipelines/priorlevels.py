@@ -95,8 +95,8 @@ def _read_public(request: Request, recode: Recode) -> CodeTable:
 
 def _list_levels(request: Request) -> tuple[Clique, Clique]:
     """Return the attributes of the large groups, none where the whole table is one, and of the small ones."""
-    options, of = get_options(request), request.encoding.attributes_of
-    return of(options.large), of(options.group)
+    options, attributes_of = get_options(request), request.encoding.attributes_of
+    return attributes_of(options.large), attributes_of(options.group)
 
 
 def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -107,13 +107,13 @@ def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapp
     cliques = public_workload.choose_related_cliques(known, domain, options.most_cells, edge=options.edge)
     ones = public_workload.choose_independent_one_ways(known, domain)
 
-    def asked(group: Clique, sets: Sequence[Clique]) -> pa.Table:
+    def weigh_sets(group: Clique, sets: Sequence[Clique]) -> pa.Table:
         whole = [domain.ordered((*group, *c)) for c in (sets if known else [others])]
         fitting = [c for c in whole if domain.cells(c) <= MAX_CELLS]
         return weigh_evenly(sorted(fitting, key=lambda c: len(c) == 1), request, inputs)
 
     groups = weigh_evenly([small], request, inputs)
-    return {"large": asked(large, cliques), "groups": groups, "in_groups": asked(small, ones)}
+    return {"large": weigh_sets(large, cliques), "groups": groups, "in_groups": weigh_sets(small, ones)}
 
 
 PUBLIC_WORKLOAD = Step(
@@ -180,12 +180,12 @@ def _build_level(
 def _add_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
     """Return the whole table's ``level`` with single columns, by all that was measured of them."""
     ones = zip(*sum_coarse_one_ways(recode), strict=True)
-    told = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _list_levels(request)[1]]
+    one_ways = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _list_levels(request)[1]]
     return replace(
         level,
-        of=(*level.of, *(m.attributes for m, _ in told)),
-        counts=(*level.counts, *(m.counts[None] for m, _ in told)),
-        noise=None if level.noise is None else (*level.noise, *(sigma for _, sigma in told)),
+        of=(*level.of, *(m.attributes for m, _ in one_ways)),
+        counts=(*level.counts, *(m.counts[None] for m, _ in one_ways)),
+        noise=None if level.noise is None else (*level.noise, *(sigma for _, sigma in one_ways)),
     )
 
 
@@ -199,9 +199,9 @@ def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, f
             query.sigma,
         )
     r = recode[query.attributes[0]]  # of a single column fine codes were asked
-    kept = r.coarse[r.kept]
-    counts = np.bincount(kept, weights=noisy[r.kept], minlength=r.size)
-    return query.attributes, counts, query.sigma * float(np.sqrt(kept.size / r.size))
+    codes = r.coarse[r.kept]
+    counts = np.bincount(codes, weights=noisy[r.kept], minlength=r.size)
+    return query.attributes, counts, query.sigma * float(np.sqrt(codes.size / r.size))
 
 
 def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
@@ -219,7 +219,7 @@ def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progr
     can = prior_rows.list_possible_rows(support, request.public.on(recode).zeros)
     rows = synthesize.compute_output_rows(total, settings)
     groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, can)
-    shares = iterate_group_shares(support, levels, groups.codes, options.turns, settings.seed, own=True)
+    shares = iterate_group_shares(support, levels, groups.codes, options.turns, settings.seed, own_rows=True)
     return prior_rows.draw_rows(support, groups, shares, can, settings.seed)
 
 

@@ -351,8 +351,8 @@ def build_measurement(
         first = [query for look in looks for query in inputs.noisy(look)[0]]
         total = estimate_total(inputs.recode())
         again, weights = trend_scores.plan_again(first, weights, total, rho, request.records)
-        left = rho - sum_rho(again)
-        queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, left, request.records)
+        remaining = rho - sum_rho(again)
+        queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, remaining, request.records)
         return [*queries, *again]
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:

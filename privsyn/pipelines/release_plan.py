@@ -41,6 +41,6 @@ def build_candidate(
 
     ``data``: the table in memory (None: the file that the spec names).  Raises RequestError as :func:`plan_release`.
     """
-    asked = spec if data is None else spec.model_copy(update={"data": ""})
-    plan = plan_release(asked, period)
+    spec_to_plan = spec if data is None else spec.model_copy(update={"data": ""})
+    plan = plan_release(spec_to_plan, period)
     return Candidate(plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset)

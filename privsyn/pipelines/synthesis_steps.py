@@ -127,13 +127,13 @@ def read_consistent_marginals(
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
-    found = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
+    by_trend = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
     totals = known.public.totals
-    if found is not None:
-        one_way = [m if totals is not None and totals.has(m.attributes) else found.pool_in(m) for m in one_way]
-        measured = [found.pool_in(m) for m in measured]
+    if by_trend is not None:
+        one_way = [m if totals is not None and totals.has(m.attributes) else by_trend.pool_in(m) for m in one_way]
+        measured = [by_trend.pool_in(m) for m in measured]
     measured += [*known.known_pairs, *read_set_marginals(inputs, stages)]
-    expected = found if known.prior_pairs is None else known.prior_pairs
+    expected = by_trend if known.prior_pairs is None else known.prior_pairs
     consistent = make_consistent.make_consistent(
         one_way,
         variance,
@@ -146,9 +146,9 @@ def read_consistent_marginals(
         expected=None if expected is None else expected.coarse,
         known=totals,
         pooled=mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None,
-        trend_deviations={} if found is None else found.deviation,
+        trend_deviations={} if by_trend is None else by_trend.deviation,
     )
-    return recode, consistent, [] if found is None else list_missing_pairs(found, consistent, known.zeros)
+    return recode, consistent, [] if by_trend is None else list_missing_pairs(by_trend, consistent, known.zeros)
 
 
 def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
@@ -263,8 +263,8 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, known.zeros, prior)
         stream = stream_codes((), core.domain)
         if len(wanted) == 1:
-            made = parts.make(wanted[0], request.threads, progress)
-            return {"core_codes": replace(stream, batches=made.batches)}
+            shard = parts.make(wanted[0], request.threads, progress)
+            return {"core_codes": replace(stream, batches=shard.batches)}
         files = make_core_parts(inputs.work, parts, wanted, progress)
         return {"core_codes": collect_parts(stream, files)}
 
@@ -311,20 +311,20 @@ def make_core_parts(
     They are moved one after another, until all together are as close to the counts as a shard alone was on average.
     """
     stream = stream_codes((), parts.domain)
-    made, lacking, alone = list[PartFile](), shards.Residuals(), 0
+    files, lacking, alone = list[PartFile](), shards.Residuals(), 0
     for part in work.iterate(parts.make, stream.profile, stream.schema, wanted, progress):
-        own = part.beside
-        alone += shards.measure_residuals(own)
-        lacking = shards.add_residuals([lacking, own]) if made else own
-        made.append(replace(part, beside=None))  # what many shards lack is not held at once
-    enough = alone / len(made)
+        residuals = part.beside
+        alone += shards.measure_residuals(residuals)
+        lacking = shards.add_residuals([lacking, residuals]) if files else residuals
+        files.append(replace(part, beside=None))  # what many shards lack is not held at once
+    enough = alone / len(files)
     for i, shard in enumerate(wanted):
         if shards.measure_residuals(lacking) <= enough:
             break
-        task = synthetic_parts.Refining(shard, made[i].path, lacking)
-        (made[i],) = work.make(parts.refine, stream.profile, stream.schema, [task])
-        lacking = made[i].beside
-    return made
+        task = synthetic_parts.Refining(shard, files[i].path, lacking)
+        (files[i],) = work.make(parts.refine, stream.profile, stream.schema, [task])
+        lacking = files[i].beside
+    return files
 
 
 def _make_in_parts(
@@ -366,14 +366,14 @@ def _append(
     domain = inputs.domain()
     consistent, sets = read_consistent(request, inputs, stages, trends)
     known = request.public.on(inputs.recode())
-    kept = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
-    core = append_attributes.select_core_marginals(consistent, domain, kept)
+    tied = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
+    core = append_attributes.select_core_marginals(consistent, domain, tied)
     quotas = hold_totals.Quotas(known.held)
     tasks = [
         synthetic_parts.Holding(shard, rows, quotas.take(shard.rows))
         for shard, rows in _list_shard_rows(request, inputs, "synthesize.core_codes", core.domain)
     ]
-    parts = synthetic_parts.WholeParts(core.domain, consistent, domain, kept)
+    parts = synthetic_parts.WholeParts(core.domain, consistent, domain, tied)
     stream = stream_codes((), domain)
     return {"codes": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 

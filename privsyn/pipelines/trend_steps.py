@@ -73,7 +73,9 @@ def read_trends(
     if not stages:
         return None
     looks = [*(inputs.noisy(stage) for stage in stages), inputs.sums_beside(measured)]
-    queries, answers = pool_answers([q for asked, _ in looks for q in asked], [y for _, told in looks for y in told])
+    queries, answers = pool_answers(
+        [q for look_queries, _ in looks for q in look_queries], [y for _, look_answers in looks for y in look_answers]
+    )
     return Trends.of(recode, rank_by_looks(request, inputs, queries), queries, answers) if queries else None
 
 
@@ -92,14 +94,14 @@ def explain_by_trends(
 
     stages, measured: as of :func:`read_trends`.
     """
-    found = read_trends(request, inputs, inputs.recode(), stages, measured)
-    return None if found is None else found.explain()
+    trends = read_trends(request, inputs, inputs.recode(), stages, measured)
+    return None if trends is None else trends.explain()
 
 
 def _key_trends(request: Request) -> dict[str, Any]:
     """Return which trends are asked, for cache keys; nothing where those of all pairs of numbers and moments are."""
-    asked = key_asked_pairs(request)
-    return {**asked, "most_noise": trend_scores.MOST_WIDE_NOISE} if asked else {}
+    key = key_asked_pairs(request)
+    return {**key, "most_noise": trend_scores.MOST_WIDE_NOISE} if key else {}
 
 
 def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:

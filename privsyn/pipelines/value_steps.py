@@ -75,8 +75,8 @@ def build_value_steps(share: Fraction) -> tuple[Step, ...]:
         queries, answers = inputs.noisy("one_way_marginals")
         noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
         codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
-        found = list_values_to_count(codecs, noisy, counts.rho(request), request.records)
-        return {"counted": tabulate_counted(found, codecs)}
+        values = list_values_to_count(codecs, noisy, counts.rho(request), request.records)
+        return {"counted": tabulate_counted(values, codecs)}
 
     counted = Step(
         name="find_heavy_cells",
@@ -156,8 +156,10 @@ def read_frequent_values(
     """Return the frequent values of columns that have some, by all ``stages``; ``recode``: with all one-ways."""
     if not stages:
         return {}
-    told = [inputs.noisy(stage) for stage in stages]
-    queries, answers = pool_answers([q for asked, _ in told for q in asked], [y for _, found in told for y in found])
+    noisy = [inputs.noisy(stage) for stage in stages]
+    queries, answers = pool_answers(
+        [q for look_queries, _ in noisy for q in look_queries], [y for _, look_answers in noisy for y in look_answers]
+    )
     looks: dict[str, tuple[Query, NDArray[Any]]] = {
         q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)
     }

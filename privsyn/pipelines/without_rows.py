@@ -93,12 +93,14 @@ def _make(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
     scale = 1.0 if rows == "auto" else rows / max(estimate_total(recode), 1.0)
     above, order = get_above(request.spec.tables)[1].columns, request.column_order
     seed = request.spec.mechanism.synthesis.seed
-    made = make_without_rows.make_without_rows(
+    batches_without_rows = make_without_rows.make_without_rows(
         inputs.batches("link_rows.linked"), plan, recode, noisy, order, above, seed, scale
     )
     ranges = make_without_rows.list_ranges(plan, order, above)
     profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-    return {"without_rows": RowStream(make_without_rows.build_schema(plan, order, above), made, profile)}
+    return {
+        "without_rows": RowStream(make_without_rows.build_schema(plan, order, above), batches_without_rows, profile)
+    }
 
 
 MAKE_WITHOUT_ROWS = Step(

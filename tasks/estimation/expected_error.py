@@ -48,14 +48,16 @@ class Departures:
 
     def error(self, rho: Floats, records: int = 1) -> Floats:
         """Return each marginal's expected L1 error in records, shape (m,), measured at ``rho``, shape (m,) or one."""
-        left = np.sqrt(1 + 2 * np.asarray(rho)[..., None] * (self.tau / records) ** 2)
-        return np.asarray(NORMAL_MEAN_ABSOLUTE * (self.cells * self.tau / left).sum(axis=-1))
+        shrinkage = np.sqrt(1 + 2 * np.asarray(rho)[..., None] * (self.tau / records) ** 2)
+        return np.asarray(NORMAL_MEAN_ABSOLUTE * (self.cells * self.tau / shrinkage).sum(axis=-1))
 
     def slope(self, rho: float, records: int = 1) -> Floats:
         """Return how fast that error falls at ``rho``: minus its derivative, shape (m,)."""
         scaled = (self.tau / records) ** 2
-        left = 1 + 2 * rho * scaled
-        return np.asarray(NORMAL_MEAN_ABSOLUTE * (self.cells * self.tau * scaled / (left * np.sqrt(left))).sum(axis=1))
+        shrinkage = 1 + 2 * rho * scaled
+        return np.asarray(
+            NORMAL_MEAN_ABSOLUTE * (self.cells * self.tau * scaled / (shrinkage * np.sqrt(shrinkage))).sum(axis=1)
+        )
 
     def followed_by(self, other: Departures) -> Departures:
         """Return these marginals and then the others; fewer groups of cells are filled up with none."""
@@ -109,18 +111,18 @@ def choose_worth_measuring(
     come first.  ``rivals`` compete for the budget and may get the rest of it; the shares sum to at most ``rho``.
     """
     others = Departures(np.zeros((0, 1)), np.zeros((0, 1))) if rivals is None else rivals
-    left, shares, gains = candidates, np.zeros(0), np.zeros(0)
-    while left.size:
-        chosen = departures.subset(left)
-        alone = chosen.error(np.zeros(left.size))
-        shares = share_out(chosen.followed_by(others), rho, records)[: left.size]
+    remaining, shares, gains = candidates, np.zeros(0), np.zeros(0)
+    while remaining.size:
+        chosen = departures.subset(remaining)
+        alone = chosen.error(np.zeros(remaining.size))
+        shares = share_out(chosen.followed_by(others), rho, records)[: remaining.size]
         gains = alone - chosen.error(shares, records)
         stays = gains >= LEAST_GAIN * alone
         if stays.all():
             break
-        left, shares, gains = left[stays], np.zeros(0), np.zeros(0)
+        remaining, shares, gains = remaining[stays], np.zeros(0), np.zeros(0)
     order = np.argsort(-gains, kind="stable")
-    return left[order], shares[order], gains[order]
+    return remaining[order], shares[order], gains[order]
 
 
 def _allocate_at_slope(logs: Floats, at: Floats, slope: float) -> Floats:
@@ -172,8 +174,8 @@ class TargetWeights:
         return np.array([self._weigh_clique(clique) for clique in cliques], dtype=np.float64)
 
     def _weigh_clique(self, clique: Clique) -> float:
-        found = [weight for columns, weight in self.named if columns.issuperset(clique)]
-        return max(1.0, *found, self.weight if self.focus.intersection(clique) else 1.0)
+        weights = [weight for columns, weight in self.named if columns.issuperset(clique)]
+        return max(1.0, *weights, self.weight if self.focus.intersection(clique) else 1.0)
 
     def weighted(self, departures: Departures, cliques: Sequence[Clique]) -> Departures:
         """Return the departures of the cliques, every cell's error counted with the weight of its clique."""

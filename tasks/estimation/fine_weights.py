@@ -37,9 +37,9 @@ def weigh_inside(
     """
     faint = find_faint_points(y, sigma, points)
     faint = faint.select(coarse[faint.cell] == coarse[faint.beside])
-    y, own = join_points(y, faint), np.ones(len(y))
-    own[faint.cell] = 0.0
-    prior = own / np.bincount(groups)[groups]
+    y, counted = join_points(y, faint), np.ones(len(y))
+    counted[faint.cell] = 0.0
+    prior = counted / np.bincount(groups)[groups]
     size = int(coarse.max()) + 1
     mass = np.maximum(np.bincount(coarse, weights=y, minlength=size), 0.0)
     even = prior / np.bincount(coarse, weights=prior, minlength=size)[coarse]
@@ -49,17 +49,17 @@ def weigh_inside(
     centre = (np.maximum(np.bincount(unit, weights=y), 0.0)[unit]) * inside
     residual = y - centre
     spread = np.bincount(unit, weights=residual**2)
-    free = np.maximum(np.bincount(unit, weights=own) - 1, 0.0)
+    free = np.maximum(np.bincount(unit, weights=counted) - 1, 0.0)
     keep = np.maximum(0.0, 1.0 - free * sigma**2 / np.maximum(spread, 1e-300))
     shrunk = centre + keep[unit] * residual
     for code in np.unique(coarse[shrunk < 0]):
-        inside = (coarse == code) & (own > 0)
+        inside = (coarse == code) & (counted > 0)
         shrunk[inside] = _project_non_negative(shrunk[inside], mass[code])
     sums = np.bincount(coarse, weights=shrunk, minlength=size)
     shares = np.where(sums[coarse] > 0, shrunk / np.where(sums > 0, sums, 1.0)[coarse], even)
-    for cell, beside, part in zip(*faint, strict=True):
-        shares[cell] += part * shares[beside]
-        shares[beside] *= 1 - part
+    for cell, neighbour, part in zip(*faint, strict=True):
+        shares[cell] += part * shares[neighbour]
+        shares[neighbour] *= 1 - part
     return shares
 
 
@@ -75,8 +75,8 @@ def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
 def join_points(y: Floats, points: Points) -> Floats:
     """Return the counts, each of a point (a cell of one value) moved to the cell beside it."""
     joined = y.copy()
-    for cell, beside in zip(points.cell, points.beside, strict=True):
-        joined[beside] += joined[cell]
+    for cell, neighbour in zip(points.cell, points.beside, strict=True):
+        joined[neighbour] += joined[cell]
         joined[cell] = 0.0
     return joined
 

@@ -85,9 +85,9 @@ def list_values_to_count(
         compute_least_count(records * math.sqrt(m / (2 * float(rho))), MOST_VALUES) for m in range(len(ranked) + 1)
     ]
     columns = max((m for m, a in enumerate(ranked, 1) if heaviest[a] >= least[m]), default=0)
-    found, asked = [], set(ranked[:columns])
+    counted, chosen = [], set(ranked[:columns])
     most = max(MOST_VALUES // max(columns, 1), 1)
-    for a in (a for a in values if a in asked):
+    for a in (a for a in values if a in chosen):
         heavy = {i: inside for i, inside in enumerate(values[a]) if inside and noisy[a][i] >= least[columns]}
         every = 1
         while sum(len(_thin(inside, every)) for inside in heavy.values()) > most:
@@ -96,8 +96,8 @@ def list_values_to_count(
         cell = np.repeat([i for i, _ in parts], [len(inside) for _, inside in parts]).astype(np.int64)
         number = np.array([n for _, inside in parts for n in inside], dtype=np.int64)
         if len(number):
-            found.append(CountedValues(a, cell, number))
-    return found
+            counted.append(CountedValues(a, cell, number))
+    return counted
 
 
 def _thin(values: range, every: int) -> range:
@@ -121,11 +121,11 @@ def tabulate_counted(counted: Sequence[CountedValues], codecs: Sequence[AnyStepp
 def read_counted(table: pa.Table) -> list[CountedValues]:
     """Return the counted values of a COUNTED table, attributes in its order."""
     cell, number = (table[name].to_numpy().astype(np.int64) for name in ("code", "number"))
-    found = []
+    counted = []
     for attribute, rows in groupby(enumerate(table["attribute"].to_pylist()), key=lambda row: row[1]):
         at = [i for i, _ in rows]
-        found.append(CountedValues(attribute, cell[at], number[at]))
-    return found
+        counted.append(CountedValues(attribute, cell[at], number[at]))
+    return counted
 
 
 def find_frequent_values(
@@ -138,14 +138,14 @@ def find_frequent_values(
 
     looks: attribute -> query and noisy counts of its counted values; ``recode``: with all one-ways.
     """
-    found = {}
+    by_attribute = {}
     for c in counted:
         query, counts = looks[c.attribute]
         codec = next(codec for codec in plan.wide_celled if codec.attribute == c.attribute)
         frequent = _find_of_column(c, counts[:-1], query.sigma, recode[c.attribute], codec)
         if frequent is not None:
-            found[c.attribute] = frequent._replace(others=_share_others(frequent, codec, recode))
-    return found
+            by_attribute[c.attribute] = frequent._replace(others=_share_others(frequent, codec, recode))
+    return by_attribute
 
 
 def _find_of_column(
@@ -175,5 +175,5 @@ def _share_others(frequent: FrequentValues, codec: AnyStepped, recode: Recode) -
         weights=frequent.share * whole[frequent.cell] / max(mass, 1.0),
         minlength=len(counted),
     )
-    left = np.maximum(counted / max(counted.sum(), 1e-300) - taken, 0.0)
-    return left / left.sum() if left.sum() > 0 else None
+    other_shares = np.maximum(counted / max(counted.sum(), 1e-300) - taken, 0.0)
+    return other_shares / other_shares.sum() if other_shares.sum() > 0 else None

@@ -47,17 +47,17 @@ class KnownZeros:
 
         None: no cell.
         """
-        found = np.zeros(shape, dtype=bool)
+        zeros = np.zeros(shape, dtype=bool)
         every = (*self.tables, *self.implied)
         for number in sorted({n for a in attributes for n in self._holding.get(a, ())}):
             clique = every[number][0]
             inside = [a for a in attributes if a in clique]
             mask = self._project_known(number, frozenset(inside))
             if mask is not None:
-                left = [a for a in clique if a in inside]
-                mask = mask.transpose([left.index(a) for a in inside])
-                found |= mask.reshape([n if a in clique else 1 for a, n in zip(attributes, shape, strict=True)])
-        return found if found.any() and not found.all() else None
+                axes = [a for a in clique if a in inside]
+                mask = mask.transpose([axes.index(a) for a in inside])
+                zeros |= mask.reshape([n if a in clique else 1 for a, n in zip(attributes, shape, strict=True)])
+        return zeros if zeros.any() and not zeros.all() else None
 
     def _project_known(self, number: int, inside: frozenset[str]) -> Bools | None:
         """Return codes of the attributes ``inside`` that a table of ``tables``, then ``implied``, forbids; or None.
@@ -74,11 +74,11 @@ class KnownZeros:
     @cached_property
     def _holding(self) -> dict[str, list[int]]:
         """The numbers of the tables, of ``tables`` and then ``implied``, that hold each attribute."""
-        found: dict[str, list[int]] = {}
+        numbers_by_attribute: dict[str, list[int]] = {}
         for number, (clique, _) in enumerate((*self.tables, *self.implied)):
             for a in clique:
-                found.setdefault(a, []).append(number)
-        return found
+                numbers_by_attribute.setdefault(a, []).append(number)
+        return numbers_by_attribute
 
     @cached_property
     def _projections(self) -> dict[tuple[int, frozenset[str]], Bools | None]:
@@ -105,13 +105,13 @@ def build_known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
 
 
 def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode) -> KnownZeros:
-    found: dict[Clique, Bools] = {}
+    zeros: dict[Clique, Bools] = {}
     domain = build_coarse_domain(recode)
     for clique, surely in _find_contradictions(plan):
         for axis, attribute in enumerate(clique):
             surely = _coarsen(surely, axis, recode[attribute])
         if surely.any():
-            found[clique] = surely
+            zeros[clique] = surely
     cells = {name: c for codec in plan.codecs for name, c in codec.value_bounds().items()}
     for condition in rules.conditions:
         codecs = [c for c in plan.codecs if set(c.ranges()) & set(condition.needs)]
@@ -123,12 +123,12 @@ def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode)
             surely = _coarsen(surely, axis, recode[codec.attribute])
         clique = tuple(c.attribute for c in codecs)
         if surely.any():
-            found[clique] = surely | found.get(clique, False)
+            zeros[clique] = surely | zeros.get(clique, False)
     compositions = find_forbidden_compositions(plan)
     if compositions is not None:
         attribute = plan.get_compositions().attribute
-        found[attribute,] = _coarsen(compositions, 0, recode[attribute])
-    tables = tuple((c, mask) for c, mask in found.items() if mask.shape == domain.shape(c))
+        zeros[attribute,] = _coarsen(compositions, 0, recode[attribute])
+    tables = tuple((c, mask) for c, mask in zeros.items() if mask.shape == domain.shape(c))
     return KnownZeros(tables, imply_zeros(tables))
 
 
@@ -226,8 +226,8 @@ class BlockMember:
 
     def project(self) -> Floats:
         """Return counts of the blocks."""
-        found: Floats = np.bincount(self.labels, self.estimate.counts, self.number).astype(np.float64)
-        return found
+        sums: Floats = np.bincount(self.labels, self.estimate.counts, self.number).astype(np.float64)
+        return sums
 
     def shift(self, change: Floats) -> None:
         """Spread ``change``, one number a block, over the codes by their variance."""

@@ -38,12 +38,14 @@ class Marginal:
 
     def project(self, attributes: Iterable[str]) -> Marginal:
         """Return the marginal on some of its attributes, kept in its own order; the others are summed out."""
-        kept = set(attributes)
-        gone = tuple(i for i, a in enumerate(self.attributes) if a not in kept)
+        chosen = set(attributes)
+        gone = tuple(i for i, a in enumerate(self.attributes) if a not in chosen)
         counts = self.counts.sum(axis=gone)
         summed = self.counts.size / max(1, counts.size)
-        merges = tuple(merge for a, merge in zip(self.attributes, self.merges, strict=False) if a in kept)
-        return Marginal(tuple(a for a in self.attributes if a in kept), counts, self.sigma * math.sqrt(summed), merges)
+        merges = tuple(merge for a, merge in zip(self.attributes, self.merges, strict=False) if a in chosen)
+        return Marginal(
+            tuple(a for a in self.attributes if a in chosen), counts, self.sigma * math.sqrt(summed), merges
+        )
 
     def get_merge(self, attribute: str) -> Merge | None:
         """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
@@ -89,11 +91,11 @@ def from_table(table: pa.Table, domain: Domain, merges: Sequence[Merges] = ()) -
         sigmas: list[Any] = batch.column("sigma").to_pylist()
         for i, names in enumerate(cliques):
             counts = flat[starts[i] : starts[i + 1]]
-            own = merges[len(marginals)] if merges else ()
-            shape = Marginal(tuple(names), np.empty((0,) * len(names)), 0.0, own).get_shape(domain)
+            clique_merges = merges[len(marginals)] if merges else ()
+            shape = Marginal(tuple(names), np.empty((0,) * len(names)), 0.0, clique_merges).get_shape(domain)
             if counts.size != prod(shape):
                 raise ValueError(f"{', '.join(names)}: there are {counts.size} counts for {prod(shape)} cells")
-            marginals.append(Marginal(tuple(names), counts.reshape(shape), sigmas[i], own))
+            marginals.append(Marginal(tuple(names), counts.reshape(shape), sigmas[i], clique_merges))
     return marginals
 
 

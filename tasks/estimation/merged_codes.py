@@ -82,8 +82,8 @@ class _SplitCodes:
     @property
     def heaviest(self) -> float | None:
         """The share of the heaviest part of several codes, None where every part is one code."""
-        found = self._find_heaviest()
-        return None if found is None else float(self._mass[self.members[found]].sum() / self._mass.sum())
+        position = self._find_heaviest()
+        return None if position is None else float(self._mass[self.members[position]].sum() / self._mass.sum())
 
     def _find_heaviest(self) -> int | None:
         several = [i for i, codes in enumerate(self.members) if len(codes) > 1]
@@ -91,10 +91,10 @@ class _SplitCodes:
 
     def split(self) -> None:
         """Split the heaviest part of several codes in two of about equal mass."""
-        found = self._find_heaviest()
-        if found is None:
+        position = self._find_heaviest()
+        if position is None:
             raise ValueError("every part is one code")
-        codes = self.members.pop(found)
+        codes = self.members.pop(position)
         first = self._choose_first_half(codes)
         self.members += [codes[first], codes[~first]]
 
@@ -110,15 +110,17 @@ class _SplitCodes:
             from_middle = np.abs(near + 1 - len(codes) / 2)
             best = near[from_middle == from_middle.min()]
             return np.arange(len(codes)) <= int(best[off[best].argmin()])
-        first, left, right = np.zeros(len(codes), bool), 0.0, 0.0
+        first, first_mass, second_mass = np.zeros(len(codes), bool), 0.0, 0.0
         for i in np.argsort(-mass, kind="stable"):
-            first[i] = left <= right
-            left, right = (left + mass[i], right) if first[i] else (left, right + mass[i])
+            first[i] = first_mass <= second_mass
+            first_mass, second_mass = (
+                (first_mass + mass[i], second_mass) if first[i] else (first_mass, second_mass + mass[i])
+            )
         return first
 
     def number(self) -> Merge:
         """Return the number of each code's part."""
-        found = np.empty(len(self._mass), dtype=np.int64)
+        part_numbers = np.empty(len(self._mass), dtype=np.int64)
         for number, codes in enumerate(sorted(self.members, key=lambda codes: int(codes[0]))):
-            found[codes] = number
-        return found
+            part_numbers[codes] = number
+        return part_numbers

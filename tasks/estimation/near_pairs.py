@@ -49,8 +49,10 @@ def list_near_pairs(
     blocks: dict[str, list[int]] = {}
     for i in order:
         blocks.setdefault(name_block(columns[attributes[i]]), []).append(i)
-    own = islice((p for p in _pair_by_distance(list(blocks.values())) if p not in chosen), int(BLOCK_PART * most))
-    near = list(own)
+    within_blocks = islice(
+        (p for p in _pair_by_distance(list(blocks.values())) if p not in chosen), int(BLOCK_PART * most)
+    )
+    near = list(within_blocks)
     chosen.update(near)
     chosen.update(islice((p for p in _pair_by_distance([order]) if p not in chosen), most - len(near)))
     return [(attributes[i], attributes[j]) for i, j in sorted(chosen)]

@@ -100,10 +100,13 @@ def _pool_parts(
     """Return the pooled queries and answers of the part of each round that ``choose`` says."""
     queries = [read_receipts(table) for table in receipts]
     parts = [
-        (asked[choose(asked)], read_answers(table, asked)[choose(asked)])
-        for table, asked in zip(answers, queries, strict=True)
+        (round_queries[choose(round_queries)], read_answers(table, round_queries)[choose(round_queries)])
+        for table, round_queries in zip(answers, queries, strict=True)
     ]
-    return pool_answers([q for asked, _ in parts for q in asked], [y for _, told in parts for y in told])
+    return pool_answers(
+        [q for round_queries, _ in parts for q in round_queries],
+        [y for _, round_answers in parts for y in round_answers],
+    )
 
 
 def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Query, NDArray[Any]]:

@@ -81,16 +81,16 @@ def estimate_pair_departures(
     second = _stack_columns(grouped, [b for _, b in pairs], axis=1)
     share, cells = first[0] * second[0], first[1] * second[1]
     raw = np.maximum(np.asarray(scores, dtype=np.float64), 0.0)
-    left = raw if pooled and explained is None else _shrink_scores(scores, sigma, reference)
+    departure = raw if pooled and explained is None else _shrink_scores(scores, sigma, reference)
     if noisy_reference:
         by_noise = np.sqrt(first[2] * second[0] ** 2 + first[0] ** 2 * second[2])
-        own = NORMAL_MEAN_ABSOLUTE * (cells * by_noise).sum(axis=(1, 2))
-        left = np.sqrt(np.maximum(left**2 - own**2, 0.0))
+        noise_departure = NORMAL_MEAN_ABSOLUTE * (cells * by_noise).sum(axis=(1, 2))
+        departure = np.sqrt(np.maximum(departure**2 - noise_departure**2, 0.0))
     if explained:
         known = np.array([explained.get(pair, 0.0) for pair in pairs])
-        left = np.sqrt(np.maximum(left**2 - known**2, 0.0))
+        departure = np.sqrt(np.maximum(departure**2 - known**2, 0.0))
     flat = (len(pairs), (_GROUPS + 1) ** 2)
-    return _spread(left, share.reshape(flat), cells.reshape(flat))
+    return _spread(departure, share.reshape(flat), cells.reshape(flat))
 
 
 def estimate_clique_departures(
@@ -107,16 +107,16 @@ def estimate_clique_departures(
     number = {a: i for i, a in enumerate(recode)}
     share = cells = np.ones((len(cliques), 1))
     for members in zip(*cliques, strict=True):  # the first attribute of every clique, the second, ...
-        own = table[[number[a] for a in members]]
-        share = (share[:, :, None] * own[:, None, 0]).reshape(len(cliques), -1)
-        cells = (cells[:, :, None] * own[:, None, 1]).reshape(len(cliques), -1)
+        columns = table[[number[a] for a in members]]
+        share = (share[:, :, None] * columns[:, None, 0]).reshape(len(cliques), -1)
+        cells = (cells[:, :, None] * columns[:, None, 1]).reshape(len(cliques), -1)
     return _spread(_shrink_scores(scores, sigma, reference), share, cells)
 
 
-def _spread(left: Floats, share: Floats, cells: Floats) -> Departures:
+def _spread(departure: Floats, share: Floats, cells: Floats) -> Departures:
     """Return an L1 departure per row, spread over its cells by ``share``; ``cells``: how many have each share."""
     mass = (cells * share).sum(axis=1)
-    scale = np.divide(left, NORMAL_MEAN_ABSOLUTE * mass, out=np.zeros_like(left), where=mass > 0)
+    scale = np.divide(departure, NORMAL_MEAN_ABSOLUTE * mass, out=np.zeros_like(departure), where=mass > 0)
     return Departures(scale[:, None] * share, cells)
 
 

@@ -85,13 +85,13 @@ class _Coefficients:
     def read(self, counts: Floats) -> Floats:
         """Return the coefficients of noisy counts."""
         total = float(self.expected.sum())
-        found = self.first.functions.T @ (counts - self.expected) @ self.second.functions / total
-        return np.asarray(found / np.outer(self.first.reach, self.second.reach))
+        projected = self.first.functions.T @ (counts - self.expected) @ self.second.functions / total
+        return np.asarray(projected / np.outer(self.first.reach, self.second.reach))
 
     def rebuild(self, coefficients: Floats) -> Floats:
         """Return the counts that have these coefficients."""
-        left, right = (b.share[:, None] * b.functions * b.reach for b in (self.first, self.second))
-        return np.asarray(self.expected + float(self.expected.sum()) * left @ coefficients @ right.T)
+        first, second = (b.share[:, None] * b.functions * b.reach for b in (self.first, self.second))
+        return np.asarray(self.expected + float(self.expected.sum()) * first @ coefficients @ second.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +110,14 @@ class PooledEstimator:
 
         The noise of all cells averages out in a trend, which shrinking cell by cell draws to 0 with them.
         """
-        own = self._estimate(counts) - self.coefficients.read(estimate)
-        moved = np.where(self.coefficients.kind == _TREND, own, 0.0)
+        difference = self._estimate(counts) - self.coefficients.read(estimate)
+        moved = np.where(self.coefficients.kind == _TREND, difference, 0.0)
         return estimate + self.coefficients.rebuild(moved) - self.coefficients.expected
 
     def _estimate(self, counts: Floats) -> Floats:
         """Return the posterior means of the coefficients of noisy ``counts``."""
-        found, variance = self.coefficients.read(counts), self.coefficients.variance.ravel()
-        return compute_posterior_mean(found.ravel(), variance, self._shares_of_each).reshape(found.shape)
+        noisy, variance = self.coefficients.read(counts), self.coefficients.variance.ravel()
+        return compute_posterior_mean(noisy.ravel(), variance, self._shares_of_each).reshape(noisy.shape)
 
     @cached_property
     def _shares_of_each(self) -> Floats:
@@ -137,13 +137,13 @@ def fit_pooled_coefficients(
     read = [_read_pair(pair, ordered) for pair in pairs]
     by_kind: dict[int, list[tuple[Floats, Floats]]] = {}
     for pair, coefficients in zip(pairs, read, strict=True):
-        found = coefficients.read(pair.counts)
+        values = coefficients.read(pair.counts)
         for kind in np.unique(coefficients.kind):
             chosen = coefficients.kind == kind
-            by_kind.setdefault(int(kind), []).append((found[chosen], coefficients.variance[chosen]))
+            by_kind.setdefault(int(kind), []).append((values[chosen], coefficients.variance[chosen]))
     shares = {
-        kind: fit_scales(*(np.concatenate(part) for part in zip(*found, strict=True)))
-        for kind, found in by_kind.items()
+        kind: fit_scales(*(np.concatenate(part) for part in zip(*values, strict=True)))
+        for kind, values in by_kind.items()
     }
     return [PooledEstimator(coefficients, shares) for coefficients in read]
 
@@ -168,15 +168,15 @@ def _build_basis(counts: Floats, ordered: NDArray[np.bool_] | None) -> _Basis:
     has_order = np.ones(codes, bool) if codes == 2 else np.zeros(codes, bool) if ordered is None else ordered
     by_share = np.argsort(-share, kind="stable")
     contrasts = by_share[~has_order[by_share]][: codes - 1]  # with all of these, and 1, nothing is left to tell apart
-    own = np.where(has_order, share, 0.0)
-    rank = (np.cumsum(own) - own / 2) / max(float(own.sum()), LEAST_SHARE)
+    ordered_share = np.where(has_order, share, 0.0)
+    rank = (np.cumsum(ordered_share) - ordered_share / 2) / max(float(ordered_share.sum()), LEAST_SHARE)
     cosines = np.arange(1, codes - len(contrasts))
     waves = np.where(has_order[:, None], np.cos(np.pi * np.multiply.outer(rank, cosines)), 0.0)
     raw = np.concatenate([np.ones((codes, 1)), np.eye(codes)[:, contrasts], waves], axis=1)
     weight = np.sqrt(share)[:, None]
     functions = np.linalg.qr(weight * raw)[0] / weight
     level = np.append(np.full(len(contrasts), _NOMINAL), cosines)
-    reach = np.where(level == _NOMINAL, 1.0, np.sqrt(max(float(own.sum()), LEAST_SHARE)))
+    reach = np.where(level == _NOMINAL, 1.0, np.sqrt(max(float(ordered_share.sum()), LEAST_SHARE)))
     return _Basis(functions[:, 1:], share, level, reach)
 
 

@@ -115,17 +115,17 @@ def select_rows(
     """
     domain, generator = public.domain, np.random.default_rng([seed, 0x9105])
     looks, flat = levels.looks(), iter(answers)
-    found = [
+    sorted_answers = [
         [sort_by_group(next(flat), c, len(g), domain) for c in look]
         for look, g in zip(looks, _list_groups(levels), strict=True)
     ]
-    large = NoisyLevel(levels.large, found[0][0][:, 0], levels.of_large, tuple(found[1]))
-    small = NoisyLevel(levels.small, found[2][0][:, 0], levels.of_small, tuple(found[3]))
+    large = NoisyLevel(levels.large, sorted_answers[0][0][:, 0], levels.of_large, tuple(sorted_answers[1]))
+    small = NoisyLevel(levels.small, sorted_answers[2][0][:, 0], levels.of_small, tuple(sorted_answers[3]))
     support = PublicSupport.of(public, levels.small)
     codes = np.unique(np.stack([public.column(a) for a in levels.small], axis=1), axis=0)
-    made = iterate_group_shares(support, (large, small), codes, turns, seed, own=False)
+    shares_by_group = iterate_group_shares(support, (large, small), codes, turns, seed, own_rows=False)
     drawn, number = [], []
-    for group, shares in zip(codes, made, strict=True):
+    for group, shares in zip(codes, shares_by_group, strict=True):
         number.append(max(0, round(float(small.number[_compute_cell(group, levels.small, domain)]))))
         drawn.append(generator.choice(shares.size, number[-1], p=shares))
     return support.rows(np.repeat(codes, number, axis=0), np.concatenate(drawn))
@@ -135,14 +135,14 @@ def select_rows(
 class PublicSupport:
     """The public table's distinct rows without the group columns, and the share of each; ``domain``: the table's.
 
-    ``own``: the public rows of every small group's cell, as numbers of distinct ones.
+    ``rows_by_cell``: the public rows of every small group's cell, as numbers of distinct ones.
     """
 
     distinct: CodeTable
     shares: Floats
     group: Clique
     domain: Domain
-    own: Mapping[int, NDArray[np.int64]]
+    rows_by_cell: Mapping[int, NDArray[np.int64]]
 
     @classmethod
     def of(cls, public: CodeTable, group: Clique) -> PublicSupport:
@@ -155,19 +155,21 @@ class PublicSupport:
         rows, which, number = np.unique(every, axis=0, return_inverse=True, return_counts=True)
         cells = np.ravel_multi_index([public.column(a).astype(np.int64) for a in group], public.domain.shape(group))
         order = np.argsort(cells, kind="stable")
-        found, first = np.unique(cells[order], return_index=True)
-        own = dict(zip(found.tolist(), np.split(which.ravel()[order], first[1:]), strict=True))
+        group_cells, first = np.unique(cells[order], return_index=True)
+        rows_by_cell = dict(zip(group_cells.tolist(), np.split(which.ravel()[order], first[1:]), strict=True))
         sizes = Domain.of({a: public.domain.size(a) for a in names})
         distinct = CodeTable(sizes, tuple(np.ascontiguousarray(c) for c in rows.T))
-        return cls(distinct, number / number.sum(), group, public.domain, own)
+        return cls(distinct, number / number.sum(), group, public.domain, rows_by_cell)
 
     def start(self, large: Floats, cell: int) -> Floats:
         """Return distribution that a small group begins with: its own public rows, changed as those of ``large`` were.
 
         UPPER_LEVEL_ROWS rows of ``large`` are added: few public rows say little of a group, and none nothing.
         """
-        own = np.bincount(self.own.get(cell, np.zeros(0, np.int64)), minlength=self.shares.size).astype(np.float64)
-        rows, changed = own.sum(), own * large / self.shares
+        group_counts = np.bincount(
+            self.rows_by_cell.get(cell, np.zeros(0, np.int64)), minlength=self.shares.size
+        ).astype(np.float64)
+        rows, changed = group_counts.sum(), group_counts * large / self.shares
         if changed.sum() == 0:
             return large
         return np.asarray((rows * changed / changed.sum() + UPPER_LEVEL_ROWS * large) / (rows + UPPER_LEVEL_ROWS))
@@ -191,25 +193,26 @@ def iterate_group_shares(
     turns: int,
     seed: int,
     *,
-    own: bool,
+    own_rows: bool,
 ) -> Iterator[Floats]:
     """Yield the distribution over the distinct public rows in every small group of ``codes``, shape (groups, columns).
 
     levels: those of the small groups last.  It is the public table's, updated level by level, each from where the one
-    before led (the paper, whose public table has other groups); ``own``: a small group begins with its own public rows.
+    before led (the paper, whose public table has other groups); ``own_rows``: a small group begins with its own public
+    rows.
     """
     *above, last = levels
     weights = [[PartialWorkload.marginal(support.distinct, c) for c in level.of] for level in levels]
-    found: list[dict[int, Floats]] = [{} for _ in above]
+    shares_by_level: list[dict[int, Floats]] = [{} for _ in above]
     for group in codes:
         shares = support.shares
-        for level, weight, known in zip(above, weights, found, strict=False):
+        for level, weight, known in zip(above, weights, shares_by_level, strict=False):
             cell = _compute_cell(group[[last.group.index(a) for a in level.group]], level.group, support.domain)
             if cell not in known:
                 known[cell] = _update_shares(shares, weight, level, cell, turns, seed)
             shares = known[cell]
         cell = _compute_cell(group, last.group, support.domain)
-        yield _update_shares(support.start(shares, cell) if own else shares, weights[-1], last, cell, turns, seed)
+        yield _update_shares(support.start(shares, cell) if own_rows else shares, weights[-1], last, cell, turns, seed)
 
 
 def sort_by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -> Floats:
@@ -236,8 +239,8 @@ def _update_shares(
         return shares
     counts = [c[cell] for c in level.counts]
     if level.noise is not None:
-        told = [total * w.answers(shares) for w in workload]
-        counts = [_shrink_counts(c, t, s) for c, t, s in zip(counts, told, level.noise, strict=True)]
+        expected = [total * w.answers(shares) for w in workload]
+        counts = [_shrink_counts(c, t, s) for c, t, s in zip(counts, expected, level.noise, strict=True)]
     return estimate(shares, workload, [c / total for c in counts], turns * len(workload), seed)
 
 
@@ -247,8 +250,8 @@ def _shrink_counts(noisy: Floats, expected: Floats, sigma: float) -> Floats:
     They move by the share of their squared distance that noise of deviation ``sigma`` a cell explains.
     """
     distance = float(((noisy - expected) ** 2).sum())
-    kept = max(0.0, 1 - noisy.size * sigma**2 / distance) if distance > 0 else 1.0
-    return expected + kept * (noisy - expected)
+    signal_share = max(0.0, 1 - noisy.size * sigma**2 / distance) if distance > 0 else 1.0
+    return expected + signal_share * (noisy - expected)
 
 
 UNCOUNTED_CELL = -1
@@ -300,17 +303,17 @@ def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floa
     query that counts no value of the support loses its answer, and the shares are scaled to sum to 1.
     """
     inside = workload.cell != UNCOUNTED_CELL
-    found = np.empty_like(shares)
+    updated = np.empty_like(shares)
     cell = workload.cell[inside]
     before = workload.answers(shares)
     members = np.bincount(cell, minlength=workload.cells)
     scaled = shares[inside] * np.divide(answers, before, out=np.zeros_like(before), where=before > 0)[cell]
-    found[inside] = np.where(before[cell] > 0, scaled, (answers / np.maximum(members, 1))[cell])
-    rest, left = shares[~inside], max(0.0, 1.0 - float(answers.sum()))
+    updated[inside] = np.where(before[cell] > 0, scaled, (answers / np.maximum(members, 1))[cell])
+    rest, remaining = shares[~inside], max(0.0, 1.0 - float(answers.sum()))
     if rest.size:
-        found[~inside] = rest * (left / rest.sum()) if rest.sum() > 0 else left / rest.size
-    total = found.sum()
-    return found / total if total > 0 else shares
+        updated[~inside] = rest * (remaining / rest.sum()) if rest.sum() > 0 else remaining / rest.size
+    total = updated.sum()
+    return updated / total if total > 0 else shares
 
 
 def estimate(

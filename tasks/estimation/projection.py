@@ -53,11 +53,11 @@ def fit_to_sums(shares: Floats, parts: Sequence[Floats]) -> Floats:
     """
     rows, columns = parts
     total = np.maximum(rows.sum(axis=-1), 1e-9)[..., None, None]
-    found = shares * total + 1e-6 * (rows[..., :, None] * columns[..., None, :]) / total
+    fitted = shares * total + 1e-6 * (rows[..., :, None] * columns[..., None, :]) / total
     for _ in range(MAX_FITTING_PASSES):
-        found *= _divide(rows, found.sum(axis=-1))[..., :, None]
-        found *= _divide(columns, found.sum(axis=-2))[..., None, :]
-    return np.asarray(found)
+        fitted *= _divide(rows, fitted.sum(axis=-1))[..., :, None]
+        fitted *= _divide(columns, fitted.sum(axis=-2))[..., None, :]
+    return np.asarray(fitted)
 
 
 def _divide(wanted: Floats, now: Floats) -> Floats:

@@ -52,12 +52,12 @@ def choose_related_cliques(
     edges = {p: i for p, i in information.items() if i >= edge and domain.cells(p) <= most_cells}
     names = domain.ordered({a for p in information for a in p})
     held: set[Clique] = set()
-    found: list[Clique] = []
+    cliques: list[Clique] = []
     for pair in sorted(edges, key=lambda p: (-edges[p], p)):
         if pair not in held:
-            found.append(_grow_clique(pair, edges, names, domain, most_cells))
-            held |= set(combinations(found[-1], 2))
-    return [*found, *((a,) for a in names if not any(a in clique for clique in found))]
+            cliques.append(_grow_clique(pair, edges, names, domain, most_cells))
+            held |= set(combinations(cliques[-1], 2))
+    return [*cliques, *((a,) for a in names if not any(a in clique for clique in cliques))]
 
 
 def _grow_clique(pair: Clique, edges: Information, names: Clique, domain: Domain, most_cells: int) -> Clique:
@@ -81,9 +81,9 @@ def choose_independent_one_ways(
     What a column tells is the sum of its mutual information with every other one.
     """
     names = domain.ordered({a for p in information for a in p})
-    told = {a: sum(i for p, i in information.items() if a in p) for a in names}
-    found: list[str] = []
-    for a in sorted(names, key=lambda a: (-told[a], domain.index(a))):
-        if all(information[domain.ordered((a, b))] <= most for b in found):
-            found.append(a)
-    return [(a,) for a in domain.ordered(found)]
+    summed_information = {a: sum(i for p, i in information.items() if a in p) for a in names}
+    chosen: list[str] = []
+    for a in sorted(names, key=lambda a: (-summed_information[a], domain.index(a))):
+        if all(information[domain.ordered((a, b))] <= most for b in chosen):
+            chosen.append(a)
+    return [(a,) for a in domain.ordered(chosen)]

@@ -55,10 +55,10 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
     Questions of the same attributes are one set: its codes tell apart what any of them does.
     """
     codecs = {codec.attribute: codec for codec in encoding.codecs}
-    found: dict[frozenset[str], dict[str, list[Start]]] = {}
+    starts_by_set: dict[frozenset[str], dict[str, list[Start]]] = {}
     for marginal in spec.measured_sets:
         attributes = frozenset(encoding.attributes_of(marginal.columns))
-        own = found.setdefault(attributes, {a: [] for a in attributes})
+        starts_of_set = starts_by_set.setdefault(attributes, {a: [] for a in attributes})
         question = marginal.asked if marginal.summary is None else None
         by = attributes if question is None else set(encoding.attributes_of(question.counted_by))
         leaves = list(_split(parse_conditions(marginal, spec.released_columns), attributes, codecs))
@@ -68,8 +68,8 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
             ordered = bool(codecs[a].in_order)
             whole = marginal.asked is not None and a in by and not ordered
             grows = marginal.asked is None or (a in by and ordered) or (a, None) in leaves
-            own[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
-    starts = {attributes: _unite(own) for attributes, own in found.items()}
+            starts_of_set[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
+    starts = {attributes: _unite(starts_of_set) for attributes, starts_of_set in starts_by_set.items()}
     for codec in encoding.differences:
         begin = _join_codes([codec.signs], groupings[codec.attribute])
         compared = frozenset((codec.first.attribute, codec.second.attribute, codec.attribute))
@@ -82,9 +82,9 @@ def find_idle_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[
 
     Each as the position in ``workload``, the attribute, and whether every code fulfils it.  Parts about one attribute.
     """
-    for number, a, told in _tell_parts(spec, encoding):
-        if told[0] != 0.5 and (told == told[0]).all():
-            yield number, a, bool(told[0])
+    for number, a, fulfilled in _tell_parts(spec, encoding):
+        if fulfilled[0] != 0.5 and (fulfilled == fulfilled[0]).all():
+            yield number, a, bool(fulfilled[0])
 
 
 def find_cut_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, int]]:
@@ -93,8 +93,8 @@ def find_cut_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[t
     Each as the position in ``workload``, the attribute, and the number of such intervals.
     """
     in_order = {codec.attribute: ~codec.stands_alone for codec in encoding.codecs if isinstance(codec, OrderedCodec)}
-    for number, a, told in _tell_parts(spec, encoding):
-        if a in in_order and (cut := int(np.count_nonzero((told == 0.5) & in_order[a]))):
+    for number, a, fulfilled in _tell_parts(spec, encoding):
+        if a in in_order and (cut := int(np.count_nonzero((fulfilled == 0.5) & in_order[a]))):
             yield number, a, cut
 
 
@@ -147,12 +147,12 @@ def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:
 def _join_codes(cuts: Sequence[NDArray[np.float64]], grouping: Grouping) -> Merge:
     """Return for each group a number that those have in common which no cut tells apart."""
     group, size = grouping
-    kept = group >= 0
+    has_group = group >= 0
     ends = []
     for cut in cuts:
         least, most = np.ones(size), np.zeros(size)
-        np.minimum.at(least, group[kept], cut[kept])
-        np.maximum.at(most, group[kept], cut[kept])
+        np.minimum.at(least, group[has_group], cut[has_group])
+        np.maximum.at(most, group[has_group], cut[has_group])
         ends += [least, most]
     if not ends:
         return np.zeros(size, dtype=np.int64)
@@ -162,9 +162,9 @@ def _join_codes(cuts: Sequence[NDArray[np.float64]], grouping: Grouping) -> Merg
 def _unite(starts: Mapping[str, Sequence[Start]]) -> dict[str, Start]:
     """Return one start for each attribute: the common parts of all; merged where they are too many."""
     united = {}
-    for a, own in starts.items():
-        begin = np.unique(np.stack([s.begin for s in own], axis=1), axis=0, return_inverse=True)[1]
-        united[a] = Start(begin.ravel().astype(np.int64), any(s.grows for s in own))
+    for a, attribute_starts in starts.items():
+        begin = np.unique(np.stack([s.begin for s in attribute_starts], axis=1), axis=0, return_inverse=True)[1]
+        united[a] = Start(begin.ravel().astype(np.int64), any(s.grows for s in attribute_starts))
     if prod(int(start.begin.max()) + 1 for start in united.values()) <= MOST_CELLS:
         return united
     return {a: Start(np.zeros_like(start.begin), True) for a, start in united.items()}

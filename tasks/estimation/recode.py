@@ -46,29 +46,29 @@ def make_levels_agree(
     below, spread = counts, np.full(len(counts), variance)
     code = np.arange(len(counts))
     climbed = []
-    for of, noisy, noise in reversed(levels):
+    for group, noisy, noise in reversed(levels):
         up = np.zeros(len(below), dtype=np.int64)
-        up[code] = of
+        up[code] = group
         sums = np.bincount(up, weights=below)
         variances = np.bincount(up, weights=spread)
         climbed.append((up, below, spread, sums, variances))
         spread = 1.0 / (1.0 / variances + 1.0 / noise)
         below = spread * (sums / variances + noisy / noise)
-        code = of
-    for up, own, own_spread, sums, variances in reversed(climbed):
-        below = own + own_spread * ((below - sums) / variances)[up]
+        code = group
+    for up, level_counts, level_spread, sums, variances in reversed(climbed):
+        below = level_counts + level_spread * ((below - sums) / variances)[up]
     return below
 
 
 def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], binning: Binning) -> dict[str, Floats]:
     """Return the counts of all attributes, those of attributes with levels and of these made to agree."""
-    found: dict[str, Floats] = dict(counts)
+    agreed: dict[str, Floats] = dict(counts)
     for a, levels in ((a, bins.levels) for a, bins in binning.items() if bins.levels):
         known = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
-        found[a] = make_levels_agree(counts[a], sigmas[a] ** 2, known)
+        agreed[a] = make_levels_agree(counts[a], sigmas[a] ** 2, known)
         for level in levels:
-            found[level.attribute] = np.bincount(level.of, weights=found[a]).astype(np.float64)
-    return found
+            agreed[level.attribute] = np.bincount(level.of, weights=agreed[a]).astype(np.float64)
+    return agreed
 
 
 def combine_by_levels(
@@ -79,17 +79,17 @@ def combine_by_levels(
     From the lowest level up, the low codes of a group that are in no set yet become one if they count ``least``
     together.  levels: the group of every code, the top level first.
     """
-    found = np.full(len(counts), -1, dtype=np.int64)
+    set_of = np.full(len(counts), -1, dtype=np.int64)
     sets = 0
-    for of in reversed(levels):
-        open_codes = low & (found < 0)
-        sums = np.bincount(of[open_codes], weights=counts[open_codes], minlength=int(of.max()) + 1)
+    for group_of in reversed(levels):
+        open_codes = low & (set_of < 0)
+        sums = np.bincount(group_of[open_codes], weights=counts[open_codes], minlength=int(group_of.max()) + 1)
         enough = np.flatnonzero(sums >= least)
         number = np.full(len(sums), -1, dtype=np.int64)
         number[enough] = sets + np.arange(len(enough))
-        found[open_codes] = number[of[open_codes]]
+        set_of[open_codes] = number[group_of[open_codes]]
         sets += len(enough)
-    return found
+    return set_of
 
 
 WORTH_A_CODE = 0.001
@@ -185,24 +185,24 @@ def compress_attribute(
     for start, end in attribute.in_order if codes is not None or settings.neighbours else ():
         low[start:end] = False  # every interval has a code now
     # a faint cell is in the code of the one beside it, which begins a code if either of them did
-    for cell, beside in zip(groups[faint.cell], groups[faint.beside], strict=True):
-        first[max(cell, beside)], first[min(cell, beside)] = False, first[cell] or first[beside]
+    for cell, neighbour in zip(groups[faint.cell], groups[faint.beside], strict=True):
+        first[max(cell, neighbour)], first[min(cell, neighbour)] = False, first[cell] or first[neighbour]
     gone = np.zeros(attribute.size, dtype=bool)
     if added is not None and low[added] and (bool(levels) or not low.all()):  # filtering all would leave no code
         gone[added], low[added] = True, False
     starts = np.unique(groups, return_index=True)[1]
-    shared = combine_by_levels(total, low, theta, [of[starts] for of in levels])
+    shared = combine_by_levels(total, low, theta, [group_of[starts] for group_of in levels])
     low &= shared < 0
     # codes by number: those that begin in order, then those of levels, then the combined one; filtered bins last
-    own = int(first.sum()) + int(shared.max()) + 1
-    combine = bool(low.any()) and (not settings.filter or own == 0 or total[low].sum() >= theta)
+    last_code = int(first.sum()) + int(shared.max()) + 1
+    combine = bool(low.any()) and (not settings.filter or last_code == 0 or total[low].sum() >= theta)
     target = np.where(shared < 0, np.cumsum(first) - 1, int(first.sum()) + shared)
-    target[low] = own
-    target[gone] = own + int(combine)
+    target[low] = last_code
+    target[gone] = last_code + int(combine)
     coarse = target[groups].astype(np.int32)
-    kept = (~low[groups] | combine) & ~gone[groups]
+    has_code = (~low[groups] | combine) & ~gone[groups]
     weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
-    return AttributeRecode(coarse, kept, weight, y, np.full(len(y), sigma**2))
+    return AttributeRecode(coarse, has_code, weight, y, np.full(len(y), sigma**2))
 
 
 def _begin_codes(
@@ -242,19 +242,23 @@ def drop_unlisted(recode: Recode, binning: Binning, settings: Compression) -> Re
     Where what is not listed shares a code with listed values and its noisy count is low, these have its part of the
     code; evenly, where they have none (not in the paper).
     """
-    found = dict(recode)
+    changed = dict(recode)
     for a, r in recode.items():
-        own = binning[a].added
-        if own is None:
+        unlisted = binning[a].added
+        if unlisted is None:
             continue
-        others = r.kept & (r.coarse == r.coarse[own]) & (np.arange(len(r.coarse)) != own)
-        if not r.kept[own] or not others.any() or r.estimate[own] >= settings.threshold(math.sqrt(r.variance[own])):
+        others = r.kept & (r.coarse == r.coarse[unlisted]) & (np.arange(len(r.coarse)) != unlisted)
+        if (
+            not r.kept[unlisted]
+            or not others.any()
+            or r.estimate[unlisted] >= settings.threshold(math.sqrt(r.variance[unlisted]))
+        ):
             continue
         weight = r.weight.copy()
-        whole, left = weight[others].sum() + weight[own], weight[others].sum()
-        weight[own], weight[others] = 0.0, weight[others] * whole / left if left > 0 else whole / others.sum()
-        found[a] = replace(r, weight=weight)
-    return found
+        whole, listed = weight[others].sum() + weight[unlisted], weight[others].sum()
+        weight[unlisted], weight[others] = 0.0, weight[others] * whole / listed if listed > 0 else whole / others.sum()
+        changed[a] = replace(r, weight=weight)
+    return changed
 
 
 def with_one_ways(
@@ -268,16 +272,16 @@ def with_one_ways(
     ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
     ``sigmas``: attribute -> their noise, in counts.
     """
-    found = {}
+    replaced = {}
     for a, r in recode.items():
         if a not in answers:
-            found[a] = r
+            replaced[a] = r
             continue
         estimate = np.asarray(answers[a], dtype=np.float64)
         weight = np.zeros(len(r.coarse))
         weight[r.kept] = weigh_inside(estimate[r.kept], sigmas[a], binning[a].groups[r.kept], r.coarse[r.kept])
-        found[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, np.full(len(estimate), sigmas[a] ** 2))
-    return found
+        replaced[a] = AttributeRecode(r.coarse, r.kept, weight, estimate, np.full(len(estimate), sigmas[a] ** 2))
+    return replaced
 
 
 def pool_one_ways(
@@ -298,13 +302,13 @@ def pool_one_ways(
             r, bins = pooled[a], binning[a]
             variance = 1.0 / (1.0 / r.variance + 1.0 / query.sigma**2)
             estimate = variance * (r.estimate / r.variance + noisy / query.sigma**2)
-            found = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
+            pooled_recode = AttributeRecode(r.coarse, r.kept, r.weight, estimate, variance)
             if bins.chances is not None:
-                pooled[a] = weigh_by_chance(found, bins.chances)
+                pooled[a] = weigh_by_chance(pooled_recode, bins.chances)
                 continue
-            noise = 0.0 if r.by_prior else float(np.sqrt(found.noise))
+            noise = 0.0 if r.by_prior else float(np.sqrt(pooled_recode.noise))
             weight = weigh_inside(estimate, noise, bins.groups, r.coarse, points=bins.points)
-            pooled[a] = replace(found, weight=weight)
+            pooled[a] = replace(pooled_recode, weight=weight)
     return pooled | _recode_levels(pooled, binning)
 
 
@@ -312,12 +316,12 @@ def _recode_levels(pooled: Recode, binning: Binning) -> Recode:
     """Return the attributes with levels, and these, by counts that agree."""
     named = [*(a for a, bins in binning.items() if bins.levels), *list_level_attributes(binning)]
     sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
-    found = {}
+    recoded = {}
     for a, y in with_levels({a: pooled[a].estimate for a in named}, sigma, binning).items():
         below = binning[a].levels[-1].of if binning[a].levels else None
         weight = weigh_inside(y, sigma[a], binning[a].groups, pooled[a].coarse, below)
-        found[a] = replace(pooled[a], estimate=y, weight=weight)
-    return found
+        recoded[a] = replace(pooled[a], estimate=y, weight=weight)
+    return recoded
 
 
 def mark_ordered_codes(recode: AttributeRecode, bins: AttributeBins) -> NDArray[np.bool_]:
@@ -337,8 +341,8 @@ def mark_all_ordered_codes(recode: Recode, binning: Binning) -> dict[str, NDArra
 def merge_coarse(recode: AttributeRecode, merge: Merge) -> AttributeRecode:
     """Return the recoding to the merged codes of coarse ones; shares inside these follow the noisy counts."""
     merged = np.append(merge, int(merge.max()) + 1)[recode.coarse].astype(np.int32)
-    kept = np.where(recode.kept, np.maximum(recode.estimate, 0.0) + 1e-9, 0.0)
-    sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size + 1)
+    mass = np.where(recode.kept, np.maximum(recode.estimate, 0.0) + 1e-9, 0.0)
+    sums = np.bincount(recode.coarse, weights=mass, minlength=recode.size + 1)
     within = np.where(recode.kept, recode.weight * sums[recode.coarse], 0.0)
     total = np.bincount(merged, weights=within)
     weight = np.divide(within, total[merged], out=np.zeros_like(within), where=total[merged] > 0)
@@ -460,14 +464,16 @@ def mark_first_of_intervals(
     first = _mark_first_of_neighbours(total, low, theta)
     code = np.cumsum(first) - 1
     sums, sd = np.bincount(code, weights=total), np.sqrt(np.bincount(code, weights=noise**2))
-    own = ~low | (sums >= np.maximum(sd, worth_a_code))[code]
-    kept = np.flatnonzero(own)
-    if not kept.size:
+    begins = ~low | (sums >= np.maximum(sd, worth_a_code))[code]
+    beginnings = np.flatnonzero(begins)
+    if not beginnings.size:
         return np.arange(len(total)) == 0
     places = np.arange(len(total))
-    right = np.searchsorted(kept, places).clip(max=len(kept) - 1)
-    left = (right - (kept[right] > places)).clip(min=0)
-    nearest = np.where(np.abs(kept[left] - places) <= np.abs(kept[right] - places), kept[left], kept[right])
+    after = np.searchsorted(beginnings, places).clip(max=len(beginnings) - 1)
+    before = (after - (beginnings[after] > places)).clip(min=0)
+    nearest = np.where(
+        np.abs(beginnings[before] - places) <= np.abs(beginnings[after] - places), beginnings[before], beginnings[after]
+    )
     joined = code[nearest]
     return np.diff(joined, prepend=-1) != 0
 
@@ -515,28 +521,28 @@ def recompress(
     if not settings.enabled or not settings.neighbours or total <= 0:
         return pooled
     alone = all(len(q.attributes) == 1 for q in queries)
-    found = dict(pooled)
+    recompressed = dict(pooled)
     again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
     counted_alone = set(list_counted_alone(binning))
     for a in (a for a in again if not pooled[a].by_prior and a not in counted_alone):
-        own = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
-        counts = _smooth_inside(own, pooled[a], total)
+        decided = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
+        counts = _smooth_inside(decided, pooled[a], total)
         estimate = counts if alone else pooled[a].estimate
-        found[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
-    return found
+        recompressed[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
+    return recompressed
 
 
-def _smooth_inside(own: AttributeRecode, recode: AttributeRecode, total: float) -> Floats:
+def _smooth_inside(decided: AttributeRecode, recode: AttributeRecode, total: float) -> Floats:
     """Return fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
-    code, counts = own.coarse[own.kept], np.zeros(len(own.coarse))
-    sums, cells = np.bincount(code, weights=recode.estimate[own.kept]), np.bincount(code)
+    code, counts = decided.coarse[decided.kept], np.zeros(len(decided.coarse))
+    sums, cells = np.bincount(code, weights=recode.estimate[decided.kept]), np.bincount(code)
     missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it
-    counts[own.kept] = own.weight[own.kept] * apply_norm_sub(sums + missing, total)[code]
+    counts[decided.kept] = decided.weight[decided.kept] * apply_norm_sub(sums + missing, total)[code]
     return counts
 
 
 def _weigh_inside(recode: AttributeRecode, counts: Floats) -> Floats:
     """Return the share of each fine code in its code by ``counts``; where a code has none, as it was."""
-    kept = np.where(recode.kept, counts, 0.0)
-    sums = np.bincount(recode.coarse, weights=kept, minlength=recode.size)[recode.coarse]
-    return np.divide(kept, sums, out=recode.weight.copy(), where=sums > 0)
+    mass = np.where(recode.kept, counts, 0.0)
+    sums = np.bincount(recode.coarse, weights=mass, minlength=recode.size)[recode.coarse]
+    return np.divide(mass, sums, out=recode.weight.copy(), where=sums > 0)

@@ -62,7 +62,7 @@ class Posterior(NamedTuple):
 
 _ROUNDS = 25
 _CLOSE = 1e-3  # shares that move by less have settled
-_LEFT = 0.05  # of the noise at least is left in the cells, whatever directions take
+_LEAST_NOISE_SHARE = 0.05  # of the noise at least is left in the cells, whatever directions take
 _STEP = 0.1  # of the noise's standard deviation: by how much counts are moved to see how an estimate follows
 
 
@@ -84,13 +84,13 @@ def shrink_marginal(
     """
     if variance <= 0 or not (expected > 0).any():
         return Shrunk(counts, np.zeros(counts.shape))
-    left = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
-    if left <= 0:
+    remaining_variance = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
+    if remaining_variance <= 0:
         return Shrunk(counts, np.zeros(counts.shape))
-    usual = _Expectation(counts, expected, variance, left)
+    usual = _Expectation(counts, expected, variance, remaining_variance)
     if instead is None:
         return usual.shrink(other)
-    second = _Expectation(counts, instead, variance, left)
+    second = _Expectation(counts, instead, variance, remaining_variance)
     weight = 1.0 / (1.0 + np.exp(np.clip((second.risk - usual.risk) / RISK_TEMPERATURE, -50.0, 50.0)))
     around, around_second = usual.shrink(other), second.shrink()
     return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around_second, around, strict=True)))
@@ -105,7 +105,7 @@ class _Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Expectation:
-    """Noisy ``counts`` as departures from what is ``expected`` of them; ``left``: variance of their noise that is left.
+    """Noisy ``counts`` as departures from what is ``expected`` of them; ``remaining_variance``: of their noise.
 
     All as of :func:`shrink_marginal`.
     """
@@ -113,11 +113,11 @@ class _Expectation:
     counts: Floats
     expected: Floats
     variance: float
-    left: float
+    remaining_variance: float
 
     @cached_property
     def _cells(self) -> CellMixture:
-        return CellMixture(self.expected, self.left)
+        return CellMixture(self.expected, self.remaining_variance)
 
     @cached_property
     def _by_cell(self) -> Posterior:
@@ -150,7 +150,7 @@ class _Expectation:
 
     def _shrink_around(self, directions: LowRank) -> _Estimate:
         """Return the estimate cell by cell around the low-rank part."""
-        rest = self.left * max(_LEFT, 1 - directions.degrees / directions.all_degrees)
+        rest = self.remaining_variance * max(_LEAST_NOISE_SHARE, 1 - directions.degrees / directions.all_degrees)
         trend = np.maximum(self.expected + directions.estimate, 0.0)
         around, shares, _ = compute_posterior_means(self.counts, trend, rest)
 
@@ -270,8 +270,10 @@ def estimate_low_rank(departure: Floats, sigma: float) -> LowRank:
     if few < 1:
         return LowRank(np.zeros_like(departure), 0, 0)
     unit, ratio = sigma * np.sqrt(many), few / many
-    left, values, right = np.linalg.svd(departure, full_matrices=False)
+    left_vectors, values, right_vectors = np.linalg.svd(departure, full_matrices=False)
     y = values / unit
     rank = int((y > 1 + np.sqrt(ratio)).sum())
     shrunk = np.sqrt((y[:rank] ** 2 - ratio - 1) ** 2 - 4 * ratio) / y[:rank]
-    return LowRank(left[:, :rank] * (shrunk * unit) @ right[:rank], rank * (rows + columns - rank), rows * columns)
+    return LowRank(
+        left_vectors[:, :rank] * (shrunk * unit) @ right_vectors[:rank], rank * (rows + columns - rank), rows * columns
+    )

@@ -44,15 +44,15 @@ def smooth_one_ways(pooled: Recode, recode: Recode, binning: Binning) -> Recode:
     ``pooled``: the one-ways of all looks; ``recode``: with what recompression says of them.  Attributes that a public
     table tells of, with levels, or counted alone are as they were.
     """
-    total, found = max(estimate_total(pooled), 0.0), dict(recode)
-    beside = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
-    for a in (a for a, r in recode.items() if a not in beside and not r.by_prior):
+    total, smoothed = max(estimate_total(pooled), 0.0), dict(recode)
+    not_smoothed = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
+    for a in (a for a, r in recode.items() if a not in not_smoothed and not r.by_prior):
         widths = binning[a].widths
         if widths is not None and widths.any():
-            found[a] = _smooth_attribute(recode[a], _shift(pooled[a].estimate, total), binning[a], widths)
+            smoothed[a] = _smooth_attribute(recode[a], _shift(pooled[a].estimate, total), binning[a], widths)
         else:
-            found[a] = replace(recode[a], estimate=_shift(recode[a].estimate, total))
-    return found
+            smoothed[a] = replace(recode[a], estimate=_shift(recode[a].estimate, total))
+    return smoothed
 
 
 def _shift(counts: Floats, total: float) -> Floats:
@@ -67,14 +67,14 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     free = widths > 0
     if bins.points is not None:
         free[bins.points.cell] = False
-    for cell, beside in zip(faint.cell, faint.beside, strict=True):
-        wide[beside] += widths[cell]
+    for cell, neighbour in zip(faint.cell, faint.beside, strict=True):
+        wide[neighbour] += widths[cell]
     for start, end in bins.in_order:
         row = np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end))
         if len(row) > 2:
             counts[row] = smooth_counts(counts[row], sigma, wide[row])
-    for cell, beside, share in zip(*faint, strict=True):
-        counts[cell], counts[beside] = share * counts[beside], (1 - share) * counts[beside]
+    for cell, neighbour, share in zip(*faint, strict=True):
+        counts[cell], counts[neighbour] = share * counts[neighbour], (1 - share) * counts[neighbour]
     settled = np.rint(apply_norm_sub(counts, max(float(noisy.sum()), 0.0)) / COUNT_RESOLUTION) * COUNT_RESOLUTION
     even = np.where(recode.kept, np.maximum(widths, 1e-9 * widths.max()), 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))

@@ -43,16 +43,20 @@ def settle_tails(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode
     for inside, tail, way in _iterate_tails(recode, cells, widths):
         before = tail[0] - way
         known = 0 <= before < len(widths) and widths[before] > 0
-        beside = (recode.estimate[before], np.sqrt(recode.variance[before])) if known else (0.0, 0.0)
+        count_before = (recode.estimate[before], np.sqrt(recode.variance[before])) if known else (0.0, 0.0)
         wide = widths[before] if known else 1.0
         usual = widths[np.append(tail[~np.isin(tail, inside)], inside[::way][0])].sum()
         shares = fit_tail_shares(
-            recode.estimate[tail], recode.variance[tail], widths[tail], usual, (beside[0] / wide, beside[1] / wide)
+            recode.estimate[tail],
+            recode.variance[tail],
+            widths[tail],
+            usual,
+            (count_before[0] / wide, count_before[1] / wide),
         )
         whole = max(recode.estimate[tail].sum(), 1.0)
-        falls = way * fit_slopes(shares, widths[tail], max(beside[0] / wide / whole, 0.0))
-        own = np.isin(tail, inside)
-        weight[tail], slope[tail[own]] = weight[tail].sum() * shares / shares.sum(), falls[own]
+        falls = way * fit_slopes(shares, widths[tail], max(count_before[0] / wide / whole, 0.0))
+        is_inside = np.isin(tail, inside)
+        weight[tail], slope[tail[is_inside]] = weight[tail].sum() * shares / shares.sum(), falls[is_inside]
     return replace(recode, weight=weight), slope
 
 

@@ -69,13 +69,13 @@ def shrink_towards_prior(
         variances = {a: _compute_variances(e, rows, public_rows) for a, e in centre.items()}
         fits[name] = _fit_counts({a: y - centre[a] for a, y in noisy.items()}, variances, sigma)
     odds = _compute_odds({a: fits["public"][a].evidence - fits["even"][a].evidence for a in noisy})
-    found = {}
+    shrunk = {}
     for a, y in noisy.items():
         if odds[a] > MIN_PRIOR_PROBABILITY:
             follows = fits["public"][a].follows
             mean = expected[a] + follows * (y - expected[a])
-            found[a] = ShrunkCounts(mean, follows * sigma[a] ** 2, float(follows.sum()))
-    return found
+            shrunk[a] = ShrunkCounts(mean, follows * sigma[a] ** 2, float(follows.sum()))
+    return shrunk
 
 
 class _DepartureFit(NamedTuple):
@@ -94,13 +94,13 @@ def _fit_counts(
         logs[a] = -0.5 * (np.log(total) + departure**2 / total)
     best = {a: values.max(axis=0) for a, values in logs.items()}
     likelihood = {a: np.exp(values - best[a]) for a, values in logs.items()}
-    found = {}
+    fits = {}
     for a, shares in _fit_shares(likelihood).items():
         chance = shares[:, None] * likelihood[a]
         whole = chance.sum(axis=0)
         follows = (chance / whole * (variances[a] / (variances[a] + sigma[a] ** 2))).sum(axis=0)
-        found[a] = _DepartureFit(follows, float((np.log(whole) + best[a]).sum()))
-    return found
+        fits[a] = _DepartureFit(follows, float((np.log(whole) + best[a]).sum()))
+    return fits
 
 
 def _compute_odds(ahead: Mapping[str, float]) -> dict[str, float]:
@@ -141,6 +141,6 @@ def _maximize_expectation(likelihood: Floats, centre: Floats, weight: float) -> 
     """Return the shares of a mixture with a Dirichlet prior of ``weight`` cells around ``centre``."""
     shares = centre
     for _ in range(_ROUNDS):
-        found = shares * (likelihood @ (1.0 / (shares @ likelihood)))
-        shares = (found + weight * centre) / (likelihood.shape[1] + weight)
+        expected = shares * (likelihood @ (1.0 / (shares @ likelihood)))
+        shares = (expected + weight * centre) / (likelihood.shape[1] + weight)
     return shares

@@ -115,9 +115,9 @@ class Ranks:
 def _share_out(counts: Floats, ordered: NDArray[np.bool_]) -> tuple[Floats, float]:
     """Return the shares of ordered codes among these, and that of these among all."""
     mass = np.maximum(counts, 0.0)
-    own = np.where(ordered, mass[: len(ordered)], 0.0)
-    whole = float(own.sum())
-    return own / max(whole, 1e-9), whole / max(float(mass.sum()), 1e-9)
+    ordered_mass = np.where(ordered, mass[: len(ordered)], 0.0)
+    whole = float(ordered_mass.sum())
+    return ordered_mass / max(whole, 1e-9), whole / max(float(mass.sum()), 1e-9)
 
 
 def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArray[np.int64]:
@@ -147,15 +147,15 @@ def rank_codes(recode: Recode, binning: Binning, top: int, two_valued: Collectio
     ``top``: the largest score of a code: 1 or TOP; ``two_valued``: attributes whose first two codes are listed values,
     which are in order, as either order of two is one.
     """
-    found = {}
+    ranks = {}
     for a, bins in binning.items():
         sections = bins.in_order or (_TWO_VALUES if a in two_valued else ())
         if sections and a in recode:
             ordered = mark_ordered_codes(recode[a], replace(bins, in_order=sections))
             width, there = _share_out(_sum_codes(recode[a], recode[a].estimate), ordered)
             if np.count_nonzero(width) > 1:
-                found[a] = Ranks(_choose_scores(width, ordered, top), width, ordered, there)
-    return found
+                ranks[a] = Ranks(_choose_scores(width, ordered, top), width, ordered, there)
+    return ranks
 
 
 def _sum_codes(recode: AttributeRecode, fine: Floats) -> Floats:
@@ -166,8 +166,8 @@ def _sum_codes(recode: AttributeRecode, fine: Floats) -> Floats:
 
 def _pool_sum(counts: Floats, variance: Floats, score: NDArray[np.int64], looked: float, noise: float) -> Floats:
     """Return counts with a noisy sum of their products with ``score`` pooled in, by inverse variance."""
-    left = looked - float(score @ counts)
-    return np.asarray(counts + variance * score * (left / (float(variance @ score**2) + noise**2)))
+    residual = looked - float(score @ counts)
+    return np.asarray(counts + variance * score * (residual / (float(variance @ score**2) + noise**2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,25 +193,25 @@ class Trends:
         sums = {q.attributes: (float(y[0]), q.sigma) for q, y in zip(queries, answers, strict=True)}
         total = max(estimate_total(recode), 1.0)
         one_ways = {a: _sum_codes(r, r.estimate) for a, r in recode.items()}
-        found, doubt = dict(ranks), {}
+        updated, doubt = dict(ranks), {}
         for a, r in ranks.items():
             looked, noise = sums[(a,)]
             variance = _sum_codes(recode[a], recode[a].variance)
             one_ways[a] = _pool_sum(one_ways[a], variance, r.score, looked, noise)
             width, there = _share_out(one_ways[a], r.ordered)
             doubt[a] = 1 / (1 / max(float(variance @ r.score**2), 1e-9) + 1 / noise**2) / max(total * there, 1.0) ** 2
-            found[a] = Ranks(r.score, width, r.ordered, there)
+            updated[a] = Ranks(r.score, width, r.ordered, there)
         pairs = [pair for pair in sums if len(pair) == 2]
         asked_all = len(pairs) == math.comb(len(ranks), 2)
-        steps = {a: r.steps for a, r in found.items()}
+        steps = {a: r.steps for a, r in updated.items()}
         integrals = {(a, b): _integrate(steps[a], steps[b]) for a, b in pairs}
-        most = {a: float(np.abs(r.score).max()) for a, r in found.items()}
+        most = {a: float(np.abs(r.score).max()) for a, r in updated.items()}
         pairs = [(a, b) for a, b in pairs if integrals[a, b][0] > LEAST_SLOPE * most[a] * most[b]]
         if not pairs:
-            return cls(one_ways, total, found, {}, {}, {})
+            return cls(one_ways, total, updated, {}, {}, {})
         slope = np.array([integrals[pair][0] for pair in pairs])
-        rows = np.array([max(total * found[a].there * found[b].there, 1.0) for a, b in pairs])
-        means = {a: r.mean for a, r in found.items()}
+        rows = np.array([max(total * updated[a].there * updated[b].there, 1.0) for a, b in pairs])
+        means = {a: r.mean for a, r in updated.items()}
         mean = np.array([means[a] * means[b] for a, b in pairs])
         trend = np.array([sums[pair][0] for pair in pairs]) / rows - mean
         middle = [means[a] ** 2 * doubt[b] + means[b] ** 2 * doubt[a] + doubt[a] * doubt[b] for a, b in pairs]
@@ -220,12 +220,12 @@ class Trends:
         angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
         fitted = np.sin(np.array(angles))
         if asked_all:  # else a wide table's: what was not asked is unknown and not 0, and each pair is taken as it is
-            fitted = _make_definite(fitted, pairs, list(found))
+            fitted = _make_definite(fitted, pairs, list(updated))
         correlation = np.rint(fitted / _RESOLUTION) * _RESOLUTION
         return cls(
             one_ways,
             total,
-            found,
+            updated,
             dict(zip(pairs, correlation.tolist(), strict=True)),
             dict(zip(pairs, np.sqrt(variance).tolist(), strict=True)),
             {pair: sums[pair] for pair in pairs},
@@ -243,8 +243,8 @@ class Trends:
         product = np.outer(*(self.ranks[a].score[:-1].astype(np.float64) for a in measured.attributes))
         variance = measured.sigma**2
         gain = variance / (variance * float((product**2).sum()) + noise**2)
-        left = trend - float((product * measured.counts).sum())
-        return replace(measured, counts=measured.counts + product * (left * gain))
+        residual = trend - float((product * measured.counts).sum())
+        return replace(measured, counts=measured.counts + product * (residual * gain))
 
     def is_known(self, pair: Clique) -> bool:
         """Return whether the pair has a trend."""
@@ -275,25 +275,25 @@ class Trends:
     def _build_shares(self, pairs: Sequence[Clique]) -> Floats:
         """Return the shares of pairs whose codes are as many, and ordered alike."""
         first, second = (np.stack([_compute_shares(self.one_ways[p[i]]) for p in pairs]) for i in (0, 1))
-        found = first[:, :, None] * second[:, None, :]
+        built = first[:, :, None] * second[:, None, :]
         one, other = ([self.ranks[p[i]] for p in pairs] for i in (0, 1))
         joint = _build_joints(one, other, np.array([self.correlation[p] for p in pairs]))
         rows, columns = np.flatnonzero(one[0].ordered)[:, None], np.flatnonzero(other[0].ordered)
-        inside = np.ascontiguousarray(found[:, rows, columns])
+        inside = np.ascontiguousarray(built[:, rows, columns])
         there, whole = (x.reshape(len(pairs), -1).sum(axis=1) for x in (inside, joint))
         fits = (there > 0) & (whole > 0)
         scale = np.divide(there, whole, out=np.zeros_like(there), where=fits)
-        found[:, rows, columns] = np.where(fits[:, None, None], joint * scale[:, None, None], inside)
-        return found
+        built[:, rows, columns] = np.where(fits[:, None, None], joint * scale[:, None, None], inside)
+        return built
 
     def explain(self) -> dict[Clique, float]:
         """Return by pair how far its trend alone moves it from independence, L1 in records."""
-        found: dict[Clique, float] = {}
+        departures: dict[Clique, float] = {}
         for pairs, shares in self.iterate_shares([pair for pair in self.correlation if self.is_known(pair)]):
             independent = shares.sum(axis=2)[:, :, None] * shares.sum(axis=1)[:, None, :]
             moved = np.abs(shares - independent).reshape(len(pairs), -1).sum(axis=1)
-            found.update(zip(pairs, (self.total * moved).tolist(), strict=True))
-        return found
+            departures.update(zip(pairs, (self.total * moved).tolist(), strict=True))
+        return departures
 
 
 def _compute_shares(counts: Floats) -> Floats:
@@ -331,8 +331,8 @@ def _make_definite(correlations: Floats, pairs: Sequence[Clique], names: Sequenc
         return correlations
     positive = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
     scale = np.sqrt(np.diag(positive))
-    found = (positive / np.multiply.outer(scale, scale))[at[:, 0], at[:, 1]]
-    return np.clip(found, -MOST_CORRELATION, MOST_CORRELATION)
+    correlations_again = (positive / np.multiply.outer(scale, scale))[at[:, 0], at[:, 1]]
+    return np.clip(correlations_again, -MOST_CORRELATION, MOST_CORRELATION)
 
 
 def _build_joints(first: Sequence[Ranks], second: Sequence[Ranks], correlations: Floats) -> Floats:
@@ -360,7 +360,7 @@ def list_missing_pairs(
     ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
     held = {frozenset(pair) for m in consistent if not m.merges for pair in combinations(m.attributes, 2)}
     missing = [p for p in trends.correlation if trends.is_known(p) and frozenset(p) not in held]
-    found: dict[Clique, Marginal] = {}
+    by_pair: dict[Clique, Marginal] = {}
     for pairs, whole in trends.iterate_shares(missing):
         parts = [np.stack([ones[p[i]] for p in pairs]) for i in (0, 1)]
         shares = whole[:, :-1, :-1]
@@ -372,5 +372,5 @@ def list_missing_pairs(
                 counts = rake(np.where(zero, 0.0, np.maximum(shares[i], 1e-9) * rows.sum()), [columns, rows])
             moved = counts - np.outer(rows, columns) / max(float(rows.sum()), 1e-9)
             sigma = float(np.sqrt((moved**2).mean())) * trends.deviation[pair] / abs(trends.correlation[pair])
-            found[pair] = Marginal(pair, np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION, sigma)
-    return [found[pair] for pair in missing]
+            by_pair[pair] = Marginal(pair, np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION, sigma)
+    return [by_pair[pair] for pair in missing]

@@ -31,7 +31,7 @@ class CoreMarginals:
 
 
 def split_appended(
-    cliques: Sequence[Clique], domain: Domain, kept: AbstractSet[str] = frozenset()
+    cliques: Sequence[Clique], domain: Domain, tied: AbstractSet[str] = frozenset()
 ) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
     """Return the cliques that synthesis works on, and the attributes that are appended, in the order of drawing.
 
@@ -41,16 +41,16 @@ def split_appended(
     the first attribute of a domain without any other core attribute.
     The core cliques are what the appended attributes leave of the given ones: a clique of three or more
     keeps the joint of its core attributes.  Single attributes and
-    repetitions are left out.  Attributes of ``kept`` are not appended: rules tie them to others.
+    repetitions are left out.  Attributes of ``tied`` are not appended: rules tie them to others.
     """
     larger = [domain.ordered(clique) for clique in cliques if len(clique) > 1]
     degree = Counter(a for clique in larger for a in clique)
     appended: list[tuple[str, Clique | None]] = [
-        (a, None) for a in domain.attributes if degree[a] == 0 and a not in kept
+        (a, None) for a in domain.attributes if degree[a] == 0 and a not in tied
     ]
     core: dict[Clique, None] = {}
     for clique in larger:
-        leaves = [a for a in clique if degree[a] == 1 and a not in kept]
+        leaves = [a for a in clique if degree[a] == 1 and a not in tied]
         if len(leaves) == len(clique):
             leaves = leaves[1:]
         known = [a for a in clique if a not in leaves]
@@ -65,10 +65,10 @@ def split_appended(
 
 
 def select_core_marginals(
-    marginals: Sequence[Marginal], domain: Domain, kept: AbstractSet[str] = frozenset()
+    marginals: Sequence[Marginal], domain: Domain, tied: AbstractSet[str] = frozenset()
 ) -> CoreMarginals:
     """Return the marginals and the domain that are left for synthesis; see :func:`split_appended`."""
-    cliques, appended = split_appended([m.attributes for m in marginals], domain, kept)
+    cliques, appended = split_appended([m.attributes for m in marginals], domain, tied)
     left_out = {attribute for attribute, _ in appended}
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
     ones = sum_to_one_ways(marginals, domain)
@@ -86,7 +86,7 @@ def append_attributes(
     marginals: Sequence[Marginal],
     domain: Domain,
     seed: int,
-    kept: AbstractSet[str] = frozenset(),
+    tied: AbstractSet[str] = frozenset(),
 ) -> CodeTable:
     """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
 
@@ -98,7 +98,7 @@ def append_attributes(
     """
     from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
 
-    _, appended = split_appended([m.attributes for m in marginals], domain, kept)
+    _, appended = split_appended([m.attributes for m in marginals], domain, tied)
     drawn = {attribute for attribute, _ in appended}
     if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
         raise ValueError("the table's attributes are not the core attributes of these marginals")
@@ -106,25 +106,25 @@ def append_attributes(
     holding = _group_by_attribute(marginals)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
-        given = None if clique is None else _keep_agreeing(_find_covering(clique, holding), attribute, ones)
+        marginal = None if clique is None else _keep_agreeing(_find_covering(clique, holding), attribute, ones)
         address = derive_stream(seed, _APPEND, domain.index(attribute))
-        columns[attribute] = draw_attribute(attribute, given, columns, core.rows, ones[attribute], address)
+        columns[attribute] = draw_attribute(attribute, marginal, columns, core.rows, ones[attribute], address)
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
 
 
-def _keep_agreeing(given: Marginal, attribute: str, ones: Mapping[str, NDArray[np.float64]]) -> Marginal:
-    """``given`` fitted to the one-ways ``ones``, of a pair to both, of larger marginals to that of ``attribute``.
+def _keep_agreeing(marginal: Marginal, attribute: str, ones: Mapping[str, NDArray[np.float64]]) -> Marginal:
+    """``marginal`` fitted to the one-ways ``ones``, of a pair to both, of larger marginals to that of ``attribute``.
 
     Counts whose noise is large are not brought into agreement by the rounds of consistency; rows that are drawn by them
     as they stand would have another one-way.
     """
-    others = [(a, n) for a, n in zip(given.attributes, given.counts.shape, strict=True) if a != attribute]
-    joint, one_way = given.by_code(attribute), ones[attribute]
+    others = [(a, n) for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute]
+    joint, one_way = marginal.by_code(attribute), ones[attribute]
     if joint.sum() <= 0 or one_way.sum() <= 0:
-        return given
+        return marginal
     sums = ones[others[0][0]] if len(others) == 1 else joint.sum(axis=1)
     fitted = fit_to_sums(joint / joint.sum(), (sums, one_way * (sums.sum() / one_way.sum())))
-    return Marginal((*(a for a, _ in others), attribute), fitted.reshape(*(n for _, n in others), -1), given.sigma)
+    return Marginal((*(a for a, _ in others), attribute), fitted.reshape(*(n for _, n in others), -1), marginal.sigma)
 
 
 def _group_by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:

@@ -46,18 +46,18 @@ def build_bayesian_network(
     for related, score in known.items():
         for a in related:
             strongest[a] = max(strongest.get(a, 0.0), score)
-    left = dict.fromkeys(a for a in domain.attributes if a in strongest)
-    ranked: dict[str, list[tuple[float, int]]] = {a: [] for a in left}
+    undrawn = dict.fromkeys(a for a in domain.attributes if a in strongest)
+    ranked: dict[str, list[tuple[float, int]]] = {a: [] for a in undrawn}
     families: list[Clique] = []
-    while left:
-        best = {a: _choose_parents(a, ranked[a], domain, degree, most_cells) for a in left if ranked[a]}
+    while undrawn:
+        best = {a: _choose_parents(a, ranked[a], domain, degree, most_cells) for a in undrawn if ranked[a]}
         if best:
             child = max(best, key=lambda a: (best[a].score, -domain.index(a)))
             families.append(domain.ordered((child, *best[child].members)))
         else:
-            child = max(left, key=lambda a: (strongest[a], -domain.index(a)))
-        del left[child]
-        for a in left:
+            child = max(undrawn, key=lambda a: (strongest[a], -domain.index(a)))
+        del undrawn[child]
+        for a in undrawn:
             pair = frozenset((a, child))
             if pair in known:
                 insort(ranked[a], (-known[pair], domain.index(child)))

@@ -129,16 +129,16 @@ def weigh(
     return with_one_ways(larger, 0.0 if weights is None else 1 - sum(weights.values()), fine)
 
 
-def with_one_ways(larger: Mapping[Clique, float], left: float, fine: Domain) -> dict[Clique, float]:
-    """``larger`` with their weights, then the one-ways, which share the weight ``left`` by equation (1).
+def with_one_ways(larger: Mapping[Clique, float], remaining: float, fine: Domain) -> dict[Clique, float]:
+    """``larger`` with their weights, then the one-ways, which share the weight ``remaining`` by equation (1).
 
     The one-ways are left out where less than LEAST_REMEASURED is left, and are alone where ``larger`` is empty.
     """
     single: dict[Clique, float] = {(a,): compute_size_weight(fine.size(a)) for a in fine.attributes}
-    if not larger or left < LEAST_REMEASURED:
+    if not larger or remaining < LEAST_REMEASURED:
         return dict(larger) or single
     ones = sum(single.values())
-    return {**larger, **{c: w / ones * left for c, w in single.items()}}
+    return {**larger, **{c: w / ones * remaining for c, w in single.items()}}
 
 
 def _compute_weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:

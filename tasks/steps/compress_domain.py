@@ -52,15 +52,15 @@ def compress_domain(
     related = [q for q in queries if binning[q.attributes[0]].chances is None]
     counted = {q.attributes[0]: noisy[q.attributes[0]] for q in related}
     codes = count_codes(counted, related) if settings.enabled and settings.equal_mass else None
-    found: Recode = {}
+    recode: Recode = {}
     for a, y in with_levels(noisy, sigma, binning).items():
         bins = binning[a]
-        found[a] = compress_attribute(y, sigma[a], bins, settings)
+        recode[a] = compress_attribute(y, sigma[a], bins, settings)
         if bins.chances is not None:
-            found[a] = weigh_by_chance(found[a], bins.chances)
-        elif codes is not None and bins.in_order and bins.is_open and are_worth_joining(found[a].size, codes):
-            found[a] = compress_attribute(y, sigma[a], bins, settings, codes)
-    return found | {a: as_one_code(found[a]) for a in list_level_attributes(binning)}
+            recode[a] = weigh_by_chance(recode[a], bins.chances)
+        elif codes is not None and bins.in_order and bins.is_open and are_worth_joining(recode[a].size, codes):
+            recode[a] = compress_attribute(y, sigma[a], bins, settings, codes)
+    return recode | {a: as_one_code(recode[a]) for a in list_level_attributes(binning)}
 
 
 def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
@@ -88,25 +88,25 @@ def compress_towards(
 
     Attributes with levels are not drawn.
     """
-    beside = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
+    not_drawn = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
-    noisy = {a: y.astype(np.float64) for a, y in looks if a not in beside}
+    noisy = {a: y.astype(np.float64) for a, y in looks if a not in not_drawn}
     sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
-    found = compress_domain(answers, queries, binning, settings)
+    recode = compress_domain(answers, queries, binning, settings)
     if not noisy:
-        return found
+        return recode
     for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
         if _estimate_risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _estimate_risk_of_codes(
-            found[a], noisy[a], sigma[a]
+            recode[a], noisy[a], sigma[a]
         ):
             continue
         noise, bins = float(np.sqrt(drawn.variance.mean())), binning[a]
-        codes = found[a].size if settings.equal_mass and bins.in_order and bins.is_open else None
+        codes = recode[a].size if settings.equal_mass and bins.in_order and bins.is_open else None
         r = compress_attribute(drawn.mean, noise, bins, settings, codes)
         weight = np.zeros(len(r.coarse))
         weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, bins.groups[r.kept], r.coarse[r.kept])
-        found[a] = replace(r, variance=drawn.variance, weight=weight)
-    return found
+        recode[a] = replace(r, variance=drawn.variance, weight=weight)
+    return recode
 
 
 def _estimate_risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> float:
@@ -123,8 +123,10 @@ def _estimate_risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float
     cells = np.bincount(target, minlength=recode.size + 1)
     sums = np.bincount(target, weights=noisy, minlength=recode.size + 1)
     estimate, even = sums[target] * recode.weight, sums[target] / cells[target]
-    left = np.bincount(target, weights=(estimate - even) ** 2, minlength=recode.size + 1)
-    before = np.bincount(target, weights=(noisy - even) ** 2, minlength=recode.size + 1)
-    kept = np.sqrt(np.divide(left, before, out=np.zeros_like(left), where=before > 0)).clip(max=1.0)
-    follows = (1 + kept * (cells - 1))[: recode.size].sum()
+    departure_after = np.bincount(target, weights=(estimate - even) ** 2, minlength=recode.size + 1)
+    departure_before = np.bincount(target, weights=(noisy - even) ** 2, minlength=recode.size + 1)
+    share_followed = np.sqrt(
+        np.divide(departure_after, departure_before, out=np.zeros_like(departure_after), where=departure_before > 0)
+    ).clip(max=1.0)
+    follows = (1 + share_followed * (cells - 1))[: recode.size].sum()
     return _estimate_risk(estimate, noisy, sigma, float(follows))

@@ -116,10 +116,10 @@ def _list_common_places(
 
     One draw for the group.
     """
-    found: dict[str, NDArray[np.float64]] = {}
+    places: dict[str, NDArray[np.float64]] = {}
     for group in together:
-        found |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
-    return found
+        places |= dict.fromkeys(group, rng.random(len(coarse[group[0]])))
+    return places
 
 
 def seed_generator(seed: int) -> np.random.Generator:
@@ -150,16 +150,16 @@ def _iterate_batches(codes: CodeTable, rng: np.random.Generator, batch_rows: int
         yield {a: codes.column(a)[rows] for a in codes.domain.attributes}
 
 
-def _make_valid_row(plan: EncodingPlan, recode: Recode, given: Mapping[str, int]) -> dict[str, pa.Array]:
+def _make_valid_row(plan: EncodingPlan, recode: Recode, codes: Mapping[str, int]) -> dict[str, pa.Array]:
     """Return a row with these coarse codes that breaks no rule; admission has made sure that there is one.
 
     Raises ValueError if not.
     """
-    fine = {a: int(np.flatnonzero(recode[a].kept & (recode[a].coarse == code))[0]) for a, code in given.items()}
-    found = find_valid_row(plan, fine)
-    if found is None:
+    fine = {a: int(np.flatnonzero(recode[a].kept & (recode[a].coarse == code))[0]) for a, code in codes.items()}
+    row = find_valid_row(plan, fine)
+    if row is None:
         raise ValueError("the rules leave no row")
-    return found
+    return row
 
 
 def build_decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:

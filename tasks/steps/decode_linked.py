@@ -140,8 +140,8 @@ def _make_random_persons(plan: EncodingPlan, rows: int, rng: np.random.Generator
     if panel.household:
         members = plan.get_compositions().members
         members = members[members.sum(axis=1) == rows]
-        of = members[rng.integers(len(members), size=PERSONS)]
-        step = np.repeat(np.tile(np.arange(of.shape[1]), PERSONS), of.ravel())
+        compositions = members[rng.integers(len(members), size=PERSONS)]
+        step = np.repeat(np.tile(np.arange(compositions.shape[1]), PERSONS), compositions.ravel())
     else:
         rows = min(rows, high - low + 1)
         step = np.sort(rng.integers(0, high - low + 2 - rows, size=(PERSONS, rows)), axis=1) + np.arange(rows)
@@ -213,10 +213,12 @@ class _Decoder:
         """Return the persons that break a rule about columns that no repair of rows changes."""
         rules = self._plan.rules
         conditions = () if rules is None else rules.conditions
-        own = tuple(c for c in conditions if {*c.needs} <= self._panel.carried)
-        if rules is None or not own:
+        carried_conditions = tuple(c for c in conditions if {*c.needs} <= self._panel.carried)
+        if rules is None or not carried_conditions:
             return np.empty(0, np.int64)
-        return np.unique(self._number[replace(rules, conditions=own).find_broken_rows(carried).any(axis=0)])
+        return np.unique(
+            self._number[replace(rules, conditions=carried_conditions).find_broken_rows(carried).any(axis=0)]
+        )
 
     def _make_carried(self, of_person: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
         """Return the order, and the columns that are the same in all rows of a person, or grow with the order.
@@ -288,13 +290,13 @@ class _Decoder:
             for size in np.unique(rows[broken]):
                 places, others = broken[rows[broken] == size], np.flatnonzero(whole & (rows == size))
                 source[places] = self._rng.choice(others, len(places)) if len(others) else -1
-            found, kept = self._take_persons(columns, source, starts)
+            replaced, remaining = self._take_persons(columns, source, starts)
             if not self._above:
-                return found
-            number = self._number[kept]
-            broken = np.unique(number[self._find_broken(found, self._first[kept])])
+                return replaced
+            number = self._number[remaining]
+            broken = np.unique(number[self._find_broken(replaced, self._first[remaining])])
             if not len(broken):
-                return found
+                return replaced
         source[broken] = -1
         return self._take_persons(columns, source, starts)[0]
 
@@ -305,12 +307,12 @@ class _Decoder:
 
         Identifiers, and what is made above, are those of the place.  ``starts``: where persons begin.
         """
-        kept = np.flatnonzero(source[self._number] >= 0)
-        place = starts[source[self._number[kept]]] + kept - starts[self._number[kept]]
-        found = {name: array.take(pa.array(place)) for name, array in columns.items()}
+        remaining = np.flatnonzero(source[self._number] >= 0)
+        place = starts[source[self._number[remaining]]] + remaining - starts[self._number[remaining]]
+        taken = {name: array.take(pa.array(place)) for name, array in columns.items()}
         stay = {self._panel.person: columns[self._panel.person], **self._above}
-        found |= {name: array.take(pa.array(kept)) for name, array in stay.items()}
-        return self._compute_persons(found, self._first[kept]) if self._above else found, kept
+        taken |= {name: array.take(pa.array(remaining)) for name, array in stay.items()}
+        return self._compute_persons(taken, self._first[remaining]) if self._above else taken, remaining
 
     def _find_broken(self, columns: Mapping[str, pa.Array], first: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which rows break a rule, by themselves or across rows; ``first``: where a person begins."""
@@ -330,8 +332,8 @@ class _Decoder:
         alike = self._number_alike(columns, sorted(self._panel.carried))
         held = {key: alike} | {name: np.zeros_like(alike) for name in others}
 
-        def take_own(given: Mapping[str, int]) -> dict[str, pa.Array]:
-            first = int(np.flatnonzero(alike == given[key])[0])
+        def take_own(held_codes: Mapping[str, int]) -> dict[str, pa.Array]:
+            first = int(np.flatnonzero(alike == held_codes[key])[0])
             return {name: array.slice(first, 1) for name, array in columns.items()}
 
         return repair_rows(
@@ -343,8 +345,8 @@ class _Decoder:
         number = np.zeros(len(self._number), np.int64)
         for name in names:
             encoded = pc.dictionary_encode(columns[name], null_encoding="encode")  # of a dictionary nulls stay nulls
-            own = np.asarray(encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)))
-            number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
+            codes = np.asarray(encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)))
+            number = np.unique(number * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
         return number
 
     def _number_mates(self) -> NDArray[np.int64]:

@@ -44,10 +44,10 @@ def encode_above(
     for number, batch in rows:
         numbers.append(number)
         fine = encode_batch(batch, only, Repairs())
-        for a, found in parts.items():
+        for a, coarse_parts in parts.items():
             coarse = np.minimum(recode[a].coarse[np.asarray(fine.column(a))], recode[a].size - 1)
-            found.append(coarse.astype(found[0].dtype))
-    return np.concatenate(numbers), {a: np.concatenate(found) for a, found in parts.items()}
+            coarse_parts.append(coarse.astype(coarse_parts[0].dtype))
+    return np.concatenate(numbers), {a: np.concatenate(coarse_parts) for a, coarse_parts in parts.items()}
 
 
 def choose_above(
@@ -80,9 +80,9 @@ def choose_above(
     rng = np.random.default_rng([seed, 0x0AB0])
     order = rng.permutation(rows)
     marks = np.floor(np.cumsum(without_rows[order]) + rng.random())
-    found = np.empty(rows, bool)
-    found[order] = np.diff(marks, prepend=0.0) == 0
-    return found
+    has_rows = np.empty(rows, bool)
+    has_rows[order] = np.diff(marks, prepend=0.0) == 0
+    return has_rows
 
 
 def draw_records(
@@ -102,9 +102,9 @@ def draw_records(
     relations = [m for m in marginals if len(m.attributes) > 1 and not set(m.attributes).isdisjoint(drawn)]
     new: dict[str, Codes] = {}
     for a in drawn:
-        given = _find_telling_pair(a, above, relations)
+        pair = _find_telling_pair(a, above, relations)
         address = derive_stream(seed, 0xD2A3, domain.index(a))
-        new[a] = draw_attribute(a, given, above, rows, ones[a], address)
+        new[a] = draw_attribute(a, pair, above, rows, ones[a], address)
     held = {a: code for a, code in above.items() if any(a in m.attributes for m in relations)}
     if rows:
         sizes = dict(zip(domain.attributes, domain.sizes, strict=True))
@@ -127,12 +127,12 @@ def _find_telling_pair(attribute: str, above: Mapping[str, Codes], relations: Se
                 if other in above
                 for pair in [m.project((other, attribute))]
             ]
-    return max(pairs, key=lambda found: found[0])[1] if pairs else None
+    return max(pairs, key=lambda scored: scored[0])[1] if pairs else None
 
 
 def _measure_information(counts: Floats) -> float:
     """Return the mutual information of a pair, in nats."""
     shares = counts / max(float(counts.sum()), 1e-300)
     expected = np.outer(shares.sum(axis=1), shares.sum(axis=0))
-    told = shares > LEAST_SHARE
-    return float((shares[told] * np.log(shares[told] / expected[told])).sum())
+    has_count = shares > LEAST_SHARE
+    return float((shares[has_count] * np.log(shares[has_count] / expected[has_count])).sum())

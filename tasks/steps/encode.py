@@ -71,8 +71,8 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     Where the plan links rows, one row of each person stands for all (tasks/panels/choose_rows.py), beside figures of
     the person's kept rows: adding or removing one person adds or removes one row of the output.
     """
-    kept = iterate_kept_batches if plan.panel is None else iterate_drawn_batches
-    for batch in kept(batches, plan, unit, repairs):
+    iterate_kept = iterate_kept_batches if plan.panel is None else iterate_drawn_batches
+    for batch in iterate_kept(batches, plan, unit, repairs):
         yield encode_batch(batch, plan, repairs)
 
 
@@ -101,7 +101,7 @@ def iterate_drawn_batches(
     """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the other rows."""
     panel = plan.get_order()[0]
     figures = (*panel.figures, *(codec.attribute for codec in plan.summaries))
-    found: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(1 + len(figures))]
+    parts_of_columns: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(1 + len(figures))]
     for runs in iterate_persons(batches, plan):
         drawn = runs.drawn
         columns: tuple[NDArray[np.int64], ...] = (runs.place[drawn],)
@@ -111,9 +111,9 @@ def iterate_drawn_batches(
         else:
             columns += (runs.rows[drawn], runs.before[drawn], runs.measure_gaps())
         columns += tuple(summarize_runs(batches, plan, runs)) if plan.summaries else ()
-        for parts, values in zip(found, columns, strict=True):
+        for parts, values in zip(parts_of_columns, columns, strict=True):
             parts.append(values)
-    place, *known = map(np.concatenate, found)
+    place, *known = map(np.concatenate, parts_of_columns)
     order = np.argsort(place)
     place, known = place[order], [values[order] for values in known]
     start = 0
@@ -206,9 +206,9 @@ def _locate_rows_of_persons(
         if groups > 1:
             mine = mine & (hash_texts(identifiers) % np.uint64(groups) == group)
         if mine.any():
-            kept = batch.filter(pa.array(mine))
+            group_rows = batch.filter(pa.array(mine))
             persons.append(identifiers.filter(pa.array(mine)))
-            hashes.append(_hash_rows(encode_batch(kept, plan, Repairs())))
+            hashes.append(_hash_rows(encode_batch(group_rows, plan, Repairs())))
             places.append(start + np.flatnonzero(mine))
         start += batch.num_rows
     person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices

@@ -56,8 +56,8 @@ def plan_queries(
     if not 0 < 2 * len(first) < len(pairs):
         return plan_score_queries(pairs, rho, sensitivity * records)
     others = [p for p in pairs if {*more}.isdisjoint(p)]
-    found = [*(plan_score_queries(group, rho / 2, sensitivity * records) for group in (first, others))]
-    by_pair = {query.attributes: query for queries in found for query in queries}
+    queries_by_group = [*(plan_score_queries(group, rho / 2, sensitivity * records) for group in (first, others))]
+    by_pair = {query.attributes: query for queries in queries_by_group for query in queries}
     return [by_pair[p] for p in pairs]
 
 

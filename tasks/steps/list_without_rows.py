@@ -35,8 +35,8 @@ def list_without_rows(passes: Passes, plan: EncodingPlan, recode: Recode) -> Ite
     """Yield the persons without rows as codes of :func:`build_without_domain`."""
     domain = build_without_domain(recode, plan)
     schema, of_rows = build_code_schema(domain), plan.of_rows.only(domain.attributes)
-    found = [runs.without for runs in iterate_persons(passes, plan)]
-    wanted, start = np.sort(np.concatenate([np.empty(0, np.int64), *found])), 0
+    places = [runs.without for runs in iterate_persons(passes, plan)]
+    wanted, start = np.sort(np.concatenate([np.empty(0, np.int64), *places])), 0
     for batch in passes():
         low, high = np.searchsorted(wanted, [start, start + batch.num_rows])
         codes = encode_batch(batch.take(pa.array(wanted[low:high] - start)), of_rows, Repairs())

@@ -291,8 +291,8 @@ def _fit_pooled(
         for e, fits in zip(estimates, fitted, strict=True)
         if fits
     ]
-    found = iter(fit_pooled_coefficients(pairs, ordered))
-    return [next(found) if fits else None for fits in fitted]
+    estimators = iter(fit_pooled_coefficients(pairs, ordered))
+    return [next(estimators) if fits else None for fits in fitted]
 
 
 def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
@@ -388,35 +388,35 @@ def _group_by_merged_codes(
     Members are all estimates with the shared attributes whose codes of each are the same or parts of its own.
     """
     yield 0, [_MergedMember(e, (), ()) for e in estimates]
-    for own in merged:
-        sets: dict[Clique, None] = {(a,): None for a in own.attributes}
+    for estimate in merged:
+        sets: dict[Clique, None] = {(a,): None for a in estimate.attributes}
         for other in estimates:
-            common = tuple(a for a in own.attributes if a in other.attributes)
-            if other is not own and len(common) > 1:
+            common = tuple(a for a in estimate.attributes if a in other.attributes)
+            if other is not estimate and len(common) > 1:
                 sets[common] = None
         for shared in sets:
             members = []
             for e in estimates:
                 if set(shared) <= set(e.attributes):
-                    merges = [find_merge(e.get_merge(a), own.get_merge(a)) for a in shared]
-                    if all(found for found, _ in merges):
+                    merges = [find_merge(e.get_merge(a), estimate.get_merge(a)) for a in shared]
+                    if all(is_merge for is_merge, _ in merges):
                         members.append(_MergedMember(e, shared, [merge for _, merge in merges]))
             if len(members) > 1:
                 yield len(shared), members
 
 
-def find_merge(of: Merge | None, to: Merge | None) -> tuple[bool, Merge | None]:
-    """Return whether the codes ``of`` an estimate are parts of the codes ``to``, and the merge from these to those.
+def find_merge(merge: Merge | None, target: Merge | None) -> tuple[bool, Merge | None]:
+    """Return whether the codes of ``merge`` are parts of those of ``target``, and the merge from these to those.
 
     Both by the attribute's codes, None for these themselves; the merge is None where both are the same.
     """
-    if to is None or of is None:
-        return of is None or to is not None, to if of is None else None
-    if np.array_equal(of, to):
+    if target is None or merge is None:
+        return merge is None or target is not None, target if merge is None else None
+    if np.array_equal(merge, target):
         return True, None
-    found = np.zeros(int(of.max()) + 1, dtype=np.int64)
-    found[of] = to
-    return bool((found[of] == to).all()), found
+    between = np.zeros(int(merge.max()) + 1, dtype=np.int64)
+    between[merge] = target
+    return bool((between[merge] == target).all()), between
 
 
 def _average_all(groups: Iterable[Sequence[Member]]) -> None:

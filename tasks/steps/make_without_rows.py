@@ -65,15 +65,15 @@ def make_without_rows(
     ranges, rng = list_ranges(plan, column_order, above), np.random.default_rng([seed, 0x0BA5E])
     persons = _read_persons(linked, plan)
     expected, weights = _weigh(persons, recode, noisy)
-    left = round(expected * scale) if len(weights) else 0
+    remaining = round(expected * scale) if len(weights) else 0
     drawing = _Drawing(plan, above, persons, weights, rng)
     schema = build_released_schema(ranges, list(ranges))
-    while left > 0:
-        rows = min(left, BATCH_ROWS)
+    while remaining > 0:
+        rows = min(remaining, BATCH_ROWS)
         columns = drawing.draw(rows)
         arrays = [as_released(columns[name], domain) for name, domain in ranges.items()]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        left -= rows
+        remaining -= rows
 
 
 def _read_persons(linked: Iterable[pa.RecordBatch], plan: EncodingPlan) -> dict[str, Integers]:
@@ -83,9 +83,9 @@ def _read_persons(linked: Iterable[pa.RecordBatch], plan: EncodingPlan) -> dict[
     parts: dict[str, list[Integers]] = {name: [np.empty(0, np.int64)] for name in names}
     for batch in linked:
         drawn = np.asarray(batch.column(panel.rows)) > 0
-        for name, found in parts.items():
-            found.append(np.asarray(batch.column(name))[drawn].astype(np.int64))
-    return {name: np.concatenate(found) for name, found in parts.items()}
+        for name, codes in parts.items():
+            codes.append(np.asarray(batch.column(name))[drawn].astype(np.int64))
+    return {name: np.concatenate(codes) for name, codes in parts.items()}
 
 
 def _weigh(persons: dict[str, Integers], recode: Recode, noisy: Sequence[tuple[Query, Floats]]) -> tuple[float, Floats]:

@@ -74,7 +74,9 @@ def plan_sets(
     """
     domain = build_coarse_domain(recode)
     coarse = read_coarse_counts(recode, in_order)
-    begun = {domain.ordered(a for a in found if domain.size(a) > 1): found for found in starts.values()}
+    begun = {
+        domain.ordered(a for a in by_attribute if domain.size(a) > 1): by_attribute for by_attribute in starts.values()
+    }
     several = [(domain.ordered(a for a in columns if domain.size(a) > 1), weight) for columns, weight in named]
     weights: dict[Clique, float] = {}
     for clique, weight in several:
@@ -82,12 +84,12 @@ def plan_sets(
             weights[clique] = weights.get(clique, 0.0) + weight
     weights = weights or {domain.ordered(columns): weight for columns, weight in named}
     total, shares = estimate_total(recode), split_by_weight(list(weights.values()), rho)
-    found = []
+    planned = []
     for (clique, weight), share in zip(weights.items(), shares, strict=True):
         cells = count_affordable_cells(total, compute_sigma(share, records))
-        own = {a: replace(coarse[a], **start._asdict()) for a, start in begun.get(clique, {}).items()}
-        found.append(PlannedSet(clique, tuple(merge_codes({**coarse, **own}, clique, cells)), weight))
-    return found
+        started = {a: replace(coarse[a], **start._asdict()) for a, start in begun.get(clique, {}).items()}
+        planned.append(PlannedSet(clique, tuple(merge_codes({**coarse, **started}, clique, cells)), weight))
+    return planned
 
 
 def read_coarse_counts(recode: Recode, in_order: AbstractSet[str]) -> dict[str, CoarseCounts]:
@@ -152,13 +154,13 @@ def build_set_marginals(
     sets: Sequence[PlannedSet], answers: Mapping[Clique, tuple[NDArray[np.float64], float]]
 ) -> list[Marginal]:
     """Return the measured sets; ``answers``: attributes of each -> noisy counts, flat, and their sigma."""
-    found = []
+    marginals = []
     for planned in sets:
         counts, sigma = answers[planned.attributes]
-        found.append(
+        marginals.append(
             Marginal(planned.attributes, counts.astype(np.float64).reshape(planned.shape), sigma, planned.merges)
         )
-    return found
+    return marginals
 
 
 def tabulate_merges(sets: Sequence[PlannedSet]) -> pa.Table:
@@ -168,19 +170,19 @@ def tabulate_merges(sets: Sequence[PlannedSet]) -> pa.Table:
         for attribute, merge in zip(planned.attributes, planned.merges, strict=True):
             size = len(merge)
             values = ([number] * size, [attribute] * size, list(range(size)), merge.tolist(), [planned.weight] * size)
-            for column, own in zip(columns, values, strict=True):
-                column.extend(own)
+            for column, column_values in zip(columns, values, strict=True):
+                column.extend(column_values)
     return pa.table(columns, schema=MERGES.schema)
 
 
 def read_merges(table: pa.Table) -> list[PlannedSet]:
     """Return the sets of a MERGES table, in order."""
-    found: dict[int, dict[str, list[int]]] = {}
+    merges_by_set: dict[int, dict[str, list[int]]] = {}
     weights: dict[int, float] = {}
     for row in table.to_pylist():
-        found.setdefault(row["set"], {}).setdefault(row["attribute"], []).append(row["merged"])
+        merges_by_set.setdefault(row["set"], {}).setdefault(row["attribute"], []).append(row["merged"])
         weights[row["set"]] = row["weight"]
     return [
         PlannedSet(tuple(merges), tuple(np.array(m, dtype=np.int64) for m in merges.values()), weights[number])
-        for number, merges in found.items()
+        for number, merges in merges_by_set.items()
     ]

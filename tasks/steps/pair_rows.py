@@ -88,22 +88,22 @@ def _pair_members(
     of_later = np.searchsorted(first, begins[has_later])
     fine, _ = _read_rows(passes, plan, runs.place[np.concatenate([pairs, pairs + 1, first, later])])
     cuts = np.cumsum([len(pairs), len(pairs), len(first)])
-    of = {a: [c.recode.coarse[part] for part in np.split(fine[a], cuts)] for a, c in codes.items()}
+    parts_by_attribute = {a: [c.recode.coarse[part] for part in np.split(fine[a], cuts)] for a, c in codes.items()}
 
     def spread(values: NDArray[Any], filtered: int) -> NDArray[Any]:
-        found = np.full(len(pairs), filtered)
-        found[has_later] = values[of_later]
-        return found
+        spread_values = np.full(len(pairs), filtered)
+        spread_values[has_later] = values[of_later]
+        return spread_values
 
     kinds = plan.get_compositions().kinds
     arrays: list[NDArray[Any]] = [find_kinds(runs.number[pairs], runs.number[pairs + 1])]
     for a in codes:
-        arrays += of[a][:2]
+        arrays += parts_by_attribute[a][:2]
     if not plan.get_order()[0].counts_later:
         return arrays
     arrays.append(spread(find_kinds(runs.number[first], runs.number[later]), kinds))
     for a, c in codes.items():
-        arrays += [spread(values, c.size) for values in of[a][2:]]
+        arrays += [spread(values, c.size) for values in parts_by_attribute[a][2:]]
     return arrays
 
 
@@ -121,19 +121,22 @@ def _read_rows(
         if high > low:
             rows = batch.take(pa.array(wanted[low:high] - start))
             codes = encode_batch(rows, plan.of_rows, Repairs())
-            for a, found in parts.items():
-                found.append(np.asarray(codes.column(a)).astype(np.int64))
+            for a, fine_codes in parts.items():
+                fine_codes.append(np.asarray(codes.column(a)).astype(np.int64))
             for a, codec in ordered.items():
                 numbers[a].append(codec.clamp(rows.column(a))[0])
         start += batch.num_rows
-    return tuple({a: _put_back(np.concatenate(v), order) for a, v in of.items()} for of in (parts, numbers))  # type: ignore[return-value]
+    return tuple(
+        {a: _put_back(np.concatenate(v), order) for a, v in parts_by_attribute.items()}
+        for parts_by_attribute in (parts, numbers)
+    )  # type: ignore[return-value]
 
 
 def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
     """Return values that were taken in ``order`` in their places."""
-    found = np.empty_like(values)
-    found[order] = values
-    return found
+    restored = np.empty_like(values)
+    restored[order] = values
+    return restored
 
 
 def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, records: int) -> list[Query]:

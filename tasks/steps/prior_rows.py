@@ -74,11 +74,11 @@ def list_groups_with_rows(
     able &= some if (able & some).any() else True
     cells = np.flatnonzero(able)
     wanted = apply_norm_sub(noisy[cells], float(rows))
-    found = np.floor(wanted + ROW_COUNT_TOLERANCE).astype(np.int64)
-    most = np.argsort(-np.rint((wanted - found) / ROW_COUNT_TOLERANCE), kind="stable")[: rows - int(found.sum())]
-    found[most] += 1
-    cells, found = cells[found > 0], found[found > 0]
-    return GroupSizes(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), found)
+    sizes = np.floor(wanted + ROW_COUNT_TOLERANCE).astype(np.int64)
+    most = np.argsort(-np.rint((wanted - sizes) / ROW_COUNT_TOLERANCE), kind="stable")[: rows - int(sizes.sum())]
+    sizes[most] += 1
+    cells, sizes = cells[sizes > 0], sizes[sizes > 0]
+    return GroupSizes(np.stack(np.unravel_index(cells, shape), axis=1).astype(np.int64), sizes)
 
 
 def list_possible_rows(support: PublicSupport, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
@@ -91,12 +91,12 @@ def list_possible_rows(support: PublicSupport, zeros: KnownZeros | None) -> Sequ
 
 
 def _find_forbidden(support: PublicSupport, zeros: KnownZeros, group: NDArray[np.integer]) -> NDArray[np.bool_]:
-    found = np.zeros(support.shares.size, bool)
+    is_forbidden = np.zeros(support.shares.size, bool)
     for clique, forbidden in zeros.tables:
         of_group = {a: int(group[support.group.index(a)]) for a in clique if a in support.group}
         codes = tuple(of_group[a] if a in of_group else support.distinct.column(a).astype(np.int64) for a in clique)
-        found |= forbidden[codes]
-    return found
+        is_forbidden |= forbidden[codes]
+    return is_forbidden
 
 
 def draw_rows(
@@ -117,8 +117,8 @@ def draw_rows(
     shape, drawn = support.domain.shape(support.group), []
     for code, number, share in zip(groups.codes, groups.rows, shares, strict=True):
         if can is not None:
-            left = np.where(can[int(np.ravel_multi_index(tuple(code), shape))], share, 0.0)
-            share = left if left.sum() > 0 else share
+            possible = np.where(can[int(np.ravel_multi_index(tuple(code), shape))], share, 0.0)
+            share = possible if possible.sum() > 0 else share
         drawn.append(_draw_systematically(share, int(number), generator.random()))
     which = np.repeat(np.arange(len(drawn)), groups.rows)
     members = np.concatenate(drawn) if drawn else np.zeros(0, np.int64)

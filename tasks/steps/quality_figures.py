@@ -78,21 +78,21 @@ def _list_cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator
     return tuple(c for c in chosen if domain.cells(c) <= MAX_CELLS)[:most]
 
 
-def plan_queries(asked: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
-    """Return one query of one cell per figure, each at ``rho / len(asked)``; its name stands for the attributes.
+def plan_queries(figures: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
+    """Return one query of one cell per figure, each at ``rho / len(figures)``; its name stands for the attributes.
 
     Privacy: all sums together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
     the synthetic table being fixed: each of k records changes each of the M compared marginals (or queries) by at
     most 1 in L1, and | |x + d - s| - |x - s| | <= |d|, so the sum has sensitivity k M; it costs
-    (k M)^2 / (2 sigma^2) <= rho / len(asked).  len(asked) mechanism instances add up (Theorem 1).
+    (k M)^2 / (2 sigma^2) <= rho / len(figures).  len(figures) mechanism instances add up (Theorem 1).
     """
-    share = rho / max(len(asked), 1)
-    bounds = [records * f.compared for f in asked]
-    return [Query((f.name,), 1, b, compute_sigma(share, b)) for f, b in zip(asked, bounds, strict=True)]
+    share = rho / max(len(figures), 1)
+    bounds = [records * f.compared for f in figures]
+    return [Query((f.name,), 1, b, compute_sigma(share, b)) for f, b in zip(figures, bounds, strict=True)]
 
 
 def count_exactly(
-    rows: CodeTable, synthetic: CodeTable, asked: Sequence[Figure], threads: int
+    rows: CodeTable, synthetic: CodeTable, figures: Sequence[Figure], threads: int
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the exact sum of each figure, shape (1,), in order.  Private until the run has added the noise.
 
@@ -101,7 +101,7 @@ def count_exactly(
     """
     if rows.domain != synthetic.domain:
         raise ValueError("the two tables have different domains")
-    for figure in asked:
+    for figure in figures:
         total = _sum_marginal(rows, synthetic, figure.cliques, threads)
         if figure.queries:
             differences = answer_queries(rows, figure.queries, threads) - answer_queries(

@@ -75,10 +75,10 @@ def list_candidates(
     order = {a: i for i, a in enumerate(domain.attributes)}
     named = {t for columns, _ in targets.named for t in combinations(domain.ordered(tuple(columns)), 3)}
     named = {t for t in named if domain.cells(t) <= gamma}
-    found = sorted(triangles | named, key=lambda t: [order[a] for a in t])
-    sums = [sum(max(known.get(p, 0.0), 0.0) for p in combinations(t, 2)) for t in found]
-    worth = dict(zip(found, sums * targets.weights(found), strict=True))
-    ranked = sorted(found, key=lambda t: (t not in named, -worth[t]))
+    triples_in_order = sorted(triangles | named, key=lambda t: [order[a] for a in t])
+    sums = [sum(max(known.get(p, 0.0), 0.0) for p in combinations(t, 2)) for t in triples_in_order]
+    worth = dict(zip(triples_in_order, sums * targets.weights(triples_in_order), strict=True))
+    ranked = sorted(triples_in_order, key=lambda t: (t not in named, -worth[t]))
     return [*pairs, *ranked[: len(pairs)]]
 
 

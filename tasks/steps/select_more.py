@@ -44,9 +44,9 @@ def select_from_all_scores(
     variance; first: the recode that the distances were taken against; known: the same with the first looks of all
     releases at one-ways pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
     """
-    asked, answers = pool_answers(queries, scores)
+    pooled_queries, answers = pool_answers(queries, scores)
     return select(
-        asked,
+        pooled_queries,
         [float(y[0]) for y in answers],
         first,
         rho,
@@ -66,18 +66,18 @@ def list_lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float],
     to speak of (LEAST_LACKING) are left out; where none is left, all are measured again by their weights.
     """
     total = sum(weights.values())
-    found = {}
+    lacking = {}
     for clique, weight in weights.items():
         share = weight / total * rho
-        left = share - spent.get(clique, 0.0)
-        if left > LEAST_LACKING * share:
-            found[clique] = left
-    return found or dict(weights)
+        missing = share - spent.get(clique, 0.0)
+        if missing > LEAST_LACKING * share:
+            lacking[clique] = missing
+    return lacking or dict(weights)
 
 
 def map_spent(queries: Sequence[Query]) -> dict[Clique, float]:
     """Return the rho of all measurements of each clique."""
-    found: dict[Clique, float] = {}
+    rho_by_clique: dict[Clique, float] = {}
     for query in queries:
-        found[query.attributes] = found.get(query.attributes, 0.0) + float(query.rho)
-    return found
+        rho_by_clique[query.attributes] = rho_by_clique.get(query.attributes, 0.0) + float(query.rho)
+    return rho_by_clique

@@ -69,15 +69,19 @@ def synthesize(
     steps = settings.sweeps if settings.method == "sweep" else settings.iterations
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
-        own = [m for m in marginals if m.attributes and m.attributes[0] in group]
+        own_marginals = [m for m in marginals if m.attributes and m.attributes[0] in group]
         if settings.method == "sweep" and shard.of == 1:  # what is made in shards is large: chance is small in it
             inner = Domain.of({a: domain.size(a) for a in group})
-            own += _list_implied(own, inner, settings, rows, threads, zeros) if prior is None else prior.pairs
+            own_marginals += (
+                _list_implied(own_marginals, inner, settings, rows, threads, zeros) if prior is None else prior.pairs
+            )
         report = _make_reporter(progress, g, len(groups), steps)
         chosen = [columns[i] for i in numbers]
-        left = _fit_component(chosen, own, group, domain, settings, threads, report, shard, zeros)
-        if residuals is not None and left is not None:
-            residuals[numbers[0]] = left
+        component_residuals = _fit_component(
+            chosen, own_marginals, group, domain, settings, threads, report, shard, zeros
+        )
+        if residuals is not None and component_residuals is not None:
+            residuals[numbers[0]] = component_residuals
         if g > 0:  # else the order in which rows of each component were drawn would relate components
             _reorder(columns, numbers, derive_stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
@@ -102,13 +106,13 @@ def refine_shard(
 
     domain, settings = codes.domain, shard.settings(settings)
     zeros = restrict_to_domain(zeros or KnownZeros(), domain)
-    columns, left = [np.array(column) for column in codes.columns], dict(residuals)
+    columns, residuals_after = [np.array(column) for column in codes.columns], dict(residuals)
     for group in _list_groups(marginals, domain, zeros, prior):
         first = domain.index(group[0])
         chosen = [columns[domain.index(a)] for a in group]
-        own = [m for m in marginals if m.attributes and m.attributes[0] in group]
-        targets, forbidden = _scale_targets(own, group, codes.rows, zeros)
-        left[first] = refine(
+        own_marginals = [m for m in marginals if m.attributes and m.attributes[0] in group]
+        targets, forbidden = _scale_targets(own_marginals, group, codes.rows, zeros)
+        residuals_after[first] = refine(
             chosen,
             domain.shape(group),
             targets,
@@ -118,7 +122,7 @@ def refine_shard(
             choose_thread_count(threads),
             forbidden,
         )
-    return CodeTable(domain, tuple(columns)), left
+    return CodeTable(domain, tuple(columns)), residuals_after
 
 
 def _list_groups(

@@ -97,9 +97,9 @@ def plan_again(
     part = Fraction(math.floor(min(wanted, float(MOST_AGAIN) * single / whole) * 1000), 1000)
     if part <= 0:
         return [], dict(weights)
-    kept = 1 - float(part) * whole / single
-    left = {clique: w * kept if len(clique) == 1 else w for clique, w in weights.items()}
-    return plan_score_queries([q.attributes for q in pairs], rho * part, records), left
+    one_way_factor = 1 - float(part) * whole / single
+    remaining = {clique: w * one_way_factor if len(clique) == 1 else w for clique, w in weights.items()}
+    return plan_score_queries([q.attributes for q in pairs], rho * part, records), remaining
 
 
 def choose_top(sums: int, total: float, rho: Fraction, records: int, top: int) -> int:

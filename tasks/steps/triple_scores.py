@@ -72,11 +72,11 @@ def plan_queries(triples: Sequence[Clique], rho: Fraction, records: int) -> list
 def compute_values(recode: Recode, halves: PlannedSet) -> dict[str, NDArray[np.int64]]:
     """Return the values of the two parts of each attribute in units of 1 / UNIT: of noisy mean 0, none beyond 1."""
     one_ways = {m.attributes[0]: m.counts for m in sum_coarse_one_ways(recode)[0]}
-    found = {}
+    values = {}
     for attribute, merge in zip(halves.attributes, halves.merges, strict=True):
         mass = np.bincount(merge, weights=np.maximum(one_ways[attribute], 0.0), minlength=2) + 1e-9
-        found[attribute] = np.rint(UNIT * np.array([mass[1], -mass[0]]) / mass.max()).astype(np.int64)
-    return found
+        values[attribute] = np.rint(UNIT * np.array([mass[1], -mass[0]]) / mass.max()).astype(np.int64)
+    return values
 
 
 def count_exactly(
@@ -125,6 +125,6 @@ def choose_sets(
 
 def _list_strongest_pairs(pairs: Mapping[Clique, float], focus: AbstractSet[str], domain: Domain) -> list[Clique]:
     """Return the pairs of the focus with the largest noisy scores; of none, the first two attributes with codes."""
-    own = [(score, domain.ordered(pair)) for pair, score in pairs.items() if focus & {*pair}]
-    strongest = [p for _, p in sorted(own, key=lambda item: (-item[0], item[1]))[:MOST_FOUND]]
+    focus_pairs = [(score, domain.ordered(pair)) for pair, score in pairs.items() if focus & {*pair}]
+    strongest = [p for _, p in sorted(focus_pairs, key=lambda item: (-item[0], item[1]))[:MOST_FOUND]]
     return strongest or [tuple(sorted(domain.attributes, key=lambda a: -domain.size(a))[:2])]

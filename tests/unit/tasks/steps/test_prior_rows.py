@@ -66,7 +66,7 @@ def test_counts_are_believed_or_drawn_to_what_the_public_table_says(noise: float
     level = NoisyLevel((), np.array([90.0]), (("x",),), (np.array([[0.0, 0.0, 90.0]]),), given)
     small = NoisyLevel(("g",), np.array([40.0, 50, 0, 0]), (), (), None)
     (found,) = iterate_group_shares(
-        support, (level, small), np.array([[2]]), 3, 0, own=True
+        support, (level, small), np.array([[2]]), 3, 0, own_rows=True
     )  # a group without public rows
     assert found == pytest.approx(told)
 
