@@ -98,8 +98,8 @@ def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step,
 
 def _build_cell_counts(share: Fraction) -> ReleaseStep:
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        asked = {codec.attribute: codec.size for codec in list_looked_at(request.encoding)}
-        return one_way_marginals.plan_queries(Domain.of(asked), rho, request.records)
+        sizes = {codec.attribute: codec.size for codec in list_looked_at(request.encoding)}
+        return one_way_marginals.plan_queries(Domain.of(sizes), rho, request.records)
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         return one_way_marginals.count_exactly(rows, queries, request.threads)

@@ -146,7 +146,7 @@ def cut_cells(cells: Cells, grid: Grid, parts: Mapping[int, int]) -> Cells:
     inside = np.split(np.arange(len(cells.fine)), np.flatnonzero(np.diff(cells.bin_of)) + 1)
     for number, (part, codes) in enumerate(zip(cells.bins, inside, strict=True)):
         if parts.keys().isdisjoint(codes.tolist()):
-            wide += [(len(bins), side) for of, side in cells.wide if of == number]
+            wide += [(len(bins), side) for wide_bin, side in cells.wide if wide_bin == number]
             points += [len(fine) + i for i, code in enumerate(codes) if code in cells.points]
             bin_of += [len(bins)] * len(codes)
             fine += [cells.fine[code] for code in codes]

@@ -66,15 +66,15 @@ def find_full_cells(
     looks: attribute -> the rough look at its fine codes; sigmas: attribute -> noise of its one-way, still to be asked.
     """
     rows = float(np.mean([looks[codec.attribute][1].sum() for codec in codecs]))
-    found = []
+    cuts = []
     for codec in codecs:
         (query, noisy), values = looks[codec.attribute], _count_values(codec)
         code = int(np.argmax(np.where(np.array(values) >= LEAST_VALUES, noisy[: len(values)], -np.inf)))
         parts = int(min(values[code], MOST_PARTS, noisy[code] / (NOISE_A_PART * sigmas[codec.attribute])))
         least = max(FULL * rows, compute_least_count(query.sigma, query.cells))
         if noisy[code] > least and parts > 1:
-            found.append(CutCell(codec.attribute, code, parts))
-    return found
+            cuts.append(CutCell(codec.attribute, code, parts))
+    return cuts
 
 
 def tabulate_cuts(cuts: Sequence[CutCell]) -> pa.Table:
