@@ -64,7 +64,9 @@ def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | 
 
     None where no measurement holds all of them.  Values that compression left out are in no cell of several columns.
     """
-    parts = {kind: _pool_observations(found) for kind, found in _list_observations(released, columns).items()}
+    parts = {
+        kind: _pool_observations(observations) for kind, observations in _list_observations(released, columns).items()
+    }
     whole = parts.pop(Kind(columns, len(columns) == 1), None)
     if whole is None:
         return None
@@ -100,25 +102,25 @@ Noisy = tuple[Floats, Floats]
 
 def _list_observations(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
     """Return all that was measured of ``columns`` and of sets of some of them."""
-    found: dict[Kind, list[Noisy]] = {}
+    observations: dict[Kind, list[Noisy]] = {}
     single = len(columns) == 1
     sparse = {name for name in columns if not single and not released.recode[name].kept.all()}
     joint = {id(counts): counts for name in columns for counts in released.holding[name]}
     for counts in joint.values():
         kept = tuple(a for a in columns if a in counts.attributes)
         if sparse <= set(kept) and _complete(released, [a for a in counts.attributes if a not in columns]):
-            found.setdefault(Kind(kept), []).append(_project_observation(counts, kept))
+            observations.setdefault(Kind(kept), []).append(_project_observation(counts, kept))
     for name in columns:
         if sparse <= {name}:
             for counts in released.single[name]:
-                found.setdefault(Kind((name,), single), []).append(
+                observations.setdefault(Kind((name,), single), []).append(
                     _use_single_observation(released, counts, fine=single)
                 )
     if columns and not sparse:
-        found.setdefault(Kind(()), []).append(_sum_without(released, columns))
+        observations.setdefault(Kind(()), []).append(_sum_without(released, columns))
     if not columns:
-        found[Kind(())] = [_sum_without(released, ())]
-    return {kind: parts for kind, parts in found.items() if np.isfinite(parts[0][1]).all()}
+        observations[Kind(())] = [_sum_without(released, ())]
+    return {kind: parts for kind, parts in observations.items() if np.isfinite(parts[0][1]).all()}
 
 
 def _complete(released: ReleasedCounts, columns: Sequence[str]) -> bool:
@@ -130,8 +132,8 @@ def _project_observation(counts: Counts, kept: Clique) -> Noisy:
     """Return a measurement summed down to ``kept``, with its axes in that order."""
     gone = tuple(i for i, a in enumerate(counts.attributes) if a not in kept)
     summed = counts.counts.sum(axis=gone)
-    own = [a for a in counts.attributes if a in kept]
-    order = [own.index(a) for a in kept]
+    remaining = [a for a in counts.attributes if a in kept]
+    order = [remaining.index(a) for a in kept]
     return summed.transpose(order), np.full(counts.counts.shape, counts.sigma**2).sum(axis=gone).transpose(order)
 
 
@@ -163,14 +165,14 @@ def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
 
 def combine_totals(released: ReleasedCounts) -> tuple[float, float]:
     """Return the sum of all measured totals, each weighted by its precision, and the sum of the precisions."""
-    known = released.cache.get("totals")
-    if known is None:
+    cached = released.cache.get("totals")
+    if cached is None:
         every = [c for parts in released.single.values() for c in parts]
         every += [c for c in released.joint if _complete(released, c.attributes)]
         precision = np.array([1.0 / (c.sigma**2 * c.counts.size) for c in every])
         sums = np.array([float(c.counts.sum()) for c in every])
-        known = released.cache["totals"] = (float(precision @ sums), float(precision.sum()))
-    return known
+        cached = released.cache["totals"] = (float(precision @ sums), float(precision.sum()))
+    return cached
 
 
 def _drop_attributes(values: float, precisions: float, counts: Counts) -> tuple[float, float]:

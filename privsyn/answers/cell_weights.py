@@ -104,13 +104,13 @@ class Cells:
         Just above 0 or below 1 where it holds for some of the values that are combined in a code, though what is known
         of their shares says none or all.
         """
-        own, recode = self.spread(column, held), self.released.recode[column]
+        shares, recode = self.spread(column, held), self.released.recode[column]
         if self.fine:
-            return own
+            return shares
         least, most = np.ones(recode.size), np.zeros(recode.size)
         np.minimum.at(least, recode.coarse[recode.kept], held[recode.kept])
         np.maximum.at(most, recode.coarse[recode.kept], held[recode.kept])
-        return np.where(least < most, np.clip(own, 1e-9, 1 - 1e-9), own)
+        return np.where(least < most, np.clip(shares, 1e-9, 1 - 1e-9), shares)
 
     def fractions(self, condition: Condition | None) -> Floats:
         """Return the part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
@@ -118,9 +118,9 @@ class Cells:
         for one in condition.parts() if condition else ():
             if len(one.columns) == 1:
                 column = one.columns[0]
-                own = self.share_inside(column, compute_fine_fractions(self.released, one))
+                shares = self.share_inside(column, compute_fine_fractions(self.released, one))
                 axis = self.columns.index(column)
-                part = part * own.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
+                part = part * shares.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
             elif one.columns:
                 part = part * self._weigh_jointly(one)
         return part.ravel()
@@ -135,8 +135,8 @@ class Cells:
         sizes = [len(level.labels) for level in levels]
         number, inside = np.zeros(index.shape[1], dtype=np.int64), np.ones(index.shape[1], dtype=bool)
         for column, level, size in zip(by, levels, sizes, strict=True):
-            own = level.of_cell[index[self.columns.index(column)]]
-            number, inside = number * size + own, inside & (own >= 0)
+            level_of_cell = level.of_cell[index[self.columns.index(column)]]
+            number, inside = number * size + level_of_cell, inside & (level_of_cell >= 0)
         answers, cells = (int(np.prod(sizes)) if sizes else 1), np.flatnonzero(inside)
         return list(product(*(level.labels for level in levels))), sp.csr_matrix(
             (np.ones(len(cells)), (number[cells], cells)), shape=(answers, index.shape[1])
@@ -146,11 +146,11 @@ class Cells:
         """Return a condition that ties several columns together, by values drawn evenly inside their cells."""
         held = condition.holds(self.drawn(condition.columns))
         sizes = [self.shape[self.columns.index(c)] for c in condition.columns]
-        own = held.reshape(int(np.prod(sizes)), -1).mean(axis=1)
+        shares = held.reshape(int(np.prod(sizes)), -1).mean(axis=1)
         if not condition.compares_columns:
-            return self.broadcast(condition.columns, own)
+            return self.broadcast(condition.columns, shares)
         meet = self._find_meeting_cells(condition.columns)
-        return self.broadcast(condition.columns, np.where(meet, np.clip(own, 1e-9, 1 - 1e-9), own))
+        return self.broadcast(condition.columns, np.where(meet, np.clip(shares, 1e-9, 1 - 1e-9), shares))
 
     def _find_meeting_cells(self, columns: Clique) -> NDArray[np.bool_]:
         """Return, flat, in which cells of two columns of numbers both can have one value; drawn values seldom do."""
@@ -183,12 +183,12 @@ class Cells:
             fine = codes if self.fine else np.empty(len(codes), dtype=np.int64)
             for code in () if self.fine else range(recode.size):
                 inside = np.flatnonzero(recode.kept & (recode.coarse == code))
-                here = np.flatnonzero(codes == code)
-                fine[here] = rng.choice(inside, len(here))
+                at_code = np.flatnonzero(codes == code)
+                fine[at_code] = rng.choice(inside, len(at_code))
             points = sample_points(self.released, column)
-            each = len(next(iter(points.values()))) // len(recode.coarse)
-            at = pa.array(fine * each + rng.integers(0, each, len(fine)))
-            values |= {name: array.take(at) for name, array in points.items()}
+            points_per_code = len(next(iter(points.values()))) // len(recode.coarse)
+            positions = pa.array(fine * points_per_code + rng.integers(0, points_per_code, len(fine)))
+            values |= {name: array.take(positions) for name, array in points.items()}
         return values
 
     def broadcast(self, columns: Clique, figures: Floats) -> Floats:
@@ -199,15 +199,15 @@ class Cells:
 
     def list_left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
         """Return column -> the fine codes in no cell of several columns for which the condition may hold."""
-        found = {}
+        codes_by_column = {}
         for one in condition.parts() if condition and not self.fine else ():
             for column in one.columns:
                 gone = ~self.released.recode[column].kept
                 if gone.any() and len(one.columns) == 1:
                     gone = gone & (compute_fine_fractions(self.released, one) > 0)
                 if gone.any():
-                    found[column] = gone
-        return found
+                    codes_by_column[column] = gone
+        return codes_by_column
 
 
 def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: AnswerLevels) -> NDArray[np.int64]:
@@ -235,16 +235,16 @@ def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Fl
 def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
     """Return values that stand for each fine code, by released column: POINTS_PER_INTERVAL with both ends."""
     codec, reach = released.codecs[attribute], released.reach.get(attribute)
-    each = POINTS_PER_INTERVAL if reach is not None and codec.in_order else 1
-    if reach is None or each == 1:
+    points_per_code = POINTS_PER_INTERVAL if reach is not None and codec.in_order else 1
+    if reach is None or points_per_code == 1:
         values = codec.decode(np.arange(codec.size), np.random.default_rng(0))
     else:
         type_ = codec.ranges()[attribute].type
         if pa.types.is_timestamp(type_):  # the microseconds inside: rounding would put an end into the cell beside it
             reach = (np.ceil(reach[0] * 1e6) / 1e6, np.floor(reach[1] * 1e6) / 1e6)
         values = {attribute: as_released(np.linspace(*reach, POINTS_PER_INTERVAL, axis=1).ravel(), type_)}
-    own = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), each))}
-    return values | (own if isinstance(codec, SplitCodec | DifferenceCodec | SummaryCodec) else {})
+    codes_column = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), points_per_code))}
+    return values | (codes_column if isinstance(codec, SplitCodec | DifferenceCodec | SummaryCodec) else {})
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:

@@ -54,10 +54,10 @@ def compute_values(name: str, codec: Codec, language: Language, values: Values) 
     if name not in language.book.order:
         return match_all_rows(values[name])
     book = language.book
-    known = {column: match_all_rows(values[column]) for column in book.find_measured_columns((name,))}
+    measured = {column: match_all_rows(values[column]) for column in book.find_measured_columns((name,))}
     texts = pa.array(list(book.vocabulary), pa.string())
     return convert_to_array(
-        book.read_table(known)(name), codec.ranges()[name].type, texts, len(next(iter(known.values())))
+        book.read_table(measured)(name), codec.ranges()[name].type, texts, len(next(iter(measured.values())))
     )
 
 
@@ -97,12 +97,12 @@ def state_rule(released: ReleasedCounts, text: str) -> Condition:
     These are the codes that a computed column splits, and those of a measured difference of two columns.  Raises
     RequestError as :func:`conditions.read_condition` does.
     """
-    given = read_condition(text, released.language)
-    parts = given.parts()
-    found = [_translate_to_split_codes(released, _translate_to_differences(released, part)) for part in parts]
-    if found == parts:
-        return given
-    return found[0] if len(found) == 1 else AllOf(tuple(found))
+    condition = read_condition(text, released.language)
+    parts = condition.parts()
+    translated = [_translate_to_split_codes(released, _translate_to_differences(released, part)) for part in parts]
+    if translated == parts:
+        return condition
+    return translated[0] if len(translated) == 1 else AllOf(tuple(translated))
 
 
 def _translate_to_differences(released: ReleasedCounts, part: Condition) -> Condition:
@@ -154,19 +154,19 @@ def ask_by_levels(
     names = [name_label(c) for c in by]
     apart = [c for c in by if c not in released.columns]
     every = [list_levels(released, c) for c in apart]
-    if np.prod([float(len(each)) for each in every]) > MOST_LEVELS:
+    if np.prod([float(len(levels)) for levels in every]) > MOST_LEVELS:
         raise RequestError(
             f"asks for more than {MOST_LEVELS} levels of columns that rules compute",
             "Ask by conditions (`where`) instead",
             "query.columns",
         )
-    given = state_rule(released, where) if isinstance(where, str) else where
+    condition = state_rule(released, where) if isinstance(where, str) else where
     tables: list[pd.DataFrame] = []
     for combination in product(*every):
         try:
             table = ask(
                 tuple(c for c in by if c in released.columns),
-                AllOf((*((given,) if given else ()), *(one for _, one in combination))),
+                AllOf((*((condition,) if condition else ()), *(one for _, one in combination))),
             )
         except EmptySelectionError:
             continue
@@ -189,18 +189,18 @@ def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floa
     RequestError if it holds none.
     """
     codec = released.every_codec[name]
-    found = compute_values(name, codec, released.language, values)
-    if pa.types.is_string(found.type) or pa.types.is_dictionary(found.type):
+    column = compute_values(name, codec, released.language, values)
+    if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
         raise RequestError(f"the column {name!r} holds no numbers", "Name a column of numbers", "query.columns")
     if codec.in_order:
-        found = codec.read({name: found})[name]
-    return found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+        column = codec.read({name: column})[name]
+    return column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def compute_row_numbers(released: ReleasedCounts, name: str) -> Floats:
     """Such a column's numbers in the synthetic rows."""
-    own = (c for a in released.language.list_attributes((name,)) for c in released.written[a])
-    return compute_numbers(released, name, {c: released.table[c] for c in own})
+    sources = (c for a in released.language.list_attributes((name,)) for c in released.written[a])
+    return compute_numbers(released, name, {c: released.table[c] for c in sources})
 
 
 def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
@@ -209,10 +209,10 @@ def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Fl
     behind = released.language.list_attributes((name,))
     drawn = compute_numbers(released, name, cells.drawn(behind))
     figures = drawn.reshape(int(np.prod([cells.shape[cells.columns.index(c)] for c in behind])), -1)
-    there = np.isfinite(figures)
-    low = np.where(there, figures, np.inf).min(axis=1)
-    high = np.where(there, figures, -np.inf).max(axis=1)
-    some = there.any(axis=1)
+    finite = np.isfinite(figures)
+    low = np.where(finite, figures, np.inf).min(axis=1)
+    high = np.where(finite, figures, -np.inf).max(axis=1)
+    some = finite.any(axis=1)
     with np.errstate(invalid="ignore"):
         middle = np.where(some, (low + high) / 2, 0.0)
         half = np.where(some, (high - low) / 2, 0.0)
@@ -220,7 +220,7 @@ def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Fl
     def flat(of_cell: Floats) -> Floats:
         return np.broadcast_to(cells.broadcast(behind, of_cell), cells.shape).ravel()
 
-    return flat(middle), flat(half), flat(there.mean(axis=1))
+    return flat(middle), flat(half), flat(finite.mean(axis=1))
 
 
 def check_column(released: ReleasedCounts, name: str) -> str:

@@ -78,26 +78,28 @@ class AllOf(Condition):
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns of all, once."""
-        return tuple(dict.fromkeys(c for each in self.conditions for c in each.columns))
+        return tuple(dict.fromkeys(c for condition in self.conditions for c in condition.columns))
 
     def holds(self, values: Values) -> Bools:
         """Return whether every one holds."""
-        return np.logical_and.reduce([each.holds(values) for each in self.conditions])
+        return np.logical_and.reduce([condition.holds(values) for condition in self.conditions])
 
     @property
     def compares_columns(self) -> bool:
         """Whether one of them compares columns."""
-        return any(each.compares_columns for each in self.conditions)
+        return any(condition.compares_columns for condition in self.conditions)
 
     def parts(self) -> list[Condition]:
         """Return the parts of the condition; parts that share columns are one."""
         groups: list[tuple[set[str], list[Condition]]] = []
         for each in (part for c in self.conditions for part in c.parts()):
-            own = set(each.columns)
-            touching = [g for g in groups if g[0] & own]
-            merged = (own.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
+            columns = set(each.columns)
+            touching = [g for g in groups if g[0] & columns]
+            merged = (columns.union(*(g[0] for g in touching)), [c for g in touching for c in g[1]] + [each])
             groups = [g for g in groups if g not in touching] + [merged]
-        return [found[0] if len(found) == 1 else TiedConditions(tuple(found)) for _, found in groups]
+        return [
+            conditions[0] if len(conditions) == 1 else TiedConditions(tuple(conditions)) for _, conditions in groups
+        ]
 
 
 class TiedConditions(AllOf):
@@ -127,9 +129,9 @@ class AtLevel(Condition):
 
     def holds(self, values: Values) -> Bools:
         """Return whether a value is of the level."""
-        known = values.get(name_codes_attribute(self.codec.attribute))
-        if known is not None:
-            return np.isin(match_all_rows(known).to_numpy(), self.codes)
+        codes_column = values.get(name_codes_attribute(self.codec.attribute))
+        if codes_column is not None:
+            return np.isin(match_all_rows(codes_column).to_numpy(), self.codes)
         return np.isin(
             self.codec.encode({name: match_all_rows(values[name]) for name in self.codec.sources})[0], self.codes
         )
@@ -164,8 +166,8 @@ class Parsed(Condition):
         """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""
         book = self.language.book
         texts = (n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant"))
-        known = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
-        vocabulary = {text: number for number, text in enumerate(known)}
+        constants = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
+        vocabulary = {text: number for number, text in enumerate(constants)}
         env = book.resolve(lambda name: read_rows(match_all_rows(values[name]), vocabulary))
         rows = len(next(iter(values.values())))
         return np.broadcast_to(evaluate.evaluate_condition(self.node, env, vocabulary).true, rows)

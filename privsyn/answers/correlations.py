@@ -47,12 +47,12 @@ def answer_correlations(released: ReleasedCounts, columns: Sequence[str], level:
 
 
 def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
-    asked = Question.of(released, (), None, pair)
-    linear = asked.linear()
+    question = Question.of(released, (), None, pair)
+    linear = question.linear()
     if linear is None:
         return _answer_unmeasured(released, pair, z)
-    u, half_u, there_u = locate_cells(asked.cells, pair[0])
-    v, half_v, there_v = locate_cells(asked.cells, pair[1])
+    u, half_u, there_u = locate_cells(question.cells, pair[0])
+    v, half_v, there_v = locate_cells(question.cells, pair[1])
     counts = linear.cells * there_u * there_v
     n = float(counts.sum())
     u, v = np.nan_to_num(u), np.nan_to_num(v)
@@ -87,15 +87,15 @@ def _answer_unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float
     for column, code in zip(pair, codes, strict=True):
         lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))
         figures.append(((lowest + highest) / 2)[code])
-    both = np.isfinite(figures[0]) & np.isfinite(figures[1])
-    u, v = figures[0][both], figures[1][both]
-    spread = float(np.std(u) * np.std(v)) if both.any() else 0.0
+    present = np.isfinite(figures[0]) & np.isfinite(figures[1])
+    u, v = figures[0][present], figures[1][present]
+    spread = float(np.std(u) * np.std(v)) if present.any() else 0.0
     if spread <= 0:
         return _answer_undefined(pair)
     estimate = float(np.mean((u - u.mean()) * (v - v.mean())) / spread)
-    far = compute_distance(released, pair, z)
-    ranges = [np.nanmax(f[both]) - np.nanmin(f[both]) for f in figures]
-    bound = np.inf if far is None else far / max(both.sum(), 1) * ranges[0] * ranges[1] / 4 / spread
+    distance = compute_distance(released, pair, z)
+    ranges = [np.nanmax(f[present]) - np.nanmin(f[present]) for f in figures]
+    bound = np.inf if distance is None else distance / max(present.sum(), 1) * ranges[0] * ranges[1] / 4 / spread
     if bound >= 1:
         return Correlation(*pair, estimate, np.nan, np.nan, np.nan, "not known")
     return Correlation(*pair, float(np.clip(estimate, -bound, bound)), np.nan, -bound, bound, "model")

@@ -34,64 +34,65 @@ class Estimates(NamedTuple):
     source: str
 
 
-def answer_counts(asked: Question, level: float) -> Estimates:
+def answer_counts(question: Question, level: float) -> Estimates:
     """Return how many rows each answer has.  Raises RequestError where the condition holds for no value."""
     z = compute_normal_factor(level)
-    if not asked.columns:
-        linear = asked.linear()
+    if not question.columns:
+        linear = question.linear()
         assert linear is not None  # noqa: S101 - every release measures single columns
         total, error = linear.cells.ravel(), np.sqrt(linear.variance.ravel())
         return Estimates([()], total, error, np.maximum(total - z * error, 0.0), total + z * error, "measured")
-    cells = asked.cells
-    part = cells.fractions(asked.where)
-    labels, answers = cells.indicators(asked.by)
-    beyond = compute_left_out(asked, asked.where, z)
+    cells = question.cells
+    part = cells.fractions(question.where)
+    labels, answers = cells.indicators(question.by)
+    beyond = compute_left_out(question, question.where, z)
     weights, shown = select_shown_answers(answers, part, beyond)
-    linear, labels = asked.linear(), [labels[i] for i in shown]
+    linear, labels = question.linear(), [labels[i] for i in shown]
     if linear is not None:
         estimate, answers = linear.estimate(weights), answers[shown]
         doubt = _cut(answers, part, linear) + beyond / 2
         noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
-        error = np.sqrt(noise + _compute_sampling_variance(asked, estimate, noise, asked.total()))
+        error = np.sqrt(noise + _compute_sampling_variance(question, estimate, noise, question.total()))
         possible = np.maximum(estimate, 0.0)  # no count is below 0: an interval around this one holds as often
         low, high = np.maximum(possible - z * error, 0.0), possible + z * error
         return Estimates(labels, estimate, error, low, high, "implied" if doubt.any() else "measured")
-    _check_target(asked)
-    found = compute_bounds(asked.released, asked.columns, asked.by, asked.where, z)
-    low, high = found.low[shown], found.high[shown] + beyond
-    rows = sum_rows(asked.released, asked.columns, asked.by, asked.where)[shown]
-    estimate = rows * asked.total() / max(asked.released.table.num_rows, 1)
+    _check_target(question)
+    bounds = compute_bounds(question.released, question.columns, question.by, question.where, z)
+    low, high = bounds.low[shown], bounds.high[shown] + beyond
+    rows = sum_rows(question.released, question.columns, question.by, question.where)[shown]
+    estimate = rows * question.total() / max(question.released.table.num_rows, 1)
     return Estimates(labels, np.clip(estimate, low, high), np.full(len(shown), np.nan), low, high, "model")
 
 
-def _check_target(asked: Question) -> None:
-    if asked.population:
+def _check_target(question: Question) -> None:
+    if question.population:
         raise RequestError(
-            f"the columns {', '.join(asked.columns)} were not counted together: nothing is known about the population",
+            f"the columns {', '.join(question.columns)} were not counted together: "
+            "nothing is known about the population",
             "Leave `population` out for what is known of the table, or ask for fewer columns",
             "query.population",
         )
 
 
-def answer_shares(asked: Question, event: Condition, level: float) -> Estimates:
+def answer_shares(question: Question, event: Condition, level: float) -> Estimates:
     """Return the share of rows that ``event`` holds for, among those of each answer."""
-    z, cells = compute_normal_factor(level), asked.cells
-    part, both = cells.fractions(asked.where), cells.fractions(join_conditions(asked.where, event))
-    labels, answers = cells.indicators(asked.by)
-    beyond = compute_left_out(asked, join_conditions(asked.where, event), z)
+    z, cells = compute_normal_factor(level), question.cells
+    part, part_of_event = cells.fractions(question.where), cells.fractions(join_conditions(question.where, event))
+    labels, answers = cells.indicators(question.by)
+    beyond = compute_left_out(question, join_conditions(question.where, event), z)
     bottom, shown = select_shown_answers(answers, part, beyond)
-    labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
+    labels, answers, linear = [labels[i] for i in shown], answers[shown], question.linear()
     if linear is None:
-        _check_target(asked)
-        return _answer_model_shares(asked, event, labels, shown, level)
-    top = sp.csr_matrix(answers.multiply(both))
-    doubt = _cut(answers, both, linear) + _cut(answers, part, linear) + beyond / 2
+        _check_target(question)
+        return _answer_model_shares(question, event, labels, shown, level)
+    top = sp.csr_matrix(answers.multiply(part_of_event))
+    doubt = _cut(answers, part_of_event, linear) + _cut(answers, part, linear) + beyond / 2
     whole = np.maximum(linear.estimate(bottom), 1.0)
     noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
-    doubt = np.sqrt(doubt**2 + _compute_sampling_variance(asked, linear.estimate(top), noise, whole))
-    found = _compute_ratio(linear, top, bottom, doubt, z, part=True)
-    low, high = np.clip(found[2], 0.0, 1.0), np.clip(found[3], 0.0, 1.0)
-    return Estimates(labels, found[0], found[1], low, high, _name_source(doubt, found[0]))
+    doubt = np.sqrt(doubt**2 + _compute_sampling_variance(question, linear.estimate(top), noise, whole))
+    shares = _compute_ratio(linear, top, bottom, doubt, z, part=True)
+    low, high = np.clip(shares[2], 0.0, 1.0), np.clip(shares[3], 0.0, 1.0)
+    return Estimates(labels, shares[0], shares[1], low, high, _name_source(doubt, shares[0]))
 
 
 def join_conditions(where: Condition | None, event: Condition) -> Condition:
@@ -99,45 +100,45 @@ def join_conditions(where: Condition | None, event: Condition) -> Condition:
     return event if where is None else AllOf((where, event))
 
 
-def answer_means(asked: Question, column: str, level: float) -> Estimates:
+def answer_means(question: Question, column: str, level: float) -> Estimates:
     """Return the mean of a column's numbers, without nulls, among the rows of each answer."""
-    z, cells = compute_normal_factor(level), asked.cells
-    (middle, half, present), limits = _list_number_cells(asked, column)
-    part = cells.fractions(asked.where)
-    labels, answers = cells.indicators(asked.by)
+    z, cells = compute_normal_factor(level), question.cells
+    (middle, half, present), limits = _list_number_cells(question, column)
+    part = cells.fractions(question.where)
+    labels, answers = cells.indicators(question.by)
     _, shown = select_shown_answers(answers, part)
-    labels, answers, linear = [labels[i] for i in shown], answers[shown], asked.linear()
+    labels, answers, linear = [labels[i] for i in shown], answers[shown], question.linear()
     if linear is None:
-        _check_target(asked)
-        return _answer_model_means(asked, column, labels, shown, limits, level)
+        _check_target(question)
+        return _answer_model_means(question, column, labels, shown, limits, level)
     bottom = sp.csr_matrix(answers.multiply(part * present))
     top = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle)))
     doubt = compute_placement(linear.cells, bottom, half) + _cut(answers, part, linear) * (limits[1] - limits[0]) / 2
     doubt = doubt + _split_null(
         linear, sp.csr_matrix(answers.multiply(part)), middle, present, _compute_mean(linear, top, bottom)
     )
-    if asked.population:
+    if question.population:
         doubt = np.sqrt(doubt**2 + _sum_squares(linear, top, bottom, middle, half))
-    found = _compute_ratio(linear, top, bottom, doubt, z)
+    means = _compute_ratio(linear, top, bottom, doubt, z)
     return Estimates(
         labels,
-        found[0],
-        found[1],
-        np.clip(found[2], *limits),
-        np.clip(found[3], *limits),
-        _name_source(doubt, found[0]),
+        means[0],
+        means[1],
+        np.clip(means[2], *limits),
+        np.clip(means[3], *limits),
+        _name_source(doubt, means[0]),
     )
 
 
-def _list_number_cells(asked: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:
+def _list_number_cells(question: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:
     """Return the column's numbers in the cells (:func:`locate_cells`), and their smallest and largest."""
-    if column not in asked.released.columns:
-        found = locate_computed_columns(asked.cells, column)
-        return found, (float(np.min(found[0] - found[1])), float(np.max(found[0] + found[1])))
-    reach = asked.released.reach[column]
+    if column not in question.released.columns:
+        places = locate_computed_columns(question.cells, column)
+        return places, (float(np.min(places[0] - places[1])), float(np.max(places[0] + places[1])))
+    reach = question.released.reach[column]
     if reach is None:
         raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
-    return locate_cells(asked.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
+    return locate_cells(question.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
 
 
 def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
@@ -194,14 +195,14 @@ def _compute_mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> 
     return linear.estimate(top) / np.maximum(linear.estimate(bottom), 1.0)
 
 
-def _compute_sampling_variance(asked: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
+def _compute_sampling_variance(question: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
     """Return N p (1 - p), the sampling variance of how many of ``whole`` rows of a population are of a part p.
 
     0 about the table itself.  p is one standard deviation of the noise above what was counted: no count is surely 0.
     """
     p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / whole, 0.0, 1.0)
-    found: Floats = whole * p * (1 - p) if asked.population else np.zeros_like(p)
-    return found
+    variance: Floats = whole * p * (1 - p) if question.population else np.zeros_like(p)
+    return variance
 
 
 def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half: Floats) -> Floats:
@@ -221,10 +222,10 @@ def _compute_ratio(
         linear.covariance(bottom, bottom),
     )
     above, below = linear.estimate(top), linear.estimate(bottom)
-    found = compute_ratio(above, below, covariances, z)
+    interval = compute_ratio(above, below, covariances, z)
     if not part:
-        return found
-    return *found[:2], *compute_ratio(np.clip(above, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
+        return interval
+    return *interval[:2], *compute_ratio(np.clip(above, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
 
 
 def _name_source(doubt: Floats, estimate: Floats) -> str:
@@ -240,54 +241,56 @@ def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
     whole = (part <= 0) | (part >= 1)
     spread = np.where(whole, 0.0, np.maximum(part, 1 - part) / 2)
     noise = np.asarray(answers @ (spread**2 * linear.variance)).ravel()
-    found: Floats = np.sqrt(np.asarray(answers @ (spread * np.maximum(linear.cells, 0.0))).ravel() ** 2 + noise)
-    return found
+    deviation: Floats = np.sqrt(np.asarray(answers @ (spread * np.maximum(linear.cells, 0.0))).ravel() ** 2 + noise)
+    return deviation
 
 
-def _answer_model_shares(asked: Question, event: Condition, labels: list[Any], shown: Any, level: float) -> Estimates:
-    z, released = compute_normal_factor(level), asked.released
-    both = Question(released, asked.by, join_conditions(asked.where, event))
-    found = compute_bounds(released, asked.columns, asked.by, both.where, z)
-    most = found.high[shown] + compute_left_out(asked, both.where, z)
-    whole = answer_counts(Question(released, asked.by, asked.where, coarse=True), level)
-    kept = {label: i for i, label in enumerate(whole.labels)}
-    place = [kept.get(label) for label in labels]
+def _answer_model_shares(
+    question: Question, event: Condition, labels: list[Any], shown: Any, level: float
+) -> Estimates:
+    z, released = compute_normal_factor(level), question.released
+    event_question = Question(released, question.by, join_conditions(question.where, event))
+    bounds = compute_bounds(released, question.columns, question.by, event_question.where, z)
+    most = bounds.high[shown] + compute_left_out(question, event_question.where, z)
+    whole = answer_counts(Question(released, question.by, question.where, coarse=True), level)
+    row_of_label = {label: i for i, label in enumerate(whole.labels)}
+    place = [row_of_label.get(label) for label in labels]
     low_whole = np.array([0.0 if i is None else whole.low[i] for i in place])
     high_whole = np.array([np.inf if i is None else whole.high[i] for i in place])
-    top = sum_rows(released, asked.columns, asked.by, both.where)[shown]
-    rows = sum_rows(released, asked.columns, asked.by, asked.where)[shown]
+    top = sum_rows(released, question.columns, question.by, event_question.where)[shown]
+    rows = sum_rows(released, question.columns, question.by, question.where)[shown]
     with np.errstate(all="ignore"):
-        low = np.clip(np.nan_to_num(found.low[shown] / high_whole), 0.0, 1.0)
+        low = np.clip(np.nan_to_num(bounds.low[shown] / high_whole), 0.0, 1.0)
         high = np.clip(np.nan_to_num(most / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
         estimate = np.clip(top / rows, low, high)
     return Estimates(labels, estimate, np.full(len(labels), np.nan), low, high, "model")
 
 
 def _answer_model_means(
-    asked: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
+    question: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
 ) -> Estimates:
     """Return a pair by what its distance from independence leaves; of more columns nothing is known."""
-    released, z = asked.released, compute_normal_factor(level)
+    released, z = question.released, compute_normal_factor(level)
     if column in released.columns:
         low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))
         values = ((low_ + high_) / 2)[read_row_codes(released, column)]
     else:
         values = compute_row_numbers(released, column)
     present = np.isfinite(values)
-    top = sum_rows(released, asked.columns, asked.by, asked.where, np.nan_to_num(values))[shown]
-    rows = sum_rows(released, asked.columns, asked.by, asked.where, present.astype(np.float64))[shown]
+    top = sum_rows(released, question.columns, question.by, question.where, np.nan_to_num(values))[shown]
+    rows = sum_rows(released, question.columns, question.by, question.where, present.astype(np.float64))[shown]
     with np.errstate(all="ignore"):
         estimate = top / rows
     nothing = np.full(len(labels), np.nan)
-    far = compute_distance(released, asked.columns, z) if len(asked.columns) == 2 else None
-    if far is None or column not in asked.columns or column in asked.by:
+    distance = compute_distance(released, question.columns, z) if len(question.columns) == 2 else None
+    if distance is None or column not in question.columns or column in question.by:
         return Estimates(labels, estimate, nothing, nothing, nothing, "not known")
     alone = answer_means(Question(released, (), None, (column,)), column, level)
-    whole = answer_counts(Question(released, asked.by, asked.where, coarse=True), level)
+    whole = answer_counts(Question(released, question.by, question.where, coarse=True), level)
     place = {label: i for i, label in enumerate(whole.labels)}
     size = np.array([max(whole.low[place[label]], 0.0) for label in labels])
-    part = np.sqrt(np.maximum(size, 1.0))
-    departure = np.minimum(far / 4, far * CONCENTRATION / 2 * part / part.sum())
+    root_size = np.sqrt(np.maximum(size, 1.0))
+    departure = np.minimum(distance / 4, distance * CONCENTRATION / 2 * root_size / root_size.sum())
     with np.errstate(divide="ignore"):
         wide = (limits[1] - limits[0]) * departure / size
     low, high = np.clip(alone.low - wide, *limits), np.clip(alone.high + wide, *limits)

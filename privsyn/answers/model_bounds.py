@@ -79,27 +79,27 @@ def _move_mass(released: ReleasedCounts, pair: Clique) -> float:
 
 def _sum_coarse_one_way(released: ReleasedCounts, column: str) -> Floats:
     recode, linear = released.recode[column], _estimate(released, (column,))
-    found = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
-    return found.astype(np.float64)
+    counts = np.bincount(recode.coarse[recode.kept], weights=linear.cells[recode.kept], minlength=recode.size)
+    return counts.astype(np.float64)
 
 
 def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp.csr_matrix, z: float) -> Bounds:
-    known = [_estimate(released, (column,)) for column in pair]
+    one_ways = [_estimate(released, (column,)) for column in pair]
     total = max(float(_estimate(released, ()).cells.sum()), 1.0)
     a, b = (_sum_coarse_one_way(released, column) for column in pair)
     expected = np.maximum(np.outer(a, b).ravel() / total, 0.0)
     centre = np.asarray(weights @ np.outer(a, b).ravel()) / total
     variance = np.zeros(len(centre))
     cube = weights.toarray().reshape(-1, len(a), len(b))
-    for column, linear, slope in zip(pair, known, (cube @ b, np.einsum("gab,a->gb", cube, a)), strict=True):
+    for column, linear, slope in zip(pair, one_ways, (cube @ b, np.einsum("gab,a->gb", cube, a)), strict=True):
         recode = released.recode[column]
         fine = np.where(recode.kept, (slope / total)[:, np.minimum(recode.coarse, recode.size - 1)], 0.0)
         variance += linear.covariance(fine, fine)
-    far = compute_distance(released, pair, z) or 0.0
+    distance = compute_distance(released, pair, z) or 0.0
     size = np.sqrt(np.maximum(np.asarray(weights @ expected), 1.0))
     rest = np.sqrt(max(total - float((weights @ expected).sum()), 1.0))
-    part = far * CONCENTRATION * size / (size.sum() + rest)
-    half = z * np.sqrt(np.maximum(variance, 0.0)) + np.minimum(far / 4, part)
+    distance_of_answer = distance * CONCENTRATION * size / (size.sum() + rest)
+    half = z * np.sqrt(np.maximum(variance, 0.0)) + np.minimum(distance / 4, distance_of_answer)
     return Bounds(centre - half, centre + half)
 
 
@@ -173,5 +173,5 @@ def _estimate(released: ReleasedCounts, columns: Clique) -> Linear:
     key = ("linear", columns)
     if key not in released.cache:
         released.cache[key] = estimate_best_linear(released, columns)
-    found: Linear = released.cache[key]
-    return found
+    linear: Linear = released.cache[key]
+    return linear

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from privsyn.answers.questions import Questions
 
 
-def answer_persons(release: Questions, what: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
+def answer_persons(release: Questions, text: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
     """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
     released = release._counts
-    what = drop_table_names(what, released.tables)
-    summary = read_summary(what)
+    text = drop_table_names(text, released.tables)
+    summary = read_summary(text)
     panel = released.request.spec.panel
     if panel is None:
         raise RequestError(
@@ -48,7 +48,7 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
             "query.where",
         )
     if summary is None:
-        raise RequestError(f"{what!r} says nothing of a person's rows together", f"Write {EXAMPLE}", "query.where")
+        raise RequestError(f"{text!r} says nothing of a person's rows together", f"Write {EXAMPLE}", "query.where")
     changing = next((name for name in by if name not in panel.constant), None)
     if changing is not None:
         raise RequestError(
@@ -57,7 +57,7 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
             "query.columns",
         )
     whom = "which" if " " in released.record_unit else "whom"
-    about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {what} holds"
+    about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {text} holds"
     event = find_event(released, summary)
     if event is not None:
         from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
@@ -65,8 +65,8 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
         if share:
             table = release._ask_shares(event, level, about, False)(tuple(by), None)
         else:
-            asked = Question.of(released, tuple(by), event)
-            table = build_answer_table(asked, answer_counts(asked, level), about)
+            question = Question.of(released, tuple(by), event)
+            table = build_answer_table(question, answer_counts(question, level), about)
         of_rows = describe_kept_rows(released)  # figures are of all kept rows, not of a drawn one
         table.attrs["words"] = [word for word in table.attrs["words"] if word not in of_rows] + [
             describe_kept(released)
@@ -79,39 +79,41 @@ def answer_persons(release: Questions, what: str, by: Sequence[str], level: floa
             "query.where",
         )
     condition, always = state_rule(released, summary.of), summary.function == "always"
-    part = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
-    number = release.count(*by, level=part)
-    drawn = release.count(*by, where=summary.of, level=part)
+    end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
+    number = release.count(*by, level=end_level)
+    drawn = release.count(*by, where=summary.of, level=end_level)
     labels = [name_label(name) for name in by]
-    found = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[[*labels, "low_drawn", "high_drawn"]]
-    both = number.merge(found, how="left", on=labels) if labels else number.join(found)
+    drawn_bounds = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[
+        [*labels, "low_drawn", "high_drawn"]
+    ]
+    merged = number.merge(drawn_bounds, how="left", on=labels) if labels else number.join(drawn_bounds)
     # whose drawn row fulfils it ever has such a row, and no more persons have one than there are such rows
-    low, high = (both[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
-    rows = _bound_rows(released, condition, part, always=always)
-    least, most = both["low"].to_numpy(), both["high"].to_numpy()
+    low, high = (merged[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
+    rows = _bound_rows(released, condition, end_level, always=always)
+    least, most = merged["low"].to_numpy(), merged["high"].to_numpy()
     if always:  # all but those with a row that breaks it, and no more than fulfil it in the drawn row
         low = np.maximum(least - rows, 0.0)
     else:
-        high = np.full(len(both), rows)
+        high = np.full(len(merged), rows)
     low, high = np.minimum(low, most), np.clip(high, low, most)
     known = (low > 0) | (high < most)
-    shares = _share_made(release, condition, by, list(both[labels].itertuples(index=False, name=None)), always=always)
-    estimate = np.clip(shares * np.maximum(both["estimate"].to_numpy(), 0.0), low, high)
+    shares = _share_made(release, condition, by, list(merged[labels].itertuples(index=False, name=None)), always=always)
+    estimate = np.clip(shares * np.maximum(merged["estimate"].to_numpy(), 0.0), low, high)
     if share:
-        whole = np.maximum(both["estimate"].to_numpy(), 1.0)
+        whole = np.maximum(merged["estimate"].to_numpy(), 1.0)
         low, high = low / np.maximum(most, 1.0), np.minimum(high / np.maximum(least, 1.0), 1.0)
         estimate = np.clip(estimate / whole, low, high)
     sources = np.where(known, "bounded", "not known").tolist()
-    columns = {name: both[name].tolist() for name in labels}
+    columns = {name: merged[name].tolist() for name in labels}
     table = answer_table(columns, estimate, np.nan, low, high, sources, about)
     table.attrs["words"].append(describe_kept(released))
     return table
 
 
-def read_summary(what: str) -> Summary | None:
+def read_summary(text: str) -> Summary | None:
     """Return the statement about a person in a text; None where it is none.  Raises RequestError for half of one."""
     try:
-        return parse_summary(what)
+        return parse_summary(text)
     except FieldError as error:
         raise RequestError(error.problem, error.cure, "query.where") from None
 

@@ -29,48 +29,48 @@ class Quantiles(NamedTuple):
     sources: list[str]
 
 
-def answer_quantiles(asked: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
+def answer_quantiles(question: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
     """Quantiles of a column's numbers, without nulls, among the rows of each answer.
 
     The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
     """
-    cells, z = asked.cells, compute_normal_factor(level)
+    cells, z = question.cells, compute_normal_factor(level)
     if not probabilities or not all(0 < p < 1 for p in probabilities):
         raise RequestError("is not between 0 and 1", "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
-    if column not in asked.released.columns:
-        return _answer_from_rows(asked, column, probabilities)
-    reach = asked.released.reach[column]
+    if column not in question.released.columns:
+        return _answer_from_rows(question, column, probabilities)
+    reach = question.released.reach[column]
     if reach is None:
         raise RequestError(f"the column {column!r} holds no numbers", "Name a column of numbers", "query.columns")
-    part = cells.fractions(asked.where)
-    labels, answers = cells.indicators(asked.by)
+    part = cells.fractions(question.where)
+    labels, answers = cells.indicators(question.by)
     weights, shown = select_shown_answers(answers, part)
-    linear = asked.linear()
+    linear = question.linear()
     if linear is None:
-        return _answer_from_rows(asked, column, probabilities)
-    lowest, highest = _compute_ends(asked, column, reach)
+        return _answer_from_rows(question, column, probabilities)
+    lowest, highest = _compute_ends(question, column, reach)
     order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
     farthest = np.maximum.accumulate(highest[order])  # codes may have values in common
     axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
-    found: list[tuple[float, float, float]] = []
+    quantiles: list[tuple[float, float, float]] = []
     for row in range(len(shown)):
         steps = sp.csr_matrix(np.stack([weights[row].toarray().ravel() * (axis == code) for code in order]))
         up_to = sp.csr_matrix(np.tril(np.ones((len(order), len(order))))) @ steps
         whole = sp.csr_matrix(np.repeat(up_to[-1].toarray(), len(order), axis=0))
         for p in probabilities:
-            found.append(_invert(linear, up_to, whole, p, lowest[order], farthest, z))
-    figures = np.array(found).reshape(-1, 3)
+            quantiles.append(_invert(linear, up_to, whole, p, lowest[order], farthest, z))
+    figures = np.array(quantiles).reshape(-1, 3)
     names = [labels[i] for i in shown for _ in probabilities]
     cut = bool(((part > 0) & (part < 1)).any())
     sources = ["not known" if np.isnan(f[1]) else "implied" if cut else "measured" for f in figures]
     return Quantiles(names, [*probabilities] * len(shown), figures[:, 0], figures[:, 1], figures[:, 2], sources)
 
 
-def _compute_ends(asked: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+def _compute_ends(question: Question, column: str, reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
     """Return the smallest and largest number of each cell code of the column."""
-    if asked.cells.fine:
+    if question.cells.fine:
         return reach
-    recode = asked.released.recode[column]
+    recode = question.released.recode[column]
     least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
     fine = recode.kept & np.isfinite(reach[0])
     np.minimum.at(least, recode.coarse[fine], reach[0][fine])
@@ -103,24 +103,24 @@ def _invert(
     return float(np.clip(estimate, lowest[first], highest[last])), float(lowest[first]), float(highest[last])
 
 
-def _answer_from_rows(asked: Question, column: str, probabilities: Sequence[float]) -> Quantiles:
+def _answer_from_rows(question: Question, column: str, probabilities: Sequence[float]) -> Quantiles:
     """Return the synthetic rows' quantiles; nothing is known of their error."""
-    every, answers = asked.cells.indicators(asked.by)
-    _, shown = select_shown_answers(answers, asked.cells.fractions(asked.where))
+    every, answers = question.cells.indicators(question.by)
+    _, shown = select_shown_answers(answers, question.cells.fractions(question.where))
     labels = [every[i] for i in shown]
-    if column in asked.released.columns:
-        lowest, highest = asked.released.reach[column] or (np.zeros(0), np.zeros(0))
-        values = ((lowest + highest) / 2)[read_row_codes(asked.released, column)]
+    if column in question.released.columns:
+        lowest, highest = question.released.reach[column] or (np.zeros(0), np.zeros(0))
+        values = ((lowest + highest) / 2)[read_row_codes(question.released, column)]
     else:
-        values = compute_row_numbers(asked.released, column)
-    group, _ = group_rows(asked.released, asked.columns, asked.by)
-    kept = select_rows(asked.released, asked.where) & np.isfinite(values)
-    found = []
+        values = compute_row_numbers(question.released, column)
+    group, _ = group_rows(question.released, question.columns, question.by)
+    kept = select_rows(question.released, question.where) & np.isfinite(values)
+    quantiles = []
     for number in shown:
-        here = values[kept & (group == number)]
-        found += [float(np.quantile(here, p)) if len(here) else np.nan for p in probabilities]
-    nothing = np.full(len(found), np.nan)
+        group_values = values[kept & (group == number)]
+        quantiles += [float(np.quantile(group_values, p)) if len(group_values) else np.nan for p in probabilities]
+    nothing = np.full(len(quantiles), np.nan)
     names = [label for label in labels for _ in probabilities]
     return Quantiles(
-        names, [*probabilities] * len(labels), np.array(found), nothing, nothing, ["not known"] * len(found)
+        names, [*probabilities] * len(labels), np.array(quantiles), nothing, nothing, ["not known"] * len(quantiles)
     )

@@ -67,15 +67,15 @@ class Question:
             tuple(c if c in released.codecs else check_column(released, c) for c in others)
         )
         behind = tuple(dict.fromkeys((*behind, *(event.columns if event else ()))))
-        given = state_rule(released, where) if isinstance(where, str) and where else where or None
-        asked = cls(released, tuple(by), given, behind, population=population)
-        own = find_measured_question(asked, event) or find_holding(released, asked.columns)
-        asked = replace(asked, released=own)
-        if np.prod([float(n) for n in asked.cells.shape]) > MOST_CELLS:
+        condition = state_rule(released, where) if isinstance(where, str) and where else where or None
+        question = cls(released, tuple(by), condition, behind, population=population)
+        counts = find_measured_question(question, event) or find_holding(released, question.columns)
+        question = replace(question, released=counts)
+        if np.prod([float(n) for n in question.cells.shape]) > MOST_CELLS:
             raise RequestError(
                 f"asks for more than {MOST_CELLS:,} cells at once", "Name fewer columns", "query.columns"
             )
-        return asked
+        return question
 
     @property
     def columns(self) -> Clique:
@@ -96,31 +96,35 @@ class Question:
         key = ("linear", self.columns)
         if key not in self.released.cache:
             self.released.cache[key] = estimate_best_linear(self.released, self.columns)
-        found: Linear | None = self.released.cache[key]
-        return found
+        linear: Linear | None = self.released.cache[key]
+        return linear
 
     def total(self) -> float:
         """Return the estimated number of private rows, at least 1."""
         return max(float(Question(self.released, (), None).linear().cells.sum()), 1.0)  # type: ignore[union-attr]
 
 
-def find_measured_question(asked: Question, event: Condition | None) -> ReleasedCounts | None:
-    """Return the counts by the cells of a question of the spec that ``asked`` is about; None where there is none.
+def find_measured_question(question: Question, event: Condition | None) -> ReleasedCounts | None:
+    """Return the counts by the cells of the spec's question that ``question`` is part of; None without one.
 
     It is by columns that the spec's question is by, and its condition and ``event`` hold for whole cells.
     """
-    released, spec = asked.released, asked.released.request.spec
-    of, found = released.encoding.attributes_of, []
-    conditions = [c for c in (asked.where, event) if c is not None]
-    free = {*asked.by, *asked.others} - {a for c in conditions for a in c.columns}
-    for marginal, question in ((m, m.asked) for m in spec.measured_sets):
-        if question is None or not {*asked.by, *free} <= set(of(question.counted_by)):
+    released, spec = question.released, question.released.request.spec
+    attributes_of, candidates = released.encoding.attributes_of, []
+    conditions = [c for c in (question.where, event) if c is not None]
+    free = {*question.by, *question.others} - {a for c in conditions for a in c.columns}
+    for marginal, spec_question in ((m, m.asked) for m in spec.measured_sets):
+        if spec_question is None or not {*question.by, *free} <= set(attributes_of(spec_question.counted_by)):
             continue
-        holding = (own for own in released.sets if set(of(marginal.columns)) >= set(own.joint[0].attributes))
-        for own in (own for own in holding if set(asked.columns) <= set(own.joint[0].attributes)):
-            part = Cells(own, asked.columns).fractions(AllOf(tuple(conditions)))
-            found += [own] if bool(((part == 0) | (part == 1)).all()) else []
-    return min(found, key=lambda own: own.joint[0].counts.size, default=None)
+        holding = (
+            counts
+            for counts in released.sets
+            if set(attributes_of(marginal.columns)) >= set(counts.joint[0].attributes)
+        )
+        for counts in (counts for counts in holding if set(question.columns) <= set(counts.joint[0].attributes)):
+            part = Cells(counts, question.columns).fractions(AllOf(tuple(conditions)))
+            candidates += [counts] if bool(((part == 0) | (part == 1)).all()) else []
+    return min(candidates, key=lambda counts: counts.joint[0].counts.size, default=None)
 
 
 def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
@@ -131,15 +135,15 @@ def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
     wanted = set(columns)
     if len(columns) < 2 or any(wanted <= set(counts.attributes) for counts in released.joint):
         return released
-    holding = [own for own in released.sets if wanted <= set(own.joint[0].attributes)]
-    return min(holding, key=lambda own: own.joint[0].counts.size, default=released)
+    holding = [of_set for of_set in released.sets if wanted <= set(of_set.joint[0].attributes)]
+    return min(holding, key=lambda of_set: of_set.joint[0].counts.size, default=released)
 
 
-def compute_left_out(asked: Question, where: Condition | None, z: float) -> float:
+def compute_left_out(question: Question, where: Condition | None, z: float) -> float:
     """Return the most rows that a condition can select among the values that are in no cell of several columns."""
     most = 0.0
-    for column, codes in asked.cells.list_left_out(where).items():
-        linear, weights = Question(asked.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
+    for column, codes in question.cells.list_left_out(where).items():
+        linear, weights = Question(question.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
         assert linear is not None  # noqa: S101 - every release measures single columns
         error = float(np.sqrt(max(linear.covariance(weights, weights)[0], 0.0)))
         most += max(float(linear.estimate(weights)[0]), 0.0) + z * error

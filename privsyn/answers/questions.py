@@ -76,8 +76,8 @@ class Questions:
         about, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where, population=population)
-            return build_answer_table(asked, answer_counts(asked, level), about)
+            question = Question.of(self._counts, by, where, population=population)
+            return build_answer_table(question, answer_counts(question, level), about)
 
         return self._answer_in_groups(by, where, about, ask)
 
@@ -124,8 +124,8 @@ class Questions:
         about = f"mean of {column}{_describe_groups(groups)}{_describe_condition(where)}"
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where, (column,), population=population)
-            return build_answer_table(asked, answer_means(asked, column, level), about)
+            question = Question.of(self._counts, by, where, (column,), population=population)
+            return build_answer_table(question, answer_means(question, column, level), about)
 
         return self._answer_in_groups(groups, where, about, ask)
 
@@ -144,15 +144,15 @@ class Questions:
         from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 
         wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
-        asked = Question.of(self._counts, _list_names(by), where, (column,))
-        q = answer_quantiles(asked, column, wanted, _check_level(level))
-        labels = collect_labels(asked.by, q.labels)
-        about = f"quantiles of {column}{_describe_groups(asked.by)}{_describe_condition(where)}"
+        question = Question.of(self._counts, _list_names(by), where, (column,))
+        q = answer_quantiles(question, column, wanted, _check_level(level))
+        labels = collect_labels(question.by, q.labels)
+        about = f"quantiles of {column}{_describe_groups(question.by)}{_describe_condition(where)}"
         columns: dict[str, Sequence[Any]] = {**labels, "probability": q.probabilities}
         table = answer_table(columns, q.estimate, np.nan, q.low, q.high, q.sources, about)
         table.attrs["words"] += [
-            *describe_known_totals(asked.released, asked.columns),
-            *describe_kept_rows(asked.released),
+            *describe_known_totals(question.released, question.columns),
+            *describe_kept_rows(question.released),
         ]
         return table
 
@@ -175,10 +175,10 @@ class Questions:
                 )
             if name not in numbers:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
-        found = answer_correlations(released, columns or numbers, _check_level(level))
-        estimate, error, low, high = np.array([c[2:6] for c in found], dtype=np.float64).reshape(-1, 4).T
-        pairs = {"a": [c.a for c in found], "b": [c.b for c in found]}
-        table = answer_table(pairs, estimate, error, low, high, [c.source for c in found], "correlation")
+        correlations = answer_correlations(released, columns or numbers, _check_level(level))
+        estimate, error, low, high = np.array([c[2:6] for c in correlations], dtype=np.float64).reshape(-1, 4).T
+        pairs = {"a": [c.a for c in correlations], "b": [c.b for c in correlations]}
+        table = answer_table(pairs, estimate, error, low, high, [c.source for c in correlations], "correlation")
         table.attrs["words"] += describe_kept_rows(released)
         return table
 
@@ -217,8 +217,8 @@ class Questions:
         from privsyn.answers.simulated import answer_regression
 
         with self._show_simulation() as progress:
-            found, chosen = answer_regression(self._counts, formula, kind, _check_level(level), progress)
-        return _build_simulated_table(self._counts, found, "term", f"{chosen} regression {formula}")
+            simulated, chosen = answer_regression(self._counts, formula, kind, _check_level(level), progress)
+        return _build_simulated_table(self._counts, simulated, "term", f"{chosen} regression {formula}")
 
     def estimate(
         self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] = (), level: float = LEVEL
@@ -232,9 +232,9 @@ class Questions:
 
         released = self._counts
         with self._show_simulation() as progress:
-            found = answer_function(released, function, columns or released.columns, _check_level(level), progress)
+            simulated = answer_function(released, function, columns or released.columns, _check_level(level), progress)
         about = f"estimate of {getattr(function, '__name__', 'a function')}"
-        return _build_simulated_table(released, found, "figure", about)
+        return _build_simulated_table(released, simulated, "figure", about)
 
     def compare(self, earlier: Questions) -> Comparison:
         """Return the differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
@@ -281,8 +281,8 @@ class Questions:
         from privsyn.answers.question import Question
 
         def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            asked = Question.of(self._counts, by, where, event=event, population=population)
-            return build_answer_table(asked, answer_shares(asked, event, level), about)
+            question = Question.of(self._counts, by, where, event=event, population=population)
+            return build_answer_table(question, answer_shares(question, event, level), about)
 
         return ask
 
@@ -297,35 +297,35 @@ class Questions:
         return table
 
 
-def build_answer_table(asked: Question, found: Estimates, about: str) -> pd.DataFrame:
+def build_answer_table(question: Question, estimates: Estimates, about: str) -> pd.DataFrame:
     """Return the table of answers to a question, with what is to be said of them."""
     from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table
     from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 
-    sources = np.where(np.isnan(found.low), "not known", found.source)
-    table = answer_table(collect_labels(asked.by, found.labels), *found[1:5], sources.tolist(), about)
+    sources = np.where(np.isnan(estimates.low), "not known", estimates.source)
+    table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), about)
     table.attrs["words"] += [
-        *describe_known_totals(asked.released, asked.columns),
-        *describe_kept_rows(asked.released),
+        *describe_known_totals(question.released, question.columns),
+        *describe_kept_rows(question.released),
     ]
-    if asked.population:
+    if question.population:
         table.attrs["words"] = [POPULATION_NOTE if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
     return table
 
 
-def _build_simulated_table(released: ReleasedCounts, found: Simulated, what: str, about: str) -> pd.DataFrame:
+def _build_simulated_table(released: ReleasedCounts, simulated: Simulated, heading: str, about: str) -> pd.DataFrame:
     from privsyn.answers.answer_table import answer_table
     from privsyn.answers.released_counts import describe_kept_rows
 
-    sources = np.where(np.isnan(found.low), "not known", found.source).tolist()
-    table = answer_table({what: found.names}, *found[1:5], sources, about)
+    sources = np.where(np.isnan(simulated.low), "not known", simulated.source).tolist()
+    table = answer_table({heading: simulated.names}, *simulated[1:5], sources, about)
     table.attrs["words"] += describe_kept_rows(released)
-    if found.missing:
-        pairs = ", ".join(f"{a} and {b}" for a, b in found.missing[:5])
-        more = f" and {len(found.missing) - 5} more pairs" if len(found.missing) > 5 else ""
+    if simulated.missing:
+        pairs = ", ".join(f"{a} and {b}" for a, b in simulated.missing[:5])
+        more = f" and {len(simulated.missing) - 5} more pairs" if len(simulated.missing) > 5 else ""
         table.attrs["words"].append(f"Not measured together: {pairs}{more}.")
-    if found.why:
-        table.attrs["words"].append(found.why)
+    if simulated.why:
+        table.attrs["words"].append(simulated.why)
     return table
 
 
@@ -379,30 +379,33 @@ class Comparison:
         later, earlier = ask(self._later), ask(self._earlier)
         labels = [c for c in later.columns if c not in FIGURES]
         if labels:
-            both = later.merge(earlier, on=labels, suffixes=("_later", "_earlier"))
+            merged = later.merge(earlier, on=labels, suffixes=("_later", "_earlier"))
         else:
-            both = later.add_suffix("_later").join(earlier.add_suffix("_earlier"))
-        if not len(both):
+            merged = later.add_suffix("_later").join(earlier.add_suffix("_earlier"))
+        if not len(merged):
             raise RequestError(
                 "the two releases have no level in common here: compression combined other values",
                 "Ask for fewer columns",
                 "query.columns",
             )
-        e1, e2 = both["estimate_later"], both["estimate_earlier"]
-        low = np.hypot(e1 - both["low_later"], both["high_earlier"] - e2)
-        high = np.hypot(both["high_later"] - e1, e2 - both["low_earlier"])
-        both["estimate"], both["std_error"] = e1 - e2, np.hypot(both["std_error_later"], both["std_error_earlier"])
-        both["low"], both["high"] = both["estimate"] - low, both["estimate"] + high
-        both["source"] = [
-            _choose_weaker(a, b) for a, b in zip(both["source_later"], both["source_earlier"], strict=True)
+        e1, e2 = merged["estimate_later"], merged["estimate_earlier"]
+        low = np.hypot(e1 - merged["low_later"], merged["high_earlier"] - e2)
+        high = np.hypot(merged["high_later"] - e1, e2 - merged["low_earlier"])
+        merged["estimate"], merged["std_error"] = (
+            e1 - e2,
+            np.hypot(merged["std_error_later"], merged["std_error_earlier"]),
+        )
+        merged["low"], merged["high"] = merged["estimate"] - low, merged["estimate"] + high
+        merged["source"] = [
+            _choose_weaker(a, b) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
         ]
-        found: Any = both[[*labels, *FIGURES]]
-        found.attrs["about"] = f"difference of {later.attrs['about']}"
+        differences: Any = merged[[*labels, *FIGURES]]
+        differences.attrs["about"] = f"difference of {later.attrs['about']}"
         words = dict.fromkeys((*later.attrs["words"], *earlier.attrs["words"]))
-        left = len(later) + len(earlier) - 2 * len(both)
-        more = [f"{left} levels are in one of the two releases only and are left out."] if left else []
-        found.attrs["words"] = [*words, *more]
-        return found
+        only_in_one = len(later) + len(earlier) - 2 * len(merged)
+        more = [f"{only_in_one} levels are in one of the two releases only and are left out."] if only_in_one else []
+        differences.attrs["words"] = [*words, *more]
+        return differences
 
 
 _ORDER = ("measured", "implied", "simulated", "bounded", "model", "not known")
@@ -423,44 +426,48 @@ def parse(text: str) -> ParsedQuestion:
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
     """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
-    asked = parse(drop_table_names(text, release._counts.tables))
-    if population and asked.what not in ("count", "share", "mean"):
+    question = parse(drop_table_names(text, release._counts.tables))
+    if population and question.what not in ("count", "share", "mean"):
         raise RequestError(
-            f"{asked.what}() has no interval about the population",
+            f"{question.what}() has no interval about the population",
             "Ask for a count, a share or a mean",
             "query.population",
         )
-    if asked.about_persons:
-        if population or (asked.what == "share" and asked.where):
+    if question.about_persons:
+        if population or (question.what == "share" and question.where):
             raise RequestError(
                 "questions about persons take neither `population` nor a further condition",
                 "Leave it out, or group by a constant column",
                 "query.population" if population else "query.where",
             )
-        is_share = asked.what == "share"
-        if not is_share and asked.where is None and release._counts.request.spec.panel is not None:
-            return release.count(*asked.by, level=level)  # counts of linked rows are of persons
-        return release.persons(asked.of if is_share else asked.where or "", asked.by, share=is_share, level=level)
-    if asked.what == "count":
-        return release.count(*asked.by, *parse_names(asked.of), where=asked.where, level=level, population=population)
-    if asked.what == "share":
-        what = asked.of.strip("`") if re.fullmatch(r"`[^`]*`", asked.of) else asked.of
-        return release.share(what, by=asked.by, where=asked.where, level=level, population=population)
-    if asked.what in ("correlation", "regress", "transitions") and (asked.by or asked.where):
-        raise RequestError(f"{asked.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
-    if asked.what == "regress":
-        return release.regress(asked.of, level=level)
-    parts = parse_names(asked.of)
-    if asked.what == "correlation":
+        is_share = question.what == "share"
+        if not is_share and question.where is None and release._counts.request.spec.panel is not None:
+            return release.count(*question.by, level=level)  # counts of linked rows are of persons
+        return release.persons(
+            question.of if is_share else question.where or "", question.by, share=is_share, level=level
+        )
+    if question.what == "count":
+        return release.count(
+            *question.by, *parse_names(question.of), where=question.where, level=level, population=population
+        )
+    if question.what == "share":
+        what = question.of.strip("`") if re.fullmatch(r"`[^`]*`", question.of) else question.of
+        return release.share(what, by=question.by, where=question.where, level=level, population=population)
+    if question.what in ("correlation", "regress", "transitions") and (question.by or question.where):
+        raise RequestError(f"{question.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")
+    if question.what == "regress":
+        return release.regress(question.of, level=level)
+    parts = parse_names(question.of)
+    if question.what == "correlation":
         return release.correlation(*parts, level=level)
     if not parts:
-        raise RequestError(f"{asked.what}() names no column", "Name one in the brackets", "query.columns")
-    if asked.what == "transitions":
+        raise RequestError(f"{question.what}() names no column", "Name one in the brackets", "query.columns")
+    if question.what == "transitions":
         return release.transitions(parts[0], level=level)
-    if asked.what == "mean":
-        return release.mean(parts[0], by=asked.by, where=asked.where, level=level, population=population)
-    wanted = [0.5] if asked.what == "median" or len(parts) == 1 else [_parse_number(part) for part in parts[1:]]
-    return release.quantile(parts[0], wanted, by=asked.by, where=asked.where, level=level)
+    if question.what == "mean":
+        return release.mean(parts[0], by=question.by, where=question.where, level=level, population=population)
+    wanted = [0.5] if question.what == "median" or len(parts) == 1 else [_parse_number(part) for part in parts[1:]]
+    return release.quantile(parts[0], wanted, by=question.by, where=question.where, level=level)
 
 
 def _parse_number(text: str) -> float:
@@ -472,11 +479,11 @@ def _parse_number(text: str) -> float:
 
 def parse_difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
     """Return how the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
-    asked, compared = parse(text), later.compare(earlier)
-    if asked.what == "count":
-        return compared.count(*asked.by, *parse_names(asked.of), where=asked.where, level=level)
-    if asked.what == "share":
-        return compared.share(asked.of, by=asked.by, where=asked.where, level=level)
-    if asked.what == "mean":
-        return compared.mean("".join(parse_names(asked.of)), by=asked.by, where=asked.where, level=level)
-    raise RequestError(f"{asked.what}() has no difference", "Ask for a count, a share or a mean", "query.columns")
+    question, compared = parse(text), later.compare(earlier)
+    if question.what == "count":
+        return compared.count(*question.by, *parse_names(question.of), where=question.where, level=level)
+    if question.what == "share":
+        return compared.share(question.of, by=question.by, where=question.where, level=level)
+    if question.what == "mean":
+        return compared.mean("".join(parse_names(question.of)), by=question.by, where=question.where, level=level)
+    raise RequestError(f"{question.what}() has no difference", "Ask for a count, a share or a mean", "query.columns")

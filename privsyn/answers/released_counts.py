@@ -111,8 +111,8 @@ class ReleasedCounts:
         """The tables whose columns it has, by their names: one of rows and those above it; none for one table."""
         if not self._is_further:
             return tuple(self.request.spec.tables)
-        of = {name: table.of for name, table in read_public_spec(self.manifest, FIELD).tables.items()}
-        return list_path(of, self.branch)
+        above = {name: table.of for name, table in read_public_spec(self.manifest, FIELD).tables.items()}
+        return list_path(above, self.branch)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -132,8 +132,8 @@ class ReleasedCounts:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns that were counted each by itself, in the table's order: not those that rules compute or tie."""
-        own = {a for a, columns in self.written.items() if columns == (a,)}
-        return tuple(name for name in self.request.column_order if name in own)
+        single = {a for a, columns in self.written.items() if columns == (a,)}
+        return tuple(name for name in self.request.column_order if name in single)
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
@@ -179,11 +179,11 @@ class ReleasedCounts:
     @cached_property
     def single(self) -> dict[str, list[Counts]]:
         """The one-ways of each column in fine codes: every noisy measurement, and the known counts."""
-        found: dict[str, list[Counts]] = {name: [] for name in self.codecs}
+        by_column: dict[str, list[Counts]] = {name: [] for name in self.codecs}
         for counts in (*(c for step in self.measured.values() for c in step), *self.known):
             if len(counts.attributes) == 1:
-                found[counts.attributes[0]].append(counts)
-        return found
+                by_column[counts.attributes[0]].append(counts)
+        return by_column
 
     @cached_property
     def totals(self) -> KnownTotals | None:
@@ -215,19 +215,20 @@ class ReleasedCounts:
     @cached_property
     def sets(self) -> list[CountsOfSet]:
         """The same counts as they look by the merged codes of each named set that was measured."""
-        found = [counts for step in self.measured.values() for counts in step if counts.merges]
+        counts_of_sets = [counts for step in self.measured.values() for counts in step if counts.merges]
         return [
-            CountsOfSet(self.folder, self.manifest, branch=self.branch, whole=self, counts=counts) for counts in found
+            CountsOfSet(self.folder, self.manifest, branch=self.branch, whole=self, counts=counts)
+            for counts in counts_of_sets
         ]
 
     @cached_property
     def holding(self) -> dict[str, list[Counts]]:
         """Column -> the measurements of two columns and more that it is in."""
-        found: dict[str, list[Counts]] = {name: [] for name in self.codecs}
+        by_column: dict[str, list[Counts]] = {name: [] for name in self.codecs}
         for counts in self.joint:
             for name in counts.attributes:
-                found[name].append(counts)
-        return found
+                by_column[name].append(counts)
+        return by_column
 
     @cached_property
     def scores(self) -> dict[Clique, Score]:
@@ -315,31 +316,31 @@ class ReleasedCounts:
     @cached_property
     def measured(self) -> dict[str, list[Counts]]:
         """Release step -> what it counted, flat, in the order of its receipts."""
-        found = {}
-        for name, asked in self._asked.items():
+        by_step = {}
+        for name, answers in self._asked.items():
             if list_whole_stages([name]):
-                found[name] = asked[: count_marginals([counts.attributes for counts in asked])]
+                by_step[name] = answers[: count_marginals([counts.attributes for counts in answers])]
             else:
                 planned = read_merges(self.read(MERGES_FILE))
-                pairs = zip(asked, planned, strict=True)
-                found[name] = [counts._replace(merges=planned.merges) for counts, planned in pairs]
-        return found
+                pairs = zip(answers, planned, strict=True)
+                by_step[name] = [counts._replace(merges=planned.merges) for counts, planned in pairs]
+        return by_step
 
     @cached_property
     def sums_beside(self) -> dict[str, list[Counts]]:
         """Release step -> the sums of scores that it asked after its counts, of one cell each; most ask none."""
-        return {name: asked[len(self.measured[name]) :] for name, asked in self._asked.items()}
+        return {name: answers[len(self.measured[name]) :] for name, answers in self._asked.items()}
 
     @cached_property
     def _asked(self) -> dict[str, list[Counts]]:
         """Release step that counts -> all that it asked, flat, in the order of its receipts."""
         steps = {step.name: step for step in release_steps(self.steps)}
-        found = {}
+        by_step = {}
         for name, file in self.noisy_files.items():
             if steps[name].look.noise_of == "a count":
                 cliques, answers, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
-                found[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
-        return found
+                by_step[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
+        return by_step
 
 
 @dataclass(frozen=True)
@@ -446,13 +447,13 @@ def _simplify_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _compute_reach(codec: Codec) -> tuple[Floats, Floats] | None:
-    found = codec.counted_bounds()[codec.attribute]
-    if isinstance(found, tuple):
-        return found
-    if pa.types.is_string(_simplify_type(found.type)):
+    bounds = codec.counted_bounds()[codec.attribute]
+    if isinstance(bounds, tuple):
+        return bounds
+    if pa.types.is_string(_simplify_type(bounds.type)):
         return None
-    found = found.cast(_simplify_type(found.type))
-    numbers = found.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
+    bounds = bounds.cast(_simplify_type(bounds.type))
+    numbers = bounds.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)
     return numbers, numbers
 
 
@@ -485,5 +486,5 @@ class MemoryCounts(ReleasedCounts):
 
     def read(self, name: str) -> pa.Table:
         """Return one of the tables."""
-        found: pa.Table = self.cache["tables"][name]
-        return found
+        table: pa.Table = self.cache["tables"][name]
+        return table

@@ -59,21 +59,21 @@ def iterate_replicates(released: ReleasedCounts, progress: Progress = lambda don
 
     Made once, if they are small.
     """
-    kept = released.cache.get("replicates")
-    if kept is not None:
-        yield from kept
+    cached = released.cache.get("replicates")
+    if cached is not None:
+        yield from cached
         return
-    made, size = [], 0
+    tables, size = [], 0
     for number in range(SIMULATED_RELEASES):
         progress(number, SIMULATED_RELEASES)
         table = make_replicate(released, number)
         size += table.nbytes
         if size <= MOST_BYTES:
-            made.append(table)
+            tables.append(table)
         yield table
     progress(SIMULATED_RELEASES, SIMULATED_RELEASES)
     if size <= MOST_BYTES:
-        released.cache["replicates"] = made
+        released.cache["replicates"] = tables
 
 
 def make_replicate(released: ReleasedCounts, seed: int) -> pa.Table:
@@ -111,7 +111,7 @@ def remake_rows(
     Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps;
     ``sums``: look at trends, or step that asked them again -> other noisy sums in the place of its own.
     """
-    given: dict[str, Tables] = {
+    tables_by_step: dict[str, Tables] = {
         name: {
             "noisy": released.read(f"{file}.parquet") if sums is None else noisy.tabulate_answers(sums[name]),
             "receipts": released.read(f"{file}_receipts.parquet"),
@@ -119,19 +119,22 @@ def remake_rows(
         for name, file in released.trend_files.items()
     }
     for name, counts in measured.items():
-        own = [c.counts.astype(np.int64) for c in released.sums_beside[name]]
-        beside = own if sums is None else sums[name]
-        given[name] = {
-            "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *beside]),
+        released_sums = [c.counts.astype(np.int64) for c in released.sums_beside[name]]
+        sums_of_step = released_sums if sums is None else sums[name]
+        tables_by_step[name] = {
+            "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *sums_of_step]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
     for name, file in released.value_files.items():  # what single values were counted, and as what, stays
-        given[name] = {"noisy": released.read(f"{file}.parquet"), "receipts": released.read(f"{file}_receipts.parquet")}
-        given["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
+        tables_by_step[name] = {
+            "noisy": released.read(f"{file}.parquet"),
+            "receipts": released.read(f"{file}_receipts.parquet"),
+        }
+        tables_by_step["find_heavy_cells"] = {"counted": released.read(COUNTED_FILE)}
     if released.sets:
-        given["plan_sets"] = {"merges": released.read(MERGES_FILE)}
+        tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     if any(step.cuts for step in released.steps):
-        given[FIND] = {"cuts": tabulate_cuts(released.request.cuts)}
+        tables_by_step[FIND] = {"cuts": tabulate_cuts(released.request.cuts)}
     one_ways = next(iter(measured.values()))
     recode = with_one_ways(
         released.recode,
@@ -139,14 +142,14 @@ def remake_rows(
         {c.attributes[0]: c.sigma for c in one_ways},
         released.encoding.binning,
     )
-    given["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
+    tables_by_step["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
     start = next(i for i, step in enumerate(released.steps) if step.name == "make_consistent")
-    known = (replace(step, inputs=()) for step in released.steps[:start] if step.name in given)
-    steps = [*known, *released.steps[start:]]
+    known_steps = (replace(step, inputs=()) for step in released.steps[:start] if step.name in tables_by_step)
+    steps = [*known_steps, *released.steps[start:]]
     request = released.request
     if mechanism is not None:
         request = replace(request, spec=request.spec.model_copy(update={"mechanism": mechanism}))
-    run = MemoryRun(request, steps, lambda step, queries: [], given=given)
+    run = MemoryRun(request, steps, lambda step, queries: [], given=tables_by_step)
     rows: pa.Table = run.run()["decode"]["synthetic"]
     return rows
 
@@ -163,12 +166,12 @@ def _ask_sums_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, l
 
     The noise has the same scale; most steps that count ask no sums.
     """
-    beside = {name: len(counts) for name, counts in released.measured.items()}
-    found: dict[str, list[NDArray[np.int64]]] = {}
-    for name, first in {**dict.fromkeys(released.trend_files, 0), **beside}.items():
+    first_sums = {name: len(counts) for name, counts in released.measured.items()}
+    sums: dict[str, list[NDArray[np.int64]]] = {}
+    for name, first in {**dict.fromkeys(released.trend_files, 0), **first_sums}.items():
         queries = noisy.read_receipts(released.read(f"{released.noisy_files[name]}_receipts.parquet"))[first:]
         if not queries:
-            found[name] = []
+            sums[name] = []
             continue
         ranks = rank_asked_codes(released.recode, released.encoding.binning, queries)
         sizes = {a: r.score.size for a, r in ranks.items()}
@@ -178,8 +181,8 @@ def _ask_sums_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, l
         }
         rows = CodeTable(Domain.of({a: size - 1 for a, size in sizes.items()}), tuple(codes.values()), padded=True)
         exact = count_exactly(rows, queries, 1, {a: r.score for a, r in ranks.items()})
-        found[name] = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
-    return found
+        sums[name] = [y + noise.draw(q.sigma, 1) for y, q in zip(exact, queries, strict=True)]
+    return sums
 
 
 def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
@@ -274,16 +277,16 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> 
         if name in released.reach and released.codecs[name].in_order:
             other = released.language.attributes.get(needed[1] if name == needed[0] else needed[0], needed[0])
             cell = released.recode[name].coarse[read_row_codes(released, name)]
-            own = compute_row_numbers(released, name)
-            target, source = np.lexsort((way * read_row_codes(released, other), cell)), np.lexsort((own, cell))
+            numbers = compute_row_numbers(released, name)
+            target, source = np.lexsort((way * read_row_codes(released, other), cell)), np.lexsort((numbers, cell))
             moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
     return pa.table({c: compute_values(c, released.every_codec[c], released.language, moved) for c in columns})
 
 
 def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
     """Figures in the order of ``names``, NaN for one that is not there, such as of a group without rows."""
-    found = dict(zip(others, figures, strict=True))
-    return np.array([found.get(name, np.nan) for name in names], dtype=np.float64)
+    by_name = dict(zip(others, figures, strict=True))
+    return np.array([by_name.get(name, np.nan) for name in names], dtype=np.float64)
 
 
 def place_rows(released: ReleasedCounts, columns: Sequence[str], end: int) -> pa.Table:
@@ -308,11 +311,11 @@ def answer_function(
         check_column(released, name)
 
     def figures(table: pa.Table) -> tuple[list[str], Floats]:
-        found = function(table.to_pandas())
-        if hasattr(found, "items"):
-            pairs = list(found.items())
+        answer = function(table.to_pandas())
+        if hasattr(answer, "items"):
+            pairs = list(answer.items())
             return [str(name) for name, _ in pairs], np.array([float(value) for _, value in pairs])
-        values = np.atleast_1d(np.asarray(found, dtype=np.float64)).ravel()
+        values = np.atleast_1d(np.asarray(answer, dtype=np.float64)).ravel()
         return [str(i) if len(values) > 1 else "value" for i in range(len(values))], values
 
     return simulate_answer(released, columns, figures, level, progress)
@@ -365,7 +368,7 @@ def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> f
     rarer = float(np.sort(rows)[::-1][1])
     order = [a for a in released.attributes if a in {target, *terms}]
     every = [estimate_best_linear(released, pair) for pair in combinations(order, 2) if target in pair]
-    cut = [float(np.sqrt(np.maximum(found.variance, 0)).sum()) for found in every if found is not None]
+    cut = [float(np.sqrt(np.maximum(linear.variance, 0)).sum()) for linear in every if linear is not None]
     return max(cut, default=0.0) / np.sqrt(2 * np.pi) / max(rarer, 1.0)
 
 
@@ -377,10 +380,10 @@ def parse_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]
         raise RequestError(f"{formula!r} is not of the form y ~ a + b", cure, "query.formula")
     names = []
     for part in (sides[0], *re.split(r"\+(?=(?:[^`]*`[^`]*`)*[^`]*$)", sides[1])):
-        found = _TERM.fullmatch(part)
-        if found is None:
+        match = _TERM.fullmatch(part)
+        if match is None:
             raise RequestError(f"{part.strip()!r} is not the name of a column", cure, "query.formula")
-        names.append(found[1] or found[2])
+        names.append(match[1] or match[2])
         if names[-1] not in columns:
             raise make_unknown_column_error(names[-1], "query.formula")
     if len(set(names)) < len(names):
@@ -392,8 +395,8 @@ def _list_levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     """Return the values of a column that is no number, those that rows have, in the public order; None of numbers."""
     if not pa.types.is_string(released.table[name].type):
         return None
-    there = set(released.table[name].unique().to_pylist())
-    return [label for label in released.every_codec[name].labels() if label in there]
+    present = set(released.table[name].unique().to_pylist())
+    return [label for label in released.every_codec[name].labels() if label in present]
 
 
 def _list_columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
@@ -431,7 +434,9 @@ def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
     attributes = [a for a in released.attributes if a in released.language.list_attributes(tuple(columns))]
     sets = [*((a,) for a in attributes), *combinations(attributes, 2)]
     every = [
-        found for found in (_build_wanted_counts(released, attributes) for attributes in sets) if found is not None
+        wanted_counts
+        for wanted_counts in (_build_wanted_counts(released, attributes) for attributes in sets)
+        if wanted_counts is not None
     ]
     weights = np.ones(released.table.num_rows)
     for _ in range(ROUNDS):

@@ -31,8 +31,8 @@ def read_row_codes(released: ReleasedCounts, column: str) -> NDArray[np.int64]:
         else:
             values = {name: released.table[name].combine_chunks() for name in codec.sources}
         released.cache[key] = codec.encode(values)[0].astype(np.int64)
-    found: NDArray[np.int64] = released.cache[key]
-    return found
+    row_codes: NDArray[np.int64] = released.cache[key]
+    return row_codes
 
 
 def select_rows(released: ReleasedCounts, condition: Condition | None) -> NDArray[np.bool_]:
@@ -57,16 +57,22 @@ def group_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> 
         level, codes = cells.levels(column), read_row_codes(released, column)
         coarse = codes if cells.fine else released.recode[column].coarse[codes]
         inside = coarse < len(level.of_cell)
-        own = level.of_cell[np.where(inside, coarse, 0)]
-        outside |= ~inside | (own < 0)
-        group, answers = group * len(level.labels) + own, answers * len(level.labels)
+        level_of_row = level.of_cell[np.where(inside, coarse, 0)]
+        outside |= ~inside | (level_of_row < 0)
+        group, answers = group * len(level.labels) + level_of_row, answers * len(level.labels)
     return np.where(outside, -1, group), answers
 
 
 def sum_rows(
-    released: ReleasedCounts, columns: Clique, by: Sequence[str], condition: Condition | None, of: Floats | None = None
+    released: ReleasedCounts,
+    columns: Clique,
+    by: Sequence[str],
+    condition: Condition | None,
+    figures: Floats | None = None,
 ) -> Floats:
     """Return sums over the synthetic rows of each answer: of ones, or of a figure of each row."""
     group, answers = group_rows(released, columns, by)
     kept = select_rows(released, condition) & (group >= 0)
-    return np.bincount(group[kept], weights=None if of is None else of[kept], minlength=answers).astype(np.float64)
+    return np.bincount(group[kept], weights=None if figures is None else figures[kept], minlength=answers).astype(
+        np.float64
+    )

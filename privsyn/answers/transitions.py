@@ -46,11 +46,11 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
             "Ask a release whose spec has `order`",
             "query.columns",
         )
-    asked = [name for name in plan.following if name in spec.columns]
-    if column not in asked:
+    measured = [name for name in plan.following if name in spec.columns]
+    if column not in measured:
         raise RequestError(
             f"no transitions of {column!r} were measured: it is constant, follows from the order, or is no column",
-            f"Name one of {', '.join(asked)}",
+            f"Name one of {', '.join(measured)}",
             "query.columns",
         )
     step = next(s for s in release_steps(released.steps) if s.name == "measure_transitions")
@@ -58,7 +58,7 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
     codes = build_transition_codes(plan, released.recode, released.request.total_rho * share)[column]
     counts, sigma = released.find_noisy("measure_transitions", column)
     names = label_codes(plan.get_codec(column), codes)
-    found = TransitionShares([], [], [], [], [], [], [], [])
+    shares = TransitionShares([], [], [], [], [], [], [], [])
     if spec.panel.household:
         roles = plan.get_order()[1].labels()
         tables = counts.reshape(-1, codes.size, codes.size)
@@ -67,31 +67,31 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
             if (kind // 2 in spec.panel.once and same) or (kind < 2 and not same):
                 continue  # no household has such a pair
             words = f"{role} after {role}" if same else f"first {role}, after another role"
-            _add(found, words, names, table, np.full(table.shape, sigma), level)
+            _add(shares, words, names, table, np.full(table.shape, sigma), level)
     else:
         table = counts.reshape(codes.size, codes.size + 1)
         joint = table[:, :-1] + np.diag(table[:, -1])
-        _add(found, "", names, joint, sigma * np.sqrt(1 + np.eye(codes.size)), level)
-    return found
+        _add(shares, "", names, joint, sigma * np.sqrt(1 + np.eye(codes.size)), level)
+    return shares
 
 
-def _add(found: TransitionShares, kind: str, names: list[str], counts: Floats, sigma: Floats, level: float) -> None:
+def _add(shares: TransitionShares, kind: str, names: list[str], counts: Floats, sigma: Floats, level: float) -> None:
     z = NormalDist().inv_cdf((1 + level) / 2)
     for first, (row, noise) in enumerate(zip(counts, sigma, strict=True)):
         total, spread = float(row.sum()), float(np.sqrt((noise**2).sum()))
         known = total >= LEAST * spread
-        for second, (count, own) in enumerate(zip(row, noise, strict=True)):
+        for second, (count, sigma_of_pair) in enumerate(zip(row, noise, strict=True)):
             share = count / total if known else float("nan")
-            variance = ((1 - share) * own) ** 2 + share**2 * (spread**2 - own**2)
+            variance = ((1 - share) * sigma_of_pair) ** 2 + share**2 * (spread**2 - sigma_of_pair**2)
             error = float(np.sqrt(variance)) / total if known else float("nan")
-            found.kind.append(kind)
-            found.first.append(names[first])
-            found.second.append(names[second])
-            found.estimate.append(float(np.clip(share, 0.0, 1.0)) if known else share)
-            found.error.append(error)
-            found.low.append(max(share - z * error, 0.0) if known else 0.0)
-            found.high.append(min(share + z * error, 1.0) if known else 1.0)
-            found.source.append("measured" if known else "not known")
+            shares.kind.append(kind)
+            shares.first.append(names[first])
+            shares.second.append(names[second])
+            shares.estimate.append(float(np.clip(share, 0.0, 1.0)) if known else share)
+            shares.error.append(error)
+            shares.low.append(max(share - z * error, 0.0) if known else 0.0)
+            shares.high.append(min(share + z * error, 1.0) if known else 1.0)
+            shares.source.append("measured" if known else "not known")
 
 
 def label_codes(codec: Codec, codes: TransitionCodes) -> list[str]:

@@ -89,14 +89,14 @@ class CompareRequest:
             account_rho(
                 Guarantee(epsilon=epsilon, delta=self.spec.privacy.delta), "comparison.epsilons", self.spec.accountant
             )
-        for values, field_, what in (
+        for values, field_, noun in (
             (self.methods, "comparison.methods", "method"),
             (self.epsilons, "comparison.epsilons", "epsilon"),
         ):
             if not values:
-                raise RequestError(f"names no {what}", f"Name at least one {what}", field_)
+                raise RequestError(f"names no {noun}", f"Name at least one {noun}", field_)
             if len(set(values)) < len(values):
-                raise RequestError(f"names one {what} twice", "Take one of them out", field_)
+                raise RequestError(f"names one {noun} twice", "Take one of them out", field_)
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise RequestError(f"{self.seeds} is not from 1 to {MOST_SEEDS:,}", "Correct it", "comparison.seeds")
         labels = () if self.evaluation.labels == "auto" else self.evaluation.labels
@@ -232,7 +232,7 @@ def run_method(method: Method, trial: MethodInput, score: Score) -> MethodRun:
     base = MethodRun(method=method.name, epsilon=trial.epsilon, seed=trial.seed, outcome="failed")
     started = time.perf_counter()
     try:
-        made = method.run(trial)
+        result = method.run(trial)
     except ImportError as error:
         return base.model_copy(update={"outcome": "not installed", "note": f"needs the package {error.name}"})
     except DomainTooLargeError as error:
@@ -242,25 +242,25 @@ def run_method(method: Method, trial: MethodInput, score: Score) -> MethodRun:
     except Exception as error:
         return base.model_copy(update={"note": f"{type(error).__name__} at {locate_error(error)}"})
     seconds = time.perf_counter() - started
-    spent = made.epsilon(trial.delta) if made.zcdp or made.pure or made.choices else None
+    spent = result.epsilon(trial.delta) if result.zcdp or result.pure or result.choices else None
     if spent is not None and spent > trial.epsilon:
         return base.model_copy(update={"note": f"its receipts cost epsilon {spent:.6g}"})
     return base.model_copy(
         update={
             "outcome": "done",
             "seconds": seconds,
-            "rows": made.table.rows,
-            "marginals": made.marginals,
+            "rows": result.table.rows,
+            "marginals": result.marginals,
             "receipts_epsilon": spent,
-            "metrics": score(_encode_tables(made, trial)),
+            "metrics": score(_encode_tables(result, trial)),
         }
     )
 
 
-def _encode_tables(made: MethodResult, trial: MethodInput) -> CodedTable:
+def _encode_tables(result: MethodResult, trial: MethodInput) -> CodedTable:
     """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
-    fine = made.fine if made.fine is not None else spread_evenly(made.table, trial.binning, trial.seed)
-    return CodedTable(fine, made.table)
+    fine = result.fine if result.fine is not None else spread_evenly(result.table, trial.binning, trial.seed)
+    return CodedTable(fine, result.table)
 
 
 def _describe_machine() -> str:

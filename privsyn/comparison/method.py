@@ -149,12 +149,14 @@ class DomainTooLargeError(Exception):
     """A method does not work on a domain of this size; the message has public figures only, and is shown."""
 
 
-def check_cells(domain: Domain, most: int, what: str) -> None:
+def check_cells(domain: Domain, most: int, method: str) -> None:
     """DomainTooLargeError unless the full contingency table of ``domain`` has at most ``most`` cells."""
     cells = domain.cells(domain.attributes)
     if cells > most:
-        found = f"{cells:,}" if cells < 10**12 else f"about 10^{len(str(cells)) - 1}"
-        raise DomainTooLargeError(f"{what} holds the full contingency table: at most {most:,} cells, not {found}")
+        cells_text = f"{cells:,}" if cells < 10**12 else f"about 10^{len(str(cells)) - 1}"
+        raise DomainTooLargeError(
+            f"{method} holds the full contingency table: at most {most:,} cells, not {cells_text}"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ class MetricLine:
 def list_lines(results: Comparison) -> list[MetricLine]:
     """Return every metric in the order in which it is computed, then the wall time."""
     kinds: dict[str, Metric] = {m.name: m for run in results.runs for m in run.metrics}
-    found = []
+    lines = []
     for name, kind in kinds.items():
         cells = {
             key: _format_cell([_format_value(r, name) for r in runs], note) for key, runs, note in _group_runs(results)
@@ -84,15 +84,15 @@ def list_lines(results: Comparison) -> list[MetricLine]:
             for label in _REFERENCES
             if every and all(label in m.references for m in every)
         }
-        found.append(MetricLine(name, kind.title, kind.unit, kind.better, cells, references))
+        lines.append(MetricLine(name, kind.title, kind.unit, kind.better, cells, references))
     cells = {key: _format_cell([r.seconds for r in runs], note) for key, runs, note in _group_runs(results)}
-    return [*found, MetricLine(SECONDS, "Wall time", "seconds", "lower", cells, {})]
+    return [*lines, MetricLine(SECONDS, "Wall time", "seconds", "lower", cells, {})]
 
 
 def describe_missing(results: Comparison) -> list[str]:
     """Return why a metric without any value has none, one sentence each."""
-    found = {m.name: f"{m.title}: {m.note or 'no value'}." for run in results.runs for m in run.metrics}
-    return [found[line.name] for line in list_lines(results) if not line.known and line.name in found]
+    reasons = {m.name: f"{m.title}: {m.note or 'no value'}." for run in results.runs for m in run.metrics}
+    return [reasons[line.name] for line in list_lines(results) if not line.known and line.name in reasons]
 
 
 def _group_runs(results: Comparison) -> Iterator[tuple[tuple[str, float], tuple[MethodRun, ...], str]]:
@@ -109,10 +109,10 @@ def _format_value(run: MethodRun, name: str) -> float | None:
 
 
 def _format_cell(values: Sequence[float | None], note: str) -> MetricCell:
-    known = [v for v in values if v is not None]
-    if not known:
+    numbers = [v for v in values if v is not None]
+    if not numbers:
         return MetricCell(None, None, 0, note)
-    return MetricCell(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+    return MetricCell(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None, len(numbers))
 
 
 def _format_number(value: float, digits: int = 4) -> str:
@@ -146,12 +146,12 @@ def format_heading(line: MetricLine) -> str:
 def _list_row(results: Comparison, line: MetricLine, epsilon: float) -> list[tuple[str, bool]]:
     """Return a cell's text for each method, and whether it is the best of several."""
     best = line.best(epsilon)
-    found = []
+    row = []
     for method in results.methods:
         cell = line.cells[method.name, epsilon]
         mark = cell.mean is not None and cell.mean == best and len(results.methods) > 1
-        found.append((cell.text(), mark))
-    return found
+        row.append((cell.text(), mark))
+    return row
 
 
 def format_markdown(results: Comparison) -> str:

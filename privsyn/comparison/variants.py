@@ -80,8 +80,8 @@ def vary_paper(trial: MethodInput, steps: Callable[[Request], Steps], *, exact_s
 
 def independent(trial: MethodInput) -> MethodResult:
     """One-ways only, with the whole budget."""
-    own = trial.settings.mechanism
-    request = request_of(trial, Independent(compression=own.compression, synthesis=_get_row_settings(own)))
+    mechanism = trial.settings.mechanism
+    request = request_of(trial, Independent(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
     return _run_steps(trial, request, build_steps(request))
 
 
@@ -90,29 +90,31 @@ def mst(trial: MethodInput, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> Met
 
     Raises ModuleNotFoundError where mbi is not installed.
     """
-    own = trial.settings.mechanism
-    rows = Synthesis(**_get_row_settings(own).model_dump())
-    request = request_of(trial, Mst(compression=own.compression, rows_by=rows_by, synthesis=rows))
+    mechanism = trial.settings.mechanism
+    rows = Synthesis(**_get_row_settings(mechanism).model_dump())
+    request = request_of(trial, Mst(compression=mechanism.compression, rows_by=rows_by, synthesis=rows))
     return _run_steps(trial, request, build_steps(request))
 
 
 def privbayes(trial: MethodInput) -> MethodResult:
     """Return the mechanism ``privbayes``, with the trial's compression."""
-    own = trial.settings.mechanism
-    request = request_of(trial, PrivBayes(compression=own.compression, synthesis=_get_row_settings(own)))
+    mechanism = trial.settings.mechanism
+    request = request_of(trial, PrivBayes(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
     return _run_steps(trial, request, build_steps(request))
 
 
 def aim(trial: MethodInput, *, exact_scores: bool = False) -> MethodResult:
     """Return the mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
-    own = trial.settings.mechanism
-    rows = Synthesis(**_get_row_settings(own).model_dump())
-    request = request_of(trial, own if isinstance(own, Aim) else Aim(compression=own.compression, synthesis=rows))
+    mechanism = trial.settings.mechanism
+    rows = Synthesis(**_get_row_settings(mechanism).model_dump())
+    request = request_of(
+        trial, mechanism if isinstance(mechanism, Aim) else Aim(compression=mechanism.compression, synthesis=rows)
+    )
     steps = build_steps(request)
     if not exact_scores:
         return _run_steps(trial, request, steps)
-    asked = [s.name for s in steps if _SCORES.match(s.name)]
-    return _run_steps(trial, request, steps, _drop_score_noise(trial), unpriced=asked)
+    score_steps = [s.name for s in steps if _SCORES.match(s.name)]
+    return _run_steps(trial, request, steps, _drop_score_noise(trial), unpriced=score_steps)
 
 
 def _get_row_settings(options: AnyMechanism) -> Rows:
@@ -186,12 +188,12 @@ def equal_laplace(trial: MethodInput) -> MethodResult:
         return [trial.noise.draw_laplace(scales[step.name], q.cells) for q in queries]
 
     steps = tuple(with_laplace_noise(s) if _is_measuring(s) else s for s in build_steps(request))  # type: ignore[arg-type]
-    made = _run_steps(trial, request, steps, draw, unpriced=("measure_marginals",))
+    result = _run_steps(trial, request, steps, draw, unpriced=("measure_marginals",))
     pure = [
         LaplaceQuery(q.attributes, q.cells, trial.records, scales["measure_marginals"])
-        for q in made.unpriced["measure_marginals"]
+        for q in result.unpriced["measure_marginals"]
     ]
-    return replace(made, pure=tuple(pure))
+    return replace(result, pure=tuple(pure))
 
 
 def _is_measuring(step: Step) -> bool:
@@ -235,9 +237,9 @@ def _run_steps(
 ) -> MethodResult:
     """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
     fine = trial.rows.domain
-    given = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
+    inputs = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
     steps = (*steps[:-1], _decode_fine_rows(steps[-1]))
-    run = MemoryRun(request, steps, draw or _draw_gaussian(trial), given=given)
+    run = MemoryRun(request, steps, draw or _draw_gaussian(trial), given=inputs)
     rows = CodeTable.from_arrow(run.run()[steps[-1].name]["fine"].to_batches(), fine)
     larger = [q.attributes for queries in run.receipts.values() for q in queries if len(q.attributes) > 1]
     measured = {

@@ -93,14 +93,14 @@ def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> 
     sides = _split(_format_line(text), "~")
     if len(sides) != 2 or not all(side.strip() for side in sides):
         raise FieldError(f"`{text}` is not of the form y ~ a + b", "Write, say, `log(wage) ~ age + sex`")
-    left = _parse_term(sides[0], types)
-    if left.of_values:
+    target = _parse_term(sides[0], types)
+    if target.of_values:
         cure = f"Write a condition, such as `{sides[0].strip()} == 'yes' ~ ...`"
-        raise FieldError(f"`{left.text}` is neither a number nor a condition", cure)
+        raise FieldError(f"`{target.text}` is neither a number nor a condition", cure)
     terms = tuple(_parse_term(part, types) for part in _split(sides[1], "+"))
     if len({t.text for t in terms}) < len(terms):
         raise FieldError(f"`{text}` names one term twice", "Name each once")
-    return ParsedAnalysis(left, terms, where)
+    return ParsedAnalysis(target, terms, where)
 
 
 def _split(text: str, mark: str) -> list[str]:
@@ -116,9 +116,9 @@ def _split(text: str, mark: str) -> list[str]:
 
 
 def _parse_term(text: str, types: Mapping[str, Type]) -> Term:
-    found = _LOG.fullmatch(text)
-    if found is not None and "log" not in types:
-        return Term(text.strip(), _parse_number(found[1], types).node, True)
+    match = _LOG.fullmatch(text)
+    if match is not None and "log" not in types:
+        return Term(text.strip(), _parse_number(match[1], types).node, True)
     node = parse_expression(text.strip(), types)
     if node.type == "moment" or (node.type == "text" and node.op != "column") or not node.columns:
         raise FieldError(
@@ -173,12 +173,12 @@ class AnalysisRows:
         number = 0
         for batch in batches:
             number += batch.num_rows
-            for name, found in parts.items():
+            for name, arrays in parts.items():
                 codec = codecs[name]
                 if isinstance(codec, SteppedCodec):
-                    found.append(pa.array(codec.stored_numbers(batch.column(name))[0]))
+                    arrays.append(pa.array(codec.stored_numbers(batch.column(name))[0]))
                 else:
-                    found.append(codec.read({source: batch.column(source) for source in codec.sources})[name])
+                    arrays.append(codec.read({source: batch.column(source) for source in codec.sources})[name])
         return cls({name: pa.chunked_array(p).combine_chunks() for name, p in parts.items() if p}, number)
 
     def chosen(self, where: Node | None) -> AnalysisRows:
@@ -202,8 +202,8 @@ class AnalysisRows:
         if term.node.type == "truth":
             true, unknown = self._evaluate_truth(term.node)
             return np.where(unknown, np.nan, true.astype(np.float64))
-        found = self._span(term.node)
-        values = np.where(found.null | ~found.present, np.nan, found.low)
+        span = self._span(term.node)
+        values = np.where(span.null | ~span.present, np.nan, span.low)
         if term.log:
             values = np.log(np.where(values > 0, values, np.nan))
         return np.where(np.isfinite(values), np.broadcast_to(values, self.number), np.nan)
@@ -223,17 +223,17 @@ class AnalysisRows:
 
     def _list_vocabulary(self, node: Node) -> dict[str, int]:
         texts = (n.value if n.op == "in" else (n.value,) for n in node.walk() if n.op in ("in", "constant"))
-        known = dict.fromkeys(t for each in texts for t in each if isinstance(t, str))
+        vocabulary = dict.fromkeys(t for each in texts for t in each if isinstance(t, str))
         for name in node.columns:
             column = self.values[name]
             if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
-                known |= dict.fromkeys(t for t in column.unique().to_pylist() if t is not None)
-        return {text: number for number, text in enumerate(known)}
+                vocabulary |= dict.fromkeys(t for t in column.unique().to_pylist() if t is not None)
+        return {text: number for number, text in enumerate(vocabulary)}
 
     def _evaluate_truth(self, node: Node) -> tuple[Bools, Bools]:
         vocabulary = self._list_vocabulary(node)
-        found = evaluate.evaluate_condition(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
-        return np.broadcast_to(found.true, self.number), np.broadcast_to(found.unknown, self.number)
+        truth = evaluate.evaluate_condition(node, lambda name: read_rows(self.values[name], vocabulary), vocabulary)
+        return np.broadcast_to(truth.true, self.number), np.broadcast_to(truth.unknown, self.number)
 
     def _span(self, node: Node) -> Interval:
         vocabulary = self._list_vocabulary(node)
@@ -249,7 +249,7 @@ LEAST_ROWS = 30
 MOST_COLUMNS = 500
 """Coefficients of one regression at most."""
 
-Found = dict[str, tuple[float, float]]
+FiguresWithErrors = dict[str, tuple[float, float]]
 """Name -> figure and its standard error; NaN is not known."""
 
 
@@ -259,14 +259,14 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
     Needs no rows.
     """
     types = {name: infer_type(column) for name, column in spec.released_columns.items()}
-    found = []
+    parsed = []
     for i, analysis in enumerate(analyses):
         try:
-            found.append(_require_measured(parse_analysis(analysis, types), spec))
+            parsed.append(_require_measured(parse_analysis(analysis, types), spec))
         except FieldError as error:
             place = format_place(("analyses", i, *error.place))
             raise RequestError(error.problem, error.cure or "Correct it in the settings", place) from None
-    return tuple(found)
+    return tuple(parsed)
 
 
 def _require_measured(parts: ParsedAnalysis, spec: ReleaseSpec) -> ParsedAnalysis:
@@ -304,10 +304,12 @@ def analyse(analysis: Analysis, parts: ParsedAnalysis, real: AnalysisRows, synth
 
 
 def _build_result(
-    analysis: Analysis, rows: tuple[int, int], real: Found, synthetic: Found, note: str = ""
+    analysis: Analysis, rows: tuple[int, int], real: FiguresWithErrors, synthetic: FiguresWithErrors, note: str = ""
 ) -> AnalysisResult:
     unknown = (np.nan, np.nan)
-    figures = tuple(_build_figure(name, *found, synthetic.get(name, unknown)[0]) for name, found in real.items())
+    figures = tuple(
+        _build_figure(name, *value_and_error, synthetic.get(name, unknown)[0]) for name, value_and_error in real.items()
+    )
     return AnalysisResult(
         title=analysis.title,
         kind=analysis.kind,
@@ -318,14 +320,14 @@ def _build_result(
     )
 
 
-def _build_figure(name: str, real: float, error: float, made: float) -> AnalysisFigure:
-    apart = (made - real) / error if error > 0 else np.nan
-    close = abs(made - real) <= max(CLOSE * abs(real), ERRORS * error if isfinite(error) else 0.0)
+def _build_figure(name: str, real: float, error: float, synthetic: float) -> AnalysisFigure:
+    apart = (synthetic - real) / error if error > 0 else np.nan
+    close = abs(synthetic - real) <= max(CLOSE * abs(real), ERRORS * error if isfinite(error) else 0.0)
     return AnalysisFigure(
         name=name,
         real=_keep_known(real),
         std_error=_keep_known(error),
-        synthetic=_keep_known(made),
+        synthetic=_keep_known(synthetic),
         apart=_keep_known(apart),
         close=bool(close),
     )
@@ -357,34 +359,38 @@ def _fit_regressions(
     return _build_result(analysis, (one[1], other[1]), one[0], other[0], note)
 
 
-def _fit_regression(table: AnalysisRows, parts: ParsedAnalysis, levels: dict[str, list[str]]) -> tuple[Found, int]:
+def _fit_regression(
+    table: AnalysisRows, parts: ParsedAnalysis, levels: dict[str, list[str]]
+) -> tuple[FiguresWithErrors, int]:
     """Return the coefficients, and how many rows they are from; those of columns that do not vary are not known."""
     y = table.numbers(parts.target)
     whole = np.isfinite(y)
     for term in parts.terms:
         whole &= np.isin(table.labels(term), levels[term.text]) if term.of_values else np.isfinite(table.numbers(term))
-    kept, y = table.select(whole), y[whole]
+    complete, y = table.select(whole), y[whole]
     two_values = parts.target.node.type == "truth"
-    names, columns = ["(Intercept)"], [np.ones(kept.number)]
+    names, columns = ["(Intercept)"], [np.ones(complete.number)]
     for term in parts.terms:
         if term.of_values:
-            labels = kept.labels(term)
+            labels = complete.labels(term)
             for label in levels[term.text][1:]:
                 names.append(f"{term.text}[{label}]")
                 columns.append((labels == label).astype(np.float64))
         else:
             names.append(term.text)
-            columns.append(kept.numbers(term))
-    varies = [i == 0 or bool(kept.number and np.ptp(c) > 0) for i, c in enumerate(columns)]
-    found = dict.fromkeys(names, (np.nan, np.nan))
-    if kept.number > sum(varies) and (not two_values or np.ptp(y) > 0):
-        x = np.stack([c for c, there in zip(columns, varies, strict=True) if there], axis=1)
+            columns.append(complete.numbers(term))
+    varies = [i == 0 or bool(complete.number and np.ptp(c) > 0) for i, c in enumerate(columns)]
+    coefficients = dict.fromkeys(names, (np.nan, np.nan))
+    if complete.number > sum(varies) and (not two_values or np.ptp(y) > 0):
+        x = np.stack([c for c, varying in zip(columns, varies, strict=True) if varying], axis=1)
         fit = fit_regression(x, y, two_values=two_values)
-        there = [name for name, is_there in zip(names, varies, strict=True) if is_there]
-        found |= dict(zip(there, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True))
+        varying = [name for name, is_there in zip(names, varies, strict=True) if is_there]
+        coefficients |= dict(
+            zip(varying, zip(fit.coefficients.tolist(), fit.errors.tolist(), strict=True), strict=True)
+        )
         if not two_values:
-            found["R squared"] = (fit.r_squared, np.nan)
-    return found, kept.number
+            coefficients["R squared"] = (fit.r_squared, np.nan)
+    return coefficients, complete.number
 
 
 def _list_groups(
@@ -394,10 +400,10 @@ def _list_groups(
     values = [(table.numbers(parts.target), _label_groups(table, parts.terms)) for table in tables]
     counts = Counter(values[0][1].tolist())
     names = sorted(group for group, rows in counts.items() if rows >= LEAST_ROWS)
-    one, other = (_compare_groups(analysis, names, *found) for found in values)
+    one, other = (_compare_groups(analysis, names, *table_values) for table_values in values)
     if analysis.kind == "share" and len(names) > 1:
         base = max(names, key=lambda name: counts[name])
-        one, other = (found | _compare_figures(found, names, base) for found in (one, other))
+        one, other = (shares | _compare_figures(shares, names, base) for shares in (one, other))
     few = len(counts) - len(names)
     note = f"{few} groups of fewer than {LEAST_ROWS} real rows are left out" if few else ""
     return _build_result(analysis, (tables[0].number, tables[1].number), one, other, note)
@@ -405,29 +411,31 @@ def _list_groups(
 
 def _label_groups(table: AnalysisRows, terms: Sequence[Term]) -> NDArray[np.object_]:
     """Return the group of every row, as text."""
-    found = np.full(table.number, "" if terms else "all", dtype=object)
+    labels = np.full(table.number, "" if terms else "all", dtype=object)
     for i, term in enumerate(terms):
-        found = found + (", " if i else "") + f"{term.text}=" + table.labels(term)
-    return found
+        labels = labels + (", " if i else "") + f"{term.text}=" + table.labels(term)
+    return labels
 
 
-def _compare_groups(analysis: Analysis, names: Sequence[str], numbers: Floats, groups: NDArray[np.object_]) -> Found:
-    found: Found = {}
+def _compare_groups(
+    analysis: Analysis, names: Sequence[str], numbers: Floats, groups: NDArray[np.object_]
+) -> FiguresWithErrors:
+    estimates: FiguresWithErrors = {}
     for name in names:
-        mine = numbers[groups == name]
-        if not len(mine):
-            found[name] = (np.nan, np.nan)
+        group_numbers = numbers[groups == name]
+        if not len(group_numbers):
+            estimates[name] = (np.nan, np.nan)
         elif analysis.kind == "quantile":
-            found[name] = compute_quantile(mine, analysis.q)
+            estimates[name] = compute_quantile(group_numbers, analysis.q)
         else:
-            found[name] = compute_share(int(mine.sum()), len(mine))
-    return found
+            estimates[name] = compute_share(int(group_numbers.sum()), len(group_numbers))
+    return estimates
 
 
-def _compare_figures(found: Found, names: Sequence[str], base: str) -> Found:
+def _compare_figures(shares: FiguresWithErrors, names: Sequence[str], base: str) -> FiguresWithErrors:
     """Return every group's share less that of the largest group."""
     return {
-        f"{name} minus {base}": (found[name][0] - found[base][0], sqrt(found[name][1] ** 2 + found[base][1] ** 2))
+        f"{name} minus {base}": (shares[name][0] - shares[base][0], sqrt(shares[name][1] ** 2 + shares[base][1] ** 2))
         for name in names
         if name != base
     }

@@ -39,34 +39,44 @@ def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure,
     if not isinstance(real, JoinedSource):
         return ()
     read = lambda name: pq.read_table(release.folder / name)  # noqa: E731
-    found: list[PanelFigure] = []
+    figures: list[PanelFigure] = []
     for name in list_further(release.spec.tables):
         branch, joined = release.spec.branches[name], real.join_every_row(name)
         key = str(branch.unit.identifier)
         encoding, by = plan_every_column(branch), plan(branch)
-        kept = partial(iterate_kept_batches, joined.batches, by, branch.unit, Repairs())
-        made = read_branch(release.spec, name, read)
-        person, repairs = made[key].to_numpy(), (Repairs(), Repairs())
+        iterate_kept = partial(iterate_kept_batches, joined.batches, by, branch.unit, Repairs())
+        synthetic = read_branch(release.spec, name, read)
+        person, repairs = synthetic[key].to_numpy(), (Repairs(), Repairs())
         tables = (
-            read_panel_table(kept(), encoding, branch, repairs=repairs[0]),
-            read_panel_table(made.to_batches(), encoding, branch, person, repairs[1]),
+            read_panel_table(iterate_kept(), encoding, branch, repairs=repairs[0]),
+            read_panel_table(synthetic.to_batches(), encoding, branch, person, repairs[1]),
         )
-        above = str(release.spec.tables[name].of)
-        rows_above = joined.count_above(), read(f"tables/{above}.parquet").num_rows
-        found += list_branch_figures(tables, rows_above, branch, name, above)
-        across = share_broken(kept(), encoding, branch), share_broken(made.to_batches(), encoding, branch, person)
+        upper_table = str(release.spec.tables[name].of)
+        rows_above = joined.count_above(), read(f"tables/{upper_table}.parquet").num_rows
+        figures += list_branch_figures(tables, rows_above, branch, name, upper_table)
+        across = (
+            share_broken(iterate_kept(), encoding, branch),
+            share_broken(synthetic.to_batches(), encoding, branch, person),
+        )
         broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
-        found += [figure.model_copy(update={"name": f"{name}: {figure.name}"}) for figure in broken]
-    return tuple(found)
+        figures += [figure.model_copy(update={"name": f"{name}: {figure.name}"}) for figure in broken]
+    return tuple(figures)
 
 
 def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repairs, Repairs]) -> Iterator[PanelFigure]:
     """Yield for each rule about one row what shares of both tables' rows break it; ``repairs``: of reading these."""
     rows = [max(len(table.person), 1) for table in tables]
     for place, words in sorted(
-        {of for own in repairs for of in own.counts if of[0].startswith((f"{OF_RULE}[", f"{OF_RULE}."))}
+        {
+            broken
+            for repaired in repairs
+            for broken in repaired.counts
+            if broken[0].startswith((f"{OF_RULE}[", f"{OF_RULE}."))
+        }
     ):
-        yield compare_broken(words, (own.counts[place, words] / n for own, n in zip(repairs, rows, strict=True)))
+        yield compare_broken(
+            words, (repaired.counts[place, words] / n for repaired, n in zip(repairs, rows, strict=True))
+        )
 
 
 def list_branch_figures(
@@ -114,5 +124,5 @@ def _count_pair(table: PanelTable, one: str, other: str) -> NDArray[np.int64]:
 
 
 def _associate(table: PanelTable, one: str, other: str) -> float:
-    found = measure_association(_count_pair(table, one, other).astype(np.float64), None, None)
-    return found if found == found else -1.0
+    association = measure_association(_count_pair(table, one, other).astype(np.float64), None, None)
+    return association if association == association else -1.0

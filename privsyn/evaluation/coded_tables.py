@@ -83,14 +83,14 @@ class Release:
     @cached_property
     def _evenly_cut(self) -> frozenset[str]:
         """The columns whose wide bins have two cells in this release; none where its tables cannot be read."""
-        found = plan(self.spec, tuple(self.manifest.column_order), cuts=self._cuts)
-        if not found.wide:
+        encoding = plan(self.spec, tuple(self.manifest.column_order), cuts=self._cuts)
+        if not encoding.wide:
             return frozenset()
         try:
             attributes = pq.read_table(self.folder / "marginals" / "recode.parquet")["attribute"].to_pylist()
         except (OSError, KeyError, pa.ArrowException):
             return frozenset()  # said where the tables are used
-        return find_evenly_cut_columns(found, Counter(attributes))
+        return find_evenly_cut_columns(encoding, Counter(attributes))
 
     @property
     def synthetic(self) -> tuple[Path, ...]:
@@ -139,8 +139,8 @@ def _locate_folder(release: str | Path, settings: Settings) -> Path:
 def _read_remembered(run: str, settings: Settings) -> str | dict[str, str]:
     note = settings.private_root / "runs" / run / "run.json"
     try:
-        known = json.loads(note.read_text(encoding="utf-8"))["data"]
-        data = {n: str(place) for n, place in known.items()} if isinstance(known, dict) else str(known)
+        remembered = json.loads(note.read_text(encoding="utf-8"))["data"]
+        data = {n: str(place) for n, place in remembered.items()} if isinstance(remembered, dict) else str(remembered)
     except (OSError, ValueError, KeyError):
         raise RequestError(
             f"where the private table of {run} lies is not known here (there is no {note})",
@@ -173,10 +173,10 @@ class OpenTable:
 
         What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
         """
-        found = Repairs() if repairs is None else repairs
+        counted_repairs = Repairs() if repairs is None else repairs
         codes = as_if or self.encoding
-        kept = self._iterate_kept(found if as_if is None else Repairs())
-        return _from_codes((encode_batch(batch, codes, found) for batch in kept), codes)
+        kept_batches = self._iterate_kept(counted_repairs if as_if is None else Repairs())
+        return _from_codes((encode_batch(batch, codes, counted_repairs) for batch in kept_batches), codes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Return the same rows as they are stored."""
@@ -209,8 +209,8 @@ def open_table(
     needed = {*spec.measured_columns, unit.identifier}
     try:
         names = set(list_table_columns(table, spec))
-        known = {n: c for n, c in spec.columns.items() if n in names or n in needed}
-        source = open_source(table, spec.model_copy(update={"columns": known, "unit": unit}))
+        columns = {n: c for n, c in spec.columns.items() if n in names or n in needed}
+        source = open_source(table, spec.model_copy(update={"columns": columns, "unit": unit}))
     except RequestError as error:
         raise error.about(field, {"release.data": field}) from None
     counted = [name for codec in encoding.codecs for name in codec.ranges()]
@@ -273,9 +273,9 @@ def _find_unlike_columns(labels: Sequence[str]) -> list[str]:
 
 def _list_null_codes(encoding: EncodingPlan) -> dict[str, int]:
     """Return the null bin of ordered columns; a nominal null is a value like any other."""
-    found = {}
+    null_codes = {}
     for codec in encoding.codecs:
         values = codec.values(fine=False)
         if values is not None and np.isnan(values[-1]):
-            found[codec.attribute] = len(values) - 1
-    return found
+            null_codes[codec.attribute] = len(values) - 1
+    return null_codes

@@ -56,8 +56,8 @@ class _Values:
         finite = numbers[np.isfinite(numbers)]
         centred = finite - self.origin
         self.sums += (centred.sum(), (centred**2).sum())
-        found = np.array([(finite == value).sum() for value in self.exact], np.int64)
-        self.hits = found if not len(self.hits) else self.hits + found
+        hits = np.array([(finite == value).sum() for value in self.exact], np.int64)
+        self.hits = hits if not len(self.hits) else self.hits + hits
         self.kept.append(finite[(-self.known) % self.stride :: self.stride])
         self.known += len(finite)
         while sum(map(len, self.kept)) > MOST_VALUES:
@@ -91,44 +91,49 @@ def compute_column_statistics(
     fine count; a column that is not in it has no bands.
     """
     codecs = [c for c in encoding.codecs if isinstance(c, OrderedCodec)]
-    true, made = (_read(spec, codecs, batches) for batches in (real, synthetic))
+    real_values, synthetic_values = (_read(spec, codecs, batches) for batches in (real, synthetic))
     return tuple(
-        _describe_column(spec, codec, true[i], made[i], noise.get(codec.attribute)) for i, codec in enumerate(codecs)
+        _describe_column(spec, codec, real_values[i], synthetic_values[i], noise.get(codec.attribute))
+        for i, codec in enumerate(codecs)
     )
 
 
 def _read(spec: ReleaseSpec, codecs: Sequence[OrderedCodec], batches: Iterable[pa.RecordBatch]) -> list[_Values]:
     exact = [spec.columns[c.attribute].exact_values() for c in codecs]  # type: ignore[union-attr]
-    found = [
+    columns = [
         _Values(float(np.nanmin(_compute_middles(c))), np.array(values, dtype=np.float64))
         for c, values in zip(codecs, exact, strict=True)
     ]
     for batch in batches:
-        for codec, values in zip(codecs, found, strict=True):
+        for codec, values in zip(codecs, columns, strict=True):
             values.add(codec.stored_numbers(batch.column(codec.attribute))[0])
-    return found
+    return columns
 
 
 def _compute_middles(codec: OrderedCodec) -> Floats:
-    found = codec.values(fine=True)
-    assert found is not None  # noqa: S101 - an ordered codec has values
-    return found
+    middles = codec.values(fine=True)
+    assert middles is not None  # noqa: S101 - an ordered codec has values
+    return middles
 
 
 def _describe_column(
-    spec: ReleaseSpec, codec: OrderedCodec, real: _Values, made: _Values, noise: AttributeRecode | None
+    spec: ReleaseSpec, codec: OrderedCodec, real: _Values, synthetic: _Values, noise: AttributeRecode | None
 ) -> ColumnStatistics:
     column: Any = spec.columns[codec.attribute]
     name, listed = codec.attribute, sorted(getattr(column, "exact", ()))
     form, unit = _choose_format(column), str(getattr(column, "unit", ""))
-    if not real.known or not made.known:
+    if not real.known or not synthetic.known:
         return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
-    known = None if noise is None else _Noise.of(codec, noise, made)
+    column_noise = None if noise is None else _Noise.of(codec, noise, synthetic)
     values = [
-        _build_statistic("mean", "value", real.mean, made.mean, None if known is None else known.mean()),
-        _build_statistic("standard deviation", "width", real.sd, made.sd, None if known is None else known.sd()),
+        _build_statistic(
+            "mean", "value", real.mean, synthetic.mean, None if column_noise is None else column_noise.mean()
+        ),
+        _build_statistic(
+            "standard deviation", "width", real.sd, synthetic.sd, None if column_noise is None else column_noise.sd()
+        ),
     ]
-    first, second = real.sorted(), made.sorted()
+    first, second = real.sorted(), synthetic.sorted()
     for q in QUANTILES:
         title = "median" if q == 0.5 else f"{q:.0%} quantile"
         one = Statistic(
@@ -139,17 +144,17 @@ def _describe_column(
             low=None,
             high=None,
         )
-        if known is not None:
-            reach = NOISE_DEVIATIONS * known.below(_compute_quantile(second, q), q)
+        if column_noise is not None:
+            reach = NOISE_DEVIATIONS * column_noise.below(_compute_quantile(second, q), q)
             ends = {"low": _compute_quantile(second, q - reach), "high": _compute_quantile(second, q + reach)}
             one = one.model_copy(update=ends)
         values.append(one)
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
-        sd = None if known is None else known.share(codec, number)
+        sd = None if column_noise is None else column_noise.share(codec, number)
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
         values.append(
             _build_statistic(
-                f"share of {shown}", "share", int(real.hits[i]) / real.rows, int(made.hits[i]) / made.rows, sd
+                f"share of {shown}", "share", int(real.hits[i]) / real.rows, int(synthetic.hits[i]) / synthetic.rows, sd
             )
         )
     unit_seconds = _to_seconds(column)
@@ -169,8 +174,8 @@ def _describe_times(statistic: Statistic, factor: float) -> Statistic:
     if factor == 1 or statistic.kind == "share":
         return statistic
     figures = ("real", "synthetic", "low", "high")
-    known = {f: getattr(statistic, f) for f in figures}
-    return statistic.model_copy(update={f: None if v is None else v * factor for f, v in known.items()})
+    values = {f: getattr(statistic, f) for f in figures}
+    return statistic.model_copy(update={f: None if v is None else v * factor for f, v in values.items()})
 
 
 def _choose_format(column: Any) -> Form:
@@ -209,12 +214,20 @@ class _Noise:
     all_rows: int
 
     @classmethod
-    def of(cls, codec: OrderedCodec, noise: AttributeRecode, made: _Values) -> _Noise:
+    def of(cls, codec: OrderedCodec, noise: AttributeRecode, synthetic: _Values) -> _Noise:
         """Return the noise of one column that ``codec`` reads."""
         middles = _compute_middles(codec)
-        there = ~np.isnan(middles)
+        finite = ~np.isnan(middles)
         of_code = {i: float(v) for i, v in enumerate(noise.variance)}
-        return cls(middles[there], noise.variance[there], of_code, made.mean, made.sd, made.known, made.rows)
+        return cls(
+            middles[finite],
+            noise.variance[finite],
+            of_code,
+            synthetic.mean,
+            synthetic.sd,
+            synthetic.known,
+            synthetic.rows,
+        )
 
     def mean(self) -> float:
         """Return the standard deviation of sum(v n) / N."""

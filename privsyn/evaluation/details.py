@@ -68,12 +68,12 @@ class ReleasedTables:
         """
         where = release.folder / "marginals"
         try:
-            found = cls._read(release)
-            sizes = {attribute: len(r.coarse) for attribute, r in found.recode.items()}
+            tables = cls._read(release)
+            sizes = {attribute: len(r.coarse) for attribute, r in tables.recode.items()}
             if sizes != {codec.attribute: codec.size for codec in release.measured.codecs}:
                 raise ValueError("these are not the codes of the release's spec")
             split = {codec.attribute for codec in release.measured.codecs if isinstance(codec, SplitCodec)}
-            return found._select({codec.attribute for codec in release.encoding.codecs} - split)
+            return tables._select({codec.attribute for codec in release.encoding.codecs} - split)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RequestError(
                 f"the tables in {where} are missing, damaged or of another version of this program",
@@ -83,11 +83,11 @@ class ReleasedTables:
 
     def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
         """Return what was measured of these columns, each an attribute of its own; dummies of one rule are none."""
-        kept = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
+        positions = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(
             {a: r for a, r in self.recode.items() if a in columns},
-            tuple(self.measured[i] for i in kept),
-            tuple(self.sigmas[i] for i in kept),
+            tuple(self.measured[i] for i in positions),
+            tuple(self.sigmas[i] for i in positions),
             tuple(m for m in self.consistent if columns >= set(m.attributes)),
         )
 
@@ -140,27 +140,28 @@ def describe_one_ways(
     noise = sum_bin_noise(tables.recode, release.encoding.groups)
     unmeasured = max((float(sd.max()) for sd in noise.values()), default=0.0)
     rows = max(synthetic.bins.rows, 1)
-    found = []
+    one_ways = []
     for codec in encoding.codecs:
         name = codec.attribute
-        true = count(real.bins, (name,)) / max(real.bins.rows, 1)
-        made = count(synthetic.bins, (name,)) / rows
-        own = noise.get(name, np.full(true.shape, unmeasured))
-        sd = np.append(own, np.zeros(len(true) - len(own))) / rows  # none is in a bin of misread values
-        found.append(
+        real_shares = count(real.bins, (name,)) / max(real.bins.rows, 1)
+        synthetic_shares = count(synthetic.bins, (name,)) / rows
+        bin_noise = noise.get(name, np.full(real_shares.shape, unmeasured))
+        # none is in a bin of misread values
+        sd = np.append(bin_noise, np.zeros(len(real_shares) - len(bin_noise))) / rows
+        one_ways.append(
             OneWay(
                 column=name,
                 ordered=codec.values(fine=False) is not None,
                 labels=tuple(codec.bin_labels()),
-                real=_compute_floats(true),
-                synthetic=_compute_floats(made),
+                real=_compute_floats(real_shares),
+                synthetic=_compute_floats(synthetic_shares),
                 noise_sd=_compute_floats(sd),
-                l1=float(np.abs(true - made).sum()),
+                l1=float(np.abs(real_shares - synthetic_shares).sum()),
                 noise_l1=compute_expected_l1(sd),
                 misread=isinstance(codec, MisreadCodec),
             )
         )
-    return tuple(found)
+    return tuple(one_ways)
 
 
 def describe_pairs(
@@ -172,10 +173,10 @@ def describe_pairs(
 ) -> tuple[Pair, ...]:
     """Return every pair of columns, in table order, with what its error is made of; ``misread``: columns that are."""
     parts = compute_pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
-    found = []
+    pairs = []
     for i, (a, b) in enumerate(figures.pairs):
         part = parts.get((a, b))
-        found.append(
+        pairs.append(
             Pair(
                 a=a,
                 b=b,
@@ -188,7 +189,7 @@ def describe_pairs(
                 association_synthetic=_compute_known(figures.association_synthetic[i]),
             )
         )
-    return tuple(found)
+    return tuple(pairs)
 
 
 def _find_cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
@@ -203,13 +204,13 @@ def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> t
 
     ``errors[w - 1]``: cells and L1 of the w-way marginals.
     """
-    found = []
+    errors_of_sizes = []
     for ways, (cells, l1) in enumerate(errors, start=1):
         number = np.asarray(cells, dtype=np.int64)
         class_of = np.searchsorted(SIZE_CLASSES, number, side="left")
         for c in np.unique(class_of):
             inside = class_of == c
-            found.append(
+            errors_of_sizes.append(
                 SizeError(
                     ways=ways,
                     cells_from=int(number[inside].min()),
@@ -218,11 +219,11 @@ def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> t
                     mean_l1=float(l1[inside].mean()),
                 )
             )
-    return tuple(found)
+    return tuple(errors_of_sizes)
 
 
 def list_stages(
-    found: Sequence[Pair], real: CodedTable, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
+    pairs: Sequence[Pair], real: CodedTable, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
 ) -> tuple[StageError, ...]:
     """Return mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
     measured = compute_clique_errors(*coarse, tables.measured, tables.consistent, threads)
@@ -239,12 +240,16 @@ def list_stages(
                 stage="synthetic", marginals=len(measured), mean_l1=_compute_mean([e.synthetic for e in measured])
             ),
         ]
-    left = [p for p in found if not p.measured]
-    if left:
-        independent = compute_dependency(real.bins, [(p.a, p.b) for p in left], threads)
+    unmeasured = [p for p in pairs if not p.measured]
+    if unmeasured:
+        independent = compute_dependency(real.bins, [(p.a, p.b) for p in unmeasured], threads)
         out += [
-            StageError(stage="not selected", marginals=len(left), mean_l1=_compute_mean([p.l1 for p in left])),
-            StageError(stage="not selected, if independent", marginals=len(left), mean_l1=float(independent.mean())),
+            StageError(
+                stage="not selected", marginals=len(unmeasured), mean_l1=_compute_mean([p.l1 for p in unmeasured])
+            ),
+            StageError(
+                stage="not selected, if independent", marginals=len(unmeasured), mean_l1=float(independent.mean())
+            ),
         ]
     return tuple(out)
 

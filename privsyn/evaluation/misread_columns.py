@@ -54,13 +54,13 @@ class ColumnReading:
 
     def not_meant(self, spec: ReleaseSpec, columns: Collection[str]) -> tuple[str, ...]:
         """Return the ``columns`` of which more than MISREAD_SHARE no longer means what it says."""
-        counts, found = self.repairs.counts, []
+        counts, misread = self.repairs.counts, []
         for column in columns:
-            kept = list_meant_repairs(spec, column)
-            lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in kept)
+            meant = list_meant_repairs(spec, column)
+            lost = sum(n for (c, repair), n in counts.items() if c == column and repair not in meant)
             if lost > MISREAD_SHARE * self.rows:
-                found.append(column)
-        return tuple(found)
+                misread.append(column)
+        return tuple(misread)
 
 
 def list_broken_rules(reading: ColumnReading) -> tuple[str, ...]:
@@ -117,8 +117,8 @@ class MisreadCodec(Codec):
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
         """Return the codec's, and NaN."""
-        found = self._codec.values(fine=fine)
-        return None if found is None else np.append(found, np.nan)
+        values = self._codec.values(fine=fine)
+        return None if values is None else np.append(values, np.nan)
 
     def ranges(self) -> dict[str, ValueRange]:
         """Return the codec's."""
@@ -136,14 +136,14 @@ def add_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str])
 
 def describe_misread(reading: ColumnReading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
     """Yield every misread column for the report: what was repaired, and likely cures."""
-    own = {c.attribute: c for c in plan.codecs if isinstance(c, MisreadCodec)}
+    misread_codecs = {c.attribute: c for c in plan.codecs if isinstance(c, MisreadCodec)}
     for misread in reading.misread():
         column: Any = spec.columns.get(misread.column)
-        odd = own[misread.column].odd if misread.column in own else Counter()
+        odd = misread_codecs[misread.column].odd if misread.column in misread_codecs else Counter()
         yield MisreadColumn(
             column=misread.column,
             repairs=dict(misread.repairs),
             words=f"{misread.shares()}.",
             cures=tuple(f"{cure}." for cure in suggest_cures(column, odd, misread.repairs)),
-            counted=misread.column in own,
+            counted=misread.column in misread_codecs,
         )

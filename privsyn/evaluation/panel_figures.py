@@ -44,21 +44,21 @@ def compute_panel_figures(release: Release, real: Passes, synthetic: Passes) -> 
     if panel is None:
         return ()
     persons = [pq.read_table(path, columns=[panel.person])[panel.person] for path in release.synthetic]
-    made = pa.chunked_array([chunk for column in persons for chunk in column.chunks], pa.int64()).to_numpy()
+    synthetic_person = pa.chunked_array([chunk for column in persons for chunk in column.chunks], pa.int64()).to_numpy()
     encoding, spec = release.encoding, release.spec
-    kept = read_panel_table(real(), encoding, spec)
-    drawn = read_panel_table(synthetic(), encoding, spec, made)
+    real_table = read_panel_table(real(), encoding, spec)
+    synthetic_table = read_panel_table(synthetic(), encoding, spec, synthetic_person)
 
-    shares = share_broken(real(), encoding, spec), share_broken(synthetic(), encoding, spec, made)
+    shares = share_broken(real(), encoding, spec), share_broken(synthetic(), encoding, spec, synthetic_person)
     broken = compare_broken_across(encoding, shares)
 
     def list_figures(other: PanelTable) -> Iterator[PanelFigure]:
         if panel.household:
-            return list_household_figures(kept, other, spec, encoding.get_codec(panel.order).labels())
-        return list_panel_figures(kept, other, panel)
+            return list_household_figures(real_table, other, spec, encoding.get_codec(panel.order).labels())
+        return list_panel_figures(real_table, other, panel)
 
-    some = {(f.name, f.column): f for f in list_figures(sample_persons(kept))}
-    figures = [_add_sample(figure, some.get((figure.name, figure.column))) for figure in list_figures(drawn)]
+    some = {(f.name, f.column): f for f in list_figures(sample_persons(real_table))}
+    figures = [_add_sample(figure, some.get((figure.name, figure.column))) for figure in list_figures(synthetic_table)]
     return (*figures, *broken)
 
 
@@ -262,9 +262,9 @@ def list_household_figures(
             if column in constant or (panel and column == panel.order):
                 continue
             if column in real.values:
-                found = [panels.correlate_pairs(t.values[column], *p) for t, p in zip(both, pairs, strict=True)]
-                yield compare_figures(f"correlation of {roles[0]} and {role}", column, [r for r, _ in found])
-                yield compare_figures(f"{roles[0]} less {role}, on average", column, [mean for _, mean in found])
+                correlations = [panels.correlate_pairs(t.values[column], *p) for t, p in zip(both, pairs, strict=True)]
+                yield compare_figures(f"correlation of {roles[0]} and {role}", column, [r for r, _ in correlations])
+                yield compare_figures(f"{roles[0]} less {role}, on average", column, [mean for _, mean in correlations])
             if real.sizes[column] <= MOST_LEVELS:
                 tables = [panels.count_pairs(t, column, p) for t, p in zip(both, pairs, strict=True)]
                 alike = [float(np.trace(t) / max(t.sum(), 1)) for t in tables]

@@ -135,8 +135,8 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
     """Return the release step over the encoded rows, for one public comparison."""
 
     def settings(request: Request) -> dict[str, Any]:
-        asked = [[f.name, f.compared] for f in comparison.figures]
-        return {"synthetic": comparison.sha256, "figures": asked}
+        compared_figures = [[f.name, f.compared] for f in comparison.figures]
+        return {"synthetic": comparison.sha256, "figures": compared_figures}
 
     return ReleaseStep(
         name=STEP,
@@ -199,10 +199,10 @@ def _publish(run: Run, refs: StepRefs, release: Release, comparison: Comparison)
 
     def build(folder: Path) -> None:
         _write(folder / "figures.json", report)
-        made = list_file_versions(run.records, folder, run.released_folder)
+        files = list_file_versions(run.records, folder, run.released_folder)
         _write(folder / "certificate.json", certificate)
         (folder / "README.md").write_text(note, encoding="utf-8")
-        write_manifest(run, folder, 0, made)
+        write_manifest(run, folder, 0, files)
 
     return QualitySummary(
         run=run.name,

@@ -187,16 +187,16 @@ class Subsamples:
 
     def shares(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return the share of the real rows that each value is as good as, where there is one."""
-        found = {}
+        shares = {}
         for name, measured in self.measured.items():
             share = (
                 find_equivalent_share(SHARES, measured, values[name], KINDS[name].better) if name in values else None
             )
             if share is not None:
-                found[name] = share
-        if "l1_2way" in found and "k_marginal" not in self.measured:
-            found["k_marginal"] = found["l1_2way"]  # all pairs: the same figure on another scale
-        return found
+                shares[name] = share
+        if "l1_2way" in shares and "k_marginal" not in self.measured:
+            shares["k_marginal"] = shares["l1_2way"]  # all pairs: the same figure on another scale
+        return shares
 
 
 def compute_income(
@@ -252,13 +252,13 @@ class Scorer:
 
     def score(self, table: CodedTable, only: Collection[str] | None = None) -> tuple[Metric, ...]:
         """Return the metrics of one table, in the order of ``KINDS``; ``only`` names the wanted ones."""
-        found: list[Metric] = []
+        metrics: list[Metric] = []
         for name in self._wanted() if only is None else [n for n in self._wanted() if n in only]:
             if name == "svm":
-                found += [self._svm(label, table) for label in self.labels()]
+                metrics += [self._svm(label, table) for label in self.labels()]
             else:
-                found.append(compute_metric(name, self._value(name, table)))
-        return tuple(found)
+                metrics.append(compute_metric(name, self._value(name, table)))
+        return tuple(metrics)
 
     def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
         """Return the metrics with their equivalent subsample, where that reading is defined (``SUBSAMPLED``)."""
@@ -276,10 +276,10 @@ class Scorer:
     def size_errors(self, table: CodedTable) -> list[tuple[list[int], NDArray[np.float64]]]:
         """Return cells and L1 errors of the 1-, 2- and 3-way marginals."""
         pairs, domain = self.pairs(table), self.real.bins.domain
-        found = [(list(domain.sizes), self._l1(table.bins, self._singles)), (pairs.cells.tolist(), pairs.l1)]
+        errors = [(list(domain.sizes), self._l1(table.bins, self._singles)), (pairs.cells.tolist(), pairs.l1)]
         if self._triples:
-            found.append(([domain.cells(t) for t in self._triples], self._l1(table.bins, self._triples)))
-        return found
+            errors.append(([domain.cells(t) for t in self._triples], self._l1(table.bins, self._triples)))
+        return errors
 
     def earth_mover(self, table: CodedTable) -> MgdResult:
         """MGD's score and its marginals, worst first.  Raises RequestError if the settings do not fit the columns."""
@@ -305,59 +305,59 @@ class Scorer:
         return tuple(fitting[-1:])
 
     def _wanted(self) -> list[str]:
-        asked = {"group_k_marginal": bool(self.spec.groups), "pie_chart": self.spec.pie, "gini": self.spec.income}
-        asked["pay_gap"] = self.spec.income
-        return [name for name in KINDS if asked.get(name, True)]
+        options = {"group_k_marginal": bool(self.spec.groups), "pie_chart": self.spec.pie, "gini": self.spec.income}
+        options["pay_gap"] = self.spec.income
+        return [name for name in KINDS if options.get(name, True)]
 
     def _value(self, name: str, table: CodedTable) -> MetricValue:
         """None where nothing is compared: a metric's own value there would read as the best one."""
-        real, made = self.real.bins, table.bins
-        if not real.rows and not made.rows:
+        real, synthetic = self.real.bins, table.bins
+        if not real.rows and not synthetic.rows:
             return MetricValue(None, note="neither table has rows")
         if name in NEEDS_COLUMNS and len(real.domain.attributes) < NEEDS_COLUMNS[name][0]:
             return MetricValue(None, note=NEEDS_COLUMNS[name][1])
         value = self._compute(name, table)
-        if (real.rows and made.rows) or value.note:
+        if (real.rows and synthetic.rows) or value.note:
             return value
-        which = "the synthetic table" if real.rows else "the real table"
-        return replace(value, note=f"{which} has no rows: all its shares count as 0")
+        empty_table = "the synthetic table" if real.rows else "the real table"
+        return replace(value, note=f"{empty_table} has no rows: all its shares count as 0")
 
     def _compute(self, name: str, table: CodedTable) -> MetricValue:
-        spec, real, made = self.spec, self.real.bins, table.bins
+        spec, real, synthetic = self.spec, self.real.bins, table.bins
         match name:
             case "l1_2way":
                 return MetricValue(_compute_mean(self.pairs(table).l1))
             case "l1_1way" | "l1_3way" | "range_query":
-                return MetricValue(self._curves[name](made))
+                return MetricValue(self._curves[name](synthetic))
             case "k_marginal":
                 return self._k_marginal(table)
             case "nist_density":
-                return MetricValue(estimate_density_error(real, made, spec.nist_schemas, spec.seed, self.threads))
+                return MetricValue(estimate_density_error(real, synthetic, spec.nist_schemas, spec.seed, self.threads))
             case "group_k_marginal":
                 others = set(real.domain.attributes) - set(spec.groups)
                 return (
-                    MetricValue(self._groups(made).score)
+                    MetricValue(self._groups(synthetic).score)
                     if others
                     else MetricValue(None, note="no column outside the groups")
                 )
             case "pie_chart":
-                return self._pie_chart(made)
+                return self._pie_chart(synthetic)
             case "mgd":
                 return MetricValue(self.earth_mover(table).score)
             case "nist_range":
-                return MetricValue(compute_nist_range_score(real, made, self._nist_queries, self.threads))
+                return MetricValue(compute_nist_range_score(real, synthetic, self._nist_queries, self.threads))
             case "gini":
                 return MetricValue(self._income(table).gini_score)
             case "pay_gap":
                 return MetricValue(self._income(table).rank_score)
             case "pmse":
-                return self._pmse(made)
+                return self._pmse(synthetic)
             case "correlation":
                 return self._correlation(table)
             case "unique_match":
-                return self._unique(made)
+                return self._unique(synthetic)
             case "membership":
-                return self._membership(made)
+                return self._membership(synthetic)
         raise KeyError(name)
 
     @cached_property
@@ -417,23 +417,25 @@ class Scorer:
 
     def _svm(self, label: str, table: CodedTable) -> Metric:
         holdout = None if self.holdout is None else self.holdout.bins
-        found = compare_classifiers(self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed)
-        references = {"Majority": found.majority, "NonPriv": found.non_private}
-        note = "" if found.held_out else "tested on real rows that the release has seen"
+        comparison = compare_classifiers(
+            self.real.bins, table.bins, holdout, label, self.spec.model_rows, self.spec.seed
+        )
+        references = {"Majority": comparison.majority, "NonPriv": comparison.non_private}
+        note = "" if comparison.held_out else "tested on real rows that the release has seen"
         value = (
-            MetricValue(found.error, references, note)
-            if found.test_rows
+            MetricValue(comparison.error, references, note)
+            if comparison.test_rows
             else MetricValue(None, note="no real row to test on")
         )
         metric = compute_metric("svm", value)
         return metric.model_copy(update={"name": f"svm:{label}", "title": f"{metric.title} of {label}"})
 
     def _pmse(self, table: CodeTable) -> MetricValue:
-        found = measure_propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)
-        if found is None:
+        propensity = measure_propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)
+        if propensity is None:
             return MetricValue(None, note="a table without rows cannot be told apart")
-        references = {"ratio to chance": found.ratio, "AUC of trees": found.auc}
-        return MetricValue(found.pmse, {name: v for name, v in references.items() if v is not None})
+        references = {"ratio to chance": propensity.ratio, "AUC of trees": propensity.auc}
+        return MetricValue(propensity.pmse, {name: v for name, v in references.items() if v is not None})
 
     def _groups(self, table: CodeTable) -> GroupScores:
         return compute_group_k_marginal(
@@ -443,8 +445,8 @@ class Scorer:
     def _pie_chart(self, table: CodeTable) -> MetricValue:
         if self.spec.pie is None:
             raise ValueError("no columns of the pie chart")
-        found = score_pie_charts(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
-        return MetricValue(found.score, {"pies": float(found.scores.size)})
+        pies = score_pie_charts(self.real.bins, table, self.spec.pie.place, self.spec.pie.time, self.spec.pie.kind)
+        return MetricValue(pies.score, {"pies": float(pies.scores.size)})
 
     def _income(self, table: CodedTable) -> Income:
         return compute_income(self.real, table, self.encoding, self.spec.income)
@@ -452,11 +454,11 @@ class Scorer:
     def _unique(self, table: CodeTable) -> MetricValue:
         if not self.real.bins.rows or not table.rows:
             return MetricValue(None, note="a table has no rows")
-        found = measure_uniqueness(self.real.bins, table, None if self.holdout is None else self.holdout.bins)
-        references = {"unique real rows": found.unique}
-        if found.holdout_share is not None:
-            references["hold-out rows"] = found.holdout_share
-        return MetricValue(found.share, references)
+        uniqueness = measure_uniqueness(self.real.bins, table, None if self.holdout is None else self.holdout.bins)
+        references = {"unique real rows": uniqueness.unique}
+        if uniqueness.holdout_share is not None:
+            references["hold-out rows"] = uniqueness.holdout_share
+        return MetricValue(uniqueness.share, references)
 
     def _membership(self, table: CodeTable) -> MetricValue:
         if self.holdout is None:
@@ -465,11 +467,11 @@ class Scorer:
         attack = partial(
             measure_membership, max_targets=self.spec.attack_rows, seed=self.spec.seed, threads=self.threads
         )
-        found = attack(self.real.bins, self.holdout.bins, table, ordered)
-        if found is None:
+        membership = attack(self.real.bins, self.holdout.bins, table, ordered)
+        if membership is None:
             return MetricValue(None, note="a table has no rows")
-        references = {"guessing": 0.5, "area under the curve": found.auc, "sd of a guess": found.auc_sd}
-        return MetricValue(0.5 + abs(found.auc - 0.5), references | {"advantage": found.advantage})
+        references = {"guessing": 0.5, "area under the curve": membership.auc, "sd of a guess": membership.auc_sd}
+        return MetricValue(0.5 + abs(membership.auc - 0.5), references | {"advantage": membership.advantage})
 
     @cached_property
     def _subsamples(self) -> Subsamples:

@@ -51,11 +51,11 @@ def _make_refusal(error: ValidationError, document: Document) -> RequestError:
     line = document.line_of(place)
     where = format_place(place)
     if first["type"] == "extra_forbidden":
-        known = list(get_model_at(EvaluationSpec, place).model_fields)
+        fields = list(get_model_at(EvaluationSpec, place).model_fields)
         inside = "the evaluation's settings" if len(place) == 1 else f"`{format_place(place[:-1])}`"
         return RequestError(
             f"is not a field of {inside}",
-            suggest_name(str(place[-1]), known) or f"Known are {', '.join(known)}",
+            suggest_name(str(place[-1]), fields) or f"Known are {', '.join(fields)}",
             where,
             line,
         )

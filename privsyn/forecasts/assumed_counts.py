@@ -34,14 +34,14 @@ def assume_chances(encoding: EncodingPlan, strength: float, seed: int) -> dict[s
     rng = np.random.default_rng([seed, 2])
     pulls = draw_pulls(len(encoding.codecs), strength, rng)
     hidden = ndtri((np.arange(PLACES) + 0.5) / PLACES)[:, None]
-    found = {}
+    chances = {}
     for codec, pull in zip(encoding.codecs, pulls, strict=True):
         bins, sizes = np.unique(codec.groups, return_counts=True)
         edges = ndtri(np.minimum(np.concatenate([[0.0], np.cumsum(assume_shares(codec, rng))]), 1.0))
         below = ndtr((edges[None, :] - pull * hidden) / np.sqrt(1 - pull**2))
         by_bin = np.diff(below, axis=1) / sizes
-        found[codec.attribute] = by_bin[:, np.searchsorted(bins, codec.groups)]
-    return found
+        chances[codec.attribute] = by_bin[:, np.searchsorted(bins, codec.groups)]
+    return chances
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class AssumedRows:
             yield table
 
     def _get_chances(self, attribute: str, *, filtered: bool) -> Floats:
-        own = self.chances[attribute]
-        return own if filtered or not self.padded else own[:, :-1]
+        chances = self.chances[attribute]
+        return chances if filtered or not self.padded else chances[:, :-1]
 
 
 @dataclass(frozen=True)
@@ -93,26 +93,26 @@ class ScaledRows:
     ``seconds``: as of :class:`AssumedRows`.
     """
 
-    made: Countable
+    made_up: Countable
     times: float
     seconds: list[float] = field(default_factory=lambda: [0.0])
 
     @property
     def domain(self) -> Domain:
         """The attributes and how many codes each has."""
-        return self.made.domain
+        return self.made_up.domain
 
     @property
     def padded(self) -> bool:
         """Whether an attribute may hold one code more, for filtered values."""
-        return self.made.padded
+        return self.made_up.padded
 
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[NDArray[np.int64]]:
         """Yield the counts of each clique, so many times and rounded."""
         start = time.process_time()
-        for counted in self.made.counts(cliques, threads=threads, padded_result=padded_result):
+        for counted in self.made_up.counts(cliques, threads=threads, padded_result=padded_result):
             self.seconds[0] += time.process_time() - start
             yield np.rint(self.times * counted).astype(np.int64)
             start = time.process_time()

@@ -183,7 +183,7 @@ class Forecast:
         figures = {
             name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further")
         }
-        further = {"further": {name: made.as_json() for name, made in self.further.items()}} if self.further else {}
+        further = {"further": {name: branch.as_json() for name, branch in self.further.items()}} if self.further else {}
         return {**figures, "words": list(self.words), **further}
 
     def epsilon_rows(self) -> list[list[str]]:
@@ -252,7 +252,7 @@ class Forecast:
             + format_html_table(self.column_headings(), self.column_rows())
             + (format_html_table(RELATION_HEADINGS, self.relation_rows()) if self.asked.relations else "")
             + format_paragraph(*self.words)
-            + "".join(f"<h4>{escape(name)}</h4>{made._repr_html_()}" for name, made in self.further.items())
+            + "".join(f"<h4>{escape(name)}</h4>{branch._repr_html_()}" for name, branch in self.further.items())
         )
 
 
@@ -300,14 +300,18 @@ def forecast(
     one = spec.unit.one
     words = f"{first.assumption}. {OF_UNITS[one]}" if spec.panel is not None else first.assumption
     words += ". It is of the first two tables, with their part of the budget" if further else ""
-    found = {}
+    by_table = {}
     for number, name in enumerate(further, 1):
         above = frozenset(list_constant_columns(branches[name]))
         request = replace(whole, spec=take_units_for_rows(branches[name]), above=above)
-        made = simulate(request, table=name, progress=partial(_progress_after, progress, number * len(wanted) * seeds))
-        found[name] = replace(made, assumption=f"{made.assumption}. {describe_records(spec, name)}", of=f"{one}s")
+        of_table = simulate(
+            request, table=name, progress=partial(_progress_after, progress, number * len(wanted) * seeds)
+        )
+        by_table[name] = replace(
+            of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{one}s"
+        )
     progress(jobs, jobs)
-    return replace(first, assumption=words, of=f"{one}s" if spec.panel is not None else "rows", further=found)
+    return replace(first, assumption=words, of=f"{one}s" if spec.panel is not None else "rows", further=by_table)
 
 
 def _progress_after(progress: Progress, before: int, done: int, jobs: int) -> None:
@@ -334,16 +338,19 @@ def _simulate(
     spec = request.spec
     # a public table is of the first two tables: the rows of further ones are made up
     public_table = None if table and earlier is None else public
-    asked = _with_epsilon(request, spec.privacy.epsilon)
-    stand_in = MadeUpTable.of(asked, rows, earlier, public_table, strength, table)
-    found: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
+    at_spec_epsilon = _with_epsilon(request, spec.privacy.epsilon)
+    stand_in = MadeUpTable.of(at_spec_epsilon, rows, earlier, public_table, strength, table)
+    qualities: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
     for done, (epsilon, seed) in enumerate(product(wanted, range(seeds))):
         progress(done, jobs)
         made_up, prior = drawn[seed]
-        found[epsilon].append(simulate_figures(_with_epsilon(request, epsilon, prior), made_up, seed))
+        qualities[epsilon].append(simulate_figures(_with_epsilon(request, epsilon, prior), made_up, seed))
     unknown = list_nullable(spec) if stand_in.made_up else ()
-    at = [_forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up) for epsilon, several in found.items()]
+    at = [
+        _forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up)
+        for epsilon, several in qualities.items()
+    ]
     unmeasured = tuple(name for name in spec.unmeasured_columns if name not in request.above)
     return Forecast(rows, stand_in.words, seeds, tuple(at), stand_in.made_up, unmeasured, spec.privacy.epsilon)
 
@@ -450,7 +457,7 @@ def _list_relations(several: Sequence[ReleaseQuality]) -> tuple[RelationForecast
     for figures in several:
         for pair, strength in figures.strengths.items():
             strengths.setdefault(pair, []).append(strength)
-    means = {pair: float(np.mean(found)) for pair, found in strengths.items()}
+    means = {pair: float(np.mean(values)) for pair, values in strengths.items()}
     return tuple(
         RelationForecast(
             (pair[0], pair[1]),
@@ -468,8 +475,8 @@ def _compute_mean(values: Iterator[float]) -> float:
 
 def _compute_known(values: Iterator[float | None]) -> float | None:
     """Return the geometric mean of what is known; None where nothing is."""
-    there = [v for v in values if v is not None and math.isfinite(v) and v > 0]
-    return float(np.exp(np.mean(np.log(there)))) if there else None
+    usable = [v for v in values if v is not None and math.isfinite(v) and v > 0]
+    return float(np.exp(np.mean(np.log(usable)))) if usable else None
 
 
 def format_percent(share: float) -> str:
@@ -504,7 +511,7 @@ def build_chart(forecast: Forecast) -> dict[str, Any]:
             "worth a random sample of": a.sample,
         }
         rows += [{"epsilon": a.epsilon, "what": k, "share": v} for k, v in shares.items() if v is not None]
-    known = [name for name in _COLORS if any(row["what"] == name for row in rows)]
+    sources = [name for name in _COLORS if any(row["what"] == name for row in rows)]
     epsilons = [a.epsilon for a in forecast.at]
     title = alt.Title(
         f"Forecast for about {forecast.rows:,} rows",
@@ -523,7 +530,7 @@ def build_chart(forecast: Forecast) -> dict[str, Any]:
             y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title=None)),
             color=alt.Color(
                 "what:N",
-                scale=alt.Scale(domain=known, range=[_COLORS[name] for name in known]),
+                scale=alt.Scale(domain=sources, range=[_COLORS[name] for name in sources]),
                 legend=alt.Legend(orient="bottom", title=None, symbolStrokeWidth=3, labelLimit=300),
             ),
         )
@@ -572,11 +579,11 @@ def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
 
     The share of rows that would have to change for independence, 0 to below 1.
     """
-    found = []
+    strengths = []
     for counts in count_all(bins, cliques, threads=1):
         shares = counts / max(int(counts.sum()), 1)
-        found.append(0.5 * float(np.abs(shares - np.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()))
-    return np.array(found)
+        strengths.append(0.5 * float(np.abs(shares - np.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()))
+    return np.array(strengths)
 
 
 def find_threshold(strength: Floats, share: float) -> float | None:
@@ -590,18 +597,18 @@ def find_threshold(strength: Floats, share: float) -> float | None:
 def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQuality:
     """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
     order = request.column_order or tuple(request.spec.released_columns)
-    asked = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
-    steps = build_steps(asked)
+    seeded = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
+    steps = build_steps(seeded)
 
     # codes have no single values
-    given = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_CELL_COUNTS, **NO_VALUE_COUNTS}
-    made = MemoryRun(asked, steps, draw_from_seed(seed), given=given).run()
-    released = MemoryCounts.of_run(asked, name_by_files(steps, made))
-    real, rows = to_bins(fine, asked.encoding.groups), made["decode"]["synthetic"]
-    synthetic = encode_table(rows.to_batches(), asked.encoding).bins
-    above = {*asked.encoding.list_attributes_within(asked.above)}
+    inputs = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_CELL_COUNTS, **NO_VALUE_COUNTS}
+    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), given=inputs).run()
+    released = MemoryCounts.of_run(seeded, name_by_files(steps, outputs))
+    real, rows = to_bins(fine, seeded.encoding.groups), outputs["decode"]["synthetic"]
+    synthetic = encode_table(rows.to_batches(), seeded.encoding).bins
+    above = {*seeded.encoding.list_attributes_within(seeded.above)}
     singles = [(name,) for name in real.domain.attributes if name not in above]
-    alone = set(list_counted_alone(asked.encoding.binning))
+    alone = set(list_counted_alone(seeded.encoding.binning))
     related = [name for name in real.domain.attributes if name not in alone]
     sizes = Domain.of({name: real.domain.size(name) for name in related})
     pairs = [pair for pair in draw_cliques(sizes, 2, MOST_PAIRS, 0) if not above.issuperset(pair)]
@@ -629,22 +636,22 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQua
 
 def _draw_noise(released: MemoryCounts) -> dict[str, float]:
     """Return the noise of a bin of public codes, in records: of all its fine codes, all measurements taken together."""
-    found = {}
+    noise = {}
     for name, measured in released.single.items():
         precision = sum(1 / counts.sigma**2 for counts in measured)
         groups = released.codecs[name].groups
-        found[name] = float(np.sqrt(len(groups) / (int(groups.max()) + 1) / precision))
-    return found
+        noise[name] = float(np.sqrt(len(groups) / (int(groups.max()) + 1) / precision))
+    return noise
 
 
 def _average_errors(released: MemoryCounts) -> dict[str, float]:
     """Return the standard error of every mean that the release's answers give."""
-    found = {}
+    errors = {}
     for name in released.columns:
         if released.reach[name] is not None and released.codecs[name].in_order:
             answer = answer_means(Question.of(released, (), None, (name,)), name, _LEVEL)
-            found[name] = float(answer.std_error[0]) if len(answer.std_error) else float("nan")
-    return found
+            errors[name] = float(answer.std_error[0]) if len(answer.std_error) else float("nan")
+    return errors
 
 
 def _sample(real: CodeTable, pairs: list[Clique], distance: float) -> float | None:

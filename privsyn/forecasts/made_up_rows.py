@@ -75,7 +75,7 @@ class MadeUpTable(NamedTuple):
         if sum(given is not None for given in (earlier, public, strength)) > 1:
             problem = "an earlier release, a public table and a strength are three assumptions"
             raise RequestError(problem, "Choose one of them", "forecast.earlier")
-        encoding, known = request.encoding, request.prior
+        encoding, prior = request.encoding, request.prior
         if earlier is not None or public is not None:
             kind = "earlier release" if earlier is not None else "public table"
             if earlier is not None:
@@ -85,15 +85,15 @@ class MadeUpTable(NamedTuple):
             return cls(
                 lambda seed: resample_rows(source, rows, seed), lambda seed: None, f"rows like those of the {kind}"
             )
-        if known is not None:
+        if prior is not None:
             if strength is not None:
                 problem = "made-up rows are not like the spec's prior, so they do not say what it brings"
                 cure = "Leave it out, which takes rows like the prior's, or name a public table or an earlier release"
                 raise RequestError(problem, cure, "forecast.strength")
             words = "rows like those of the spec's prior, which cannot fit better: what it brings is at most this"
             return cls(
-                lambda seed: resample_rows(known, rows, seed),
-                lambda seed: resample_rows(known, known.rows, seed, 3),
+                lambda seed: resample_rows(prior, rows, seed),
+                lambda seed: resample_rows(prior, prior.rows, seed, 3),
                 words,
             )
         most = DEFAULT_STRENGTH if strength is None else strength
@@ -127,14 +127,14 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
                 raise RequestError(
                     f"{manifest.run} has no further table {table!r}", "Name a release that has it", field
                 )
-            found = read_branch(released, table, read)
+            rows = read_branch(released, table, read)
         else:
-            found = pa.concat_tables(map(read, list_synthetic_names(manifest)))
+            rows = pa.concat_tables(map(read, list_synthetic_names(manifest)))
     except (RequestError, OSError, pa.ArrowException) as error:
         if isinstance(error, RequestError):
             raise error.about(field) from None
         raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
-    return _sample_rows(open_table(found, encoding, spec, field).read().fine, field)
+    return _sample_rows(open_table(rows, encoding, spec, field).read().fine, field)
 
 
 def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:

@@ -60,33 +60,33 @@ def read_released_itemset_spec(manifest: Manifest) -> ItemsetSpec:
         raise RequestError(problem, "Release its itemsets again, or use that version") from None
 
 
-def release_spec_of(asked: ItemsetSpec) -> ReleaseSpec:
+def release_spec_of(spec: ItemsetSpec) -> ReleaseSpec:
     """Return the release spec of an itemset request: its money, its unit, and the columns that are read.
 
     Raises RequestError where the universe still lies in a file.
     """
-    if not asked.items:
-        problem = f"{asked.items_file} was not read: only loading a spec's file reads it"
+    if not spec.items:
+        problem = f"{spec.items_file} was not read: only loading a spec's file reads it"
         raise RequestError(problem, "Give `items`, or load the spec with load_itemset_spec", "items_file")
-    layout, drop = asked.layout, {"kind": "drop"}
-    listed = {"kind": "categorical", "values": list(asked.items)}
+    layout, drop = spec.layout, {"kind": "drop"}
+    listed = {"kind": "categorical", "values": list(spec.items)}
     if isinstance(layout, ListLayout):
         columns: dict[str, Any] = {layout.column: listed}
     elif isinstance(layout, PairsLayout):
         columns = {layout.transaction: drop, layout.item: listed}
     else:
-        columns = {item: {"kind": "boolean"} for item in asked.items}
+        columns = {item: {"kind": "boolean"} for item in spec.items}
     return ReleaseSpec.model_validate(
         {
-            "dataset": asked.dataset,
-            "data": asked.data,
-            "unit": {"records_per_person": asked.transactions_per_person},
-            "privacy": asked.privacy.model_dump(),
-            "budget": asked.budget.model_dump(),
-            "accountant": asked.accountant,
+            "dataset": spec.dataset,
+            "data": spec.data,
+            "unit": {"records_per_person": spec.transactions_per_person},
+            "privacy": spec.privacy.model_dump(),
+            "budget": spec.budget.model_dump(),
+            "accountant": spec.accountant,
             "columns": columns,
-            "csv": asked.csv.model_dump(),
-            "public_files": [file.model_dump() for file in asked.public_files],
+            "csv": spec.csv.model_dump(),
+            "public_files": [file.model_dump() for file in spec.public_files],
         }
     )
 
@@ -107,9 +107,9 @@ def _read_universe(file: ListedFile) -> list[str]:
 def _make_refusal(error: ValidationError, document: Document) -> RequestError:
     first = error.errors(include_url=False)[0]
     place = tuple(p for p in first["loc"] if p not in ("list", "wide", "pairs"))
-    known = list(get_model_at(ItemsetSpec, place or ("",)).model_fields)
+    fields = list(get_model_at(ItemsetSpec, place or ("",)).model_fields)
     if first["type"] == "extra_forbidden":
-        cure = suggest_name(str(place[-1]), known) or f"Known are {', '.join(known)}"
+        cure = suggest_name(str(place[-1]), fields) or f"Known are {', '.join(fields)}"
         problem = "is not a field of the spec" if len(place) == 1 else f"is not a field of `{format_place(place[:-1])}`"
     elif first["type"] == "missing":
         problem, cure = "is missing", "Add it; docs/itemsets.md says what each field means"

@@ -56,13 +56,13 @@ class ItemsetSummary(BaseModel):
     drawn: tuple[str, ...]
 
 
-def plan_itemsets(asked: ItemsetSpec) -> Plan:
-    """Return the public plan of a release of ``asked``."""
+def plan_itemsets(spec: ItemsetSpec) -> Plan:
+    """Return the public plan of a release of ``spec``."""
     return Plan(
-        Request(release_spec_of(asked)),
-        build_itemset_steps(asked),
-        asks={ASKS: asked.model_dump(mode="json", exclude=_NOT_ASKED)},
-        name=f"{asked.dataset}-itemsets",
+        Request(release_spec_of(spec)),
+        build_itemset_steps(spec),
+        asks={ASKS: spec.model_dump(mode="json", exclude=_NOT_ASKED)},
+        name=f"{spec.dataset}-itemsets",
         output="itemsets",
     )
 
@@ -89,7 +89,7 @@ def publish_itemsets(
         plan=plan_itemsets(asked),
         settings=settings,
         fresh=fresh,
-        opened=lambda data, spec: open_transactions(data, spec, asked),
+        opened=lambda data, release_spec: open_transactions(data, release_spec, asked),
         noise=noise or OpenDPNoise(),
         report=report,
     )
@@ -100,11 +100,11 @@ def publish_itemsets(
         return summary
 
 
-def _publish(run: Run, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:
+def _publish(run: Run, spec: ItemsetSpec, refs: Mapping[str, StepRefs]) -> ItemsetSummary:
     """Write the released folder, or find it whole; the private folder gets the repair counts."""
-    certificate = build_certificate(run, refs).model_copy(update={"unit_of_protection": asked.unit_of_protection})
+    certificate = build_certificate(run, refs).model_copy(update={"unit_of_protection": spec.unit_of_protection})
     table = run.store.read_table(refs["itemsets"].tables["itemsets"])
-    note = write_itemset_note(asked, certificate, table, list_looks(run.steps), private=run.noise.private)
+    note = write_itemset_note(spec, certificate, table, list_looks(run.steps), private=run.noise.private)
     repairs = run.store.read_table(refs["transactions"].tables["repairs"])
     write_json(run.private_folder / REPAIRS, {"repairs": repairs.to_pylist()})
 
@@ -114,18 +114,18 @@ def _publish(run: Run, asked: ItemsetSpec, refs: Mapping[str, StepRefs]) -> Item
             run.store.add_released(refs[step].tables[output], folder, name)
         _write_csv(folder)
         versions = list_file_versions(run.records, folder, run.released_folder)
-        (folder / "request.json").write_text(json.dumps(asked.public(), indent=2) + "\n", encoding="utf-8")
+        (folder / "request.json").write_text(json.dumps(spec.public(), indent=2) + "\n", encoding="utf-8")
         (folder / "certificate.json").write_text(certificate.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (folder / "README.md").write_text(note, encoding="utf-8")
-        write_manifest(run, folder, 0, versions, asked.public())
+        write_manifest(run, folder, 0, versions, spec.public())
 
     return ItemsetSummary(
         run=run.name,
         released=str(locate_folder(run, build)),
         private=str(run.private_folder),
         itemsets=table.num_rows,
-        epsilon=asked.privacy.epsilon,
-        delta=asked.privacy.delta,
+        epsilon=spec.privacy.epsilon,
+        delta=spec.privacy.delta,
         rho=float(run.request.total_rho),
         drawn=tuple(run.drawn),
     )
@@ -144,14 +144,14 @@ _SHOWN = 10
 
 
 def write_itemset_note(
-    asked: ItemsetSpec, certificate: Certificate, table: pa.Table, looks: Looks, *, private: bool
+    spec: ItemsetSpec, certificate: Certificate, table: pa.Table, looks: Looks, *, private: bool
 ) -> str:
     """Markdown: what was released, what is promised, the first itemsets, how to read them, what they cost."""
     return render_note(
         "itemsets.md.j2",
         c=certificate,
         looks=looks,
-        asked=asked,
+        asked=spec,
         private=private,
         count=table.num_rows,
         first=table.slice(0, _SHOWN).to_pylist(),

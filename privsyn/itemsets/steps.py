@@ -59,10 +59,10 @@ class TransactionLook(ReleaseStep):
         return Transactions.from_arrow(inputs.batches(ROWS), self.items)
 
 
-def build_itemset_steps(asked: ItemsetSpec) -> tuple[Step, ...]:
-    """Return every step of a release of ``asked``."""
+def build_itemset_steps(spec: ItemsetSpec) -> tuple[Step, ...]:
+    """Return every step of a release of ``spec``."""
     return tuple(
-        make(asked)
+        make(spec)
         for make in (
             _read_transactions,
             _measure_items,
@@ -75,14 +75,14 @@ def build_itemset_steps(asked: ItemsetSpec) -> tuple[Step, ...]:
     )
 
 
-def _read_transactions(asked: ItemsetSpec) -> Step:
-    universe = hashlib.sha256(json.dumps(asked.items).encode()).hexdigest()
+def _read_transactions(spec: ItemsetSpec) -> Step:
+    universe = hashlib.sha256(json.dumps(spec.items).encode()).hexdigest()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         repairs = Repairs()
-        rows = check_unchanged(_iterate_rows(asked, inputs, repairs), inputs)
+        rows = check_unchanged(_iterate_rows(spec, inputs, repairs), inputs)
         return {
-            "transaction_rows": RowStream(ROW_SCHEMA, rows, lambda b: _plan_profile(b, asked)),
+            "transaction_rows": RowStream(ROW_SCHEMA, rows, lambda b: _plan_profile(b, spec)),
             "repairs": repairs.to_table,
         }
 
@@ -93,32 +93,32 @@ def _read_transactions(asked: ItemsetSpec) -> Step:
         inputs=(),
         outputs={"transaction_rows": contracts.TRANSACTION_ROWS, "repairs": REPAIRS},
         settings=lambda r: {
-            "layout": asked.layout.model_dump(),
+            "layout": spec.layout.model_dump(),
             "universe": universe,
-            "max_items": asked.max_items,
-            "csv": asked.csv.model_dump(),
+            "max_items": spec.max_items,
+            "csv": spec.csv.model_dump(),
         },
         run=run,
     )
 
 
-def _iterate_rows(asked: ItemsetSpec, inputs: Inputs, repairs: Repairs) -> Iterator[pa.RecordBatch]:
-    for rows, codes, size, unlisted in iterate_held_items(inputs.private.rows(repairs), asked):
-        batch, cut = gather_transactions(rows, codes, size, len(asked.items), asked.max_items)
-        found = {"not in the universe": unlisted, "transaction with more than max_items": cut}
-        for repair, times in found.items():
+def _iterate_rows(spec: ItemsetSpec, inputs: Inputs, repairs: Repairs) -> Iterator[pa.RecordBatch]:
+    for rows, codes, size, unlisted in iterate_held_items(inputs.private.rows(repairs), spec):
+        batch, cut = gather_transactions(rows, codes, size, len(spec.items), spec.max_items)
+        repaired = {"not in the universe": unlisted, "transaction with more than max_items": cut}
+        for repair, times in repaired.items():
             repairs.counts["items", repair] += times
         yield batch
 
 
-def _plan_profile(batches: Any, asked: ItemsetSpec) -> pa.Table:
+def _plan_profile(batches: Any, spec: ItemsetSpec) -> pa.Table:
     """PROFILE_SCHEMA: codes outside the universe, and transactions of too many items, count as outside."""
     rows = []
     for batch in batches:
         column = batch.column(0)
         codes, lengths = column.flatten(), pc.list_value_length(column)
-        wrong = int(pc.sum(pc.greater_equal(codes, len(asked.items))).as_py() or 0)
-        wrong += int(pc.sum(pc.greater(lengths, asked.max_items)).as_py() or 0)
+        wrong = int(pc.sum(pc.greater_equal(codes, len(spec.items))).as_py() or 0)
+        wrong += int(pc.sum(pc.greater(lengths, spec.max_items)).as_py() or 0)
         matches = batch.schema.equals(ROW_SCHEMA)
         rows.append(
             {
@@ -133,7 +133,7 @@ def _plan_profile(batches: Any, asked: ItemsetSpec) -> pa.Table:
 
 
 def _build_look(
-    asked: ItemsetSpec,
+    spec: ItemsetSpec,
     *,
     name: str,
     title: str,
@@ -149,26 +149,26 @@ def _build_look(
         kind=StepKind.RELEASE,
         inputs=(ROWS, *inputs),
         outputs=RELEASED,
-        settings=lambda r: {"top": asked.top, "largest": asked.largest},
+        settings=lambda r: {"top": spec.top, "largest": spec.largest},
         plan=plan,
         exact=exact,
         share=lambda r: SHARES[name],
         look=look,
         rows=ROWS,
         published=publish_noisy(name, words),
-        items=len(asked.items),
+        items=len(spec.items),
     )
 
 
-def _measure_items(asked: ItemsetSpec) -> Step:
-    top, most = asked.top, asked.max_items
+def _measure_items(spec: ItemsetSpec) -> Step:
+    top, most = spec.top, spec.max_items
     rank = "" if top is None else ", and how frequent the last of the itemsets asked for is"
     return _build_look(
-        asked,
+        spec,
         name="item_counts",
         title="Item counts",
-        plan=lambda r, i, rho: item_counts.plan(len(asked.items), most, top, rho, r.records),
-        exact=lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, asked.largest),
+        plan=lambda r, i, rho: item_counts.plan(len(spec.items), most, top, rho, r.records),
+        exact=lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, spec.largest),
         look=Look(
             what=f"the number of transactions, and of those with each item{rank}",
             reason=lambda r: (
@@ -180,12 +180,12 @@ def _measure_items(asked: ItemsetSpec) -> Step:
     )
 
 
-def _find_frequent(asked: ItemsetSpec) -> Step:
+def _find_frequent(spec: ItemsetSpec) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         queries, answers = inputs.noisy("item_counts")
-        codes = choose_frequent_items(queries, answers, asked.at_least, asked.most_frequent_items, ITEMS_MARGIN)
+        codes = choose_frequent_items(queries, answers, spec.at_least, spec.most_frequent_items, ITEMS_MARGIN)
         rows = [
-            {"place": place, "code": code, "item": asked.items[code], "count": int(answers[-1][code])}
+            {"place": place, "code": code, "item": spec.items[code], "count": int(answers[-1][code])}
             for place, code in enumerate(codes)
         ]
         return {"items": pa.Table.from_pylist(rows, schema=contracts.FREQUENT_ITEMS.schema)}
@@ -196,7 +196,7 @@ def _find_frequent(asked: ItemsetSpec) -> Step:
         kind=StepKind.POSTPROCESS,
         inputs=list_released_tables(["item_counts"]),
         outputs={"items": contracts.FREQUENT_ITEMS},
-        settings=lambda r: {"at_least": asked.at_least, "most": asked.most_frequent_items},
+        settings=lambda r: {"at_least": spec.at_least, "most": spec.most_frequent_items},
         run=run,
         published={"items": PublishedFile("marginals/frequent_items.parquet", "names the items looked at together")},
     )
@@ -206,45 +206,43 @@ def _locate_items(inputs: Inputs) -> list[int]:
     return inputs.table("frequent_items.items")["code"].to_pylist()
 
 
-def _measure_pairs(asked: ItemsetSpec) -> Step:
+def _measure_pairs(spec: ItemsetSpec) -> Step:
     def exact(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         return pair_counts.count_exactly(rows, _locate_items(inputs))
 
     return _build_look(
-        asked,
+        spec,
         name="pair_counts",
         title="Pair counts",
         inputs=("frequent_items.items",),
-        plan=lambda r, i, rho: pair_counts.plan(len(_locate_items(i)), asked.max_items, rho, r.records),
+        plan=lambda r, i, rho: pair_counts.plan(len(_locate_items(i)), spec.max_items, rho, r.records),
         exact=exact,
         look=Look(
             what="the number of transactions with each pair of the frequent items",
             reason=lambda r: (
                 "k times the root, rounded up, of the pairs that one transaction can hold: of at most "
-                f"{asked.max_items} items, and of no more than the frequent ones"
+                f"{spec.max_items} items, and of no more than the frequent ones"
             ),
         ),
         words="has the counts of all pairs of these items, row by row of the upper triangle",
     )
 
 
-def _build_graph(asked: ItemsetSpec, inputs: Inputs) -> nx.Graph:
+def _build_graph(spec: ItemsetSpec, inputs: Inputs) -> nx.Graph:
     """Return the graph of frequent pairs, by places of the frequent items."""
     queries, answers = inputs.noisy("pair_counts")
     size = len(_locate_items(inputs))
     if not queries:
         return basis_set.build_pair_graph(np.empty(0), size, 0.0)
-    count, _ = compute_threshold(*inputs.noisy("item_counts"), asked.at_least)
+    count, _ = compute_threshold(*inputs.noisy("item_counts"), spec.at_least)
     return basis_set.build_pair_graph(answers[0], size, max(count, PAIR_FLOOR * queries[0].sigma))
 
 
-def _choose_bases(asked: ItemsetSpec) -> Step:
+def _choose_bases(spec: ItemsetSpec) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        found = (
-            [] if asked.largest < 3 else basis_set.choose_basis_set(_build_graph(asked, inputs), asked.largest_basis)
-        )
+        bases = [] if spec.largest < 3 else basis_set.choose_basis_set(_build_graph(spec, inputs), spec.largest_basis)
         names = inputs.table("frequent_items.items")["item"].to_pylist()
-        rows = [{"basis": i, "places": list(b), "items": [names[p] for p in b]} for i, b in enumerate(found)]
+        rows = [{"basis": i, "places": list(b), "items": [names[p] for p in b]} for i, b in enumerate(bases)]
         return {"bases": pa.Table.from_pylist(rows, schema=contracts.BASES.schema)}
 
     return Step(
@@ -253,20 +251,20 @@ def _choose_bases(asked: ItemsetSpec) -> Step:
         kind=StepKind.POSTPROCESS,
         inputs=("frequent_items.items", *list_released_tables(["item_counts", "pair_counts"])),
         outputs={"bases": contracts.BASES},
-        settings=lambda r: {"largest_basis": asked.largest_basis, "at_least": asked.at_least, "largest": asked.largest},
+        settings=lambda r: {"largest_basis": spec.largest_basis, "at_least": spec.at_least, "largest": spec.largest},
         run=run,
         published={"bases": PublishedFile("marginals/bases.parquet", "names the items of each basis")},
     )
 
 
-def _measure_marginals(asked: ItemsetSpec) -> Step:
+def _measure_marginals(spec: ItemsetSpec) -> Step:
     def exact(request: Request, inputs: Inputs, rows: Any, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         codes = _locate_items(inputs)
         bases = inputs.table("basis_set.bases")["places"].to_pylist()
         return basis_marginals.count_exactly(rows, [[codes[p] for p in basis] for basis in bases])
 
     return _build_look(
-        asked,
+        spec,
         name="basis_marginals",
         title="Basis marginals",
         inputs=("frequent_items.items", "basis_set.bases"),
@@ -280,30 +278,30 @@ def _measure_marginals(asked: ItemsetSpec) -> Step:
     )
 
 
-def _estimate_itemsets(asked: ItemsetSpec) -> Step:
+def _estimate_itemsets(spec: ItemsetSpec) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         names = inputs.table("frequent_items.items")["item"].to_pylist()
         singles, single_counts = inputs.noisy("item_counts")
-        count, total = compute_threshold(singles, single_counts, asked.at_least)
+        count, total = compute_threshold(singles, single_counts, spec.at_least)
         pairs, pair_answers = inputs.noisy("pair_counts")
         bases, cells = inputs.noisy("basis_marginals")
         places = inputs.table("basis_set.bases")["places"].to_pylist()
-        graph = _build_graph(asked, inputs)
+        graph = _build_graph(spec, inputs)
         codes, variance = _locate_items(inputs), singles[-1].sigma ** 2
         by_item: dict[Basis, Measured] = {
             (p,): (float(single_counts[-1][code]), variance) for p, code in enumerate(codes)
         }
         by_pair: dict[Basis, Measured] = {}
-        if pairs and asked.largest > 1:
+        if pairs and spec.largest > 1:
             triangle = zip(*np.triu_indices(len(codes), 1), pair_answers[0], strict=True)
             by_pair = {(int(a), int(b)): (float(y), pairs[0].sigma ** 2) for a, b, y in triangle}
         subsets = [
-            estimates.iterate_basis_estimates(tuple(p), y, q.sigma, asked.largest)
+            estimates.iterate_basis_estimates(tuple(p), y, q.sigma, spec.largest)
             for p, q, y in zip(places, bases, cells, strict=True)
         ]
-        found = estimates.estimate_itemsets(by_item, by_pair, subsets, graph)
-        chosen = estimates.keep_frequent(found, count, asked.top)
-        return {"itemsets": build_itemset_table([(s, *found[s]) for s in chosen], names, total, singles[0].sigma)}
+        itemsets = estimates.estimate_itemsets(by_item, by_pair, subsets, graph)
+        chosen = estimates.keep_frequent(itemsets, count, spec.top)
+        return {"itemsets": build_itemset_table([(s, *itemsets[s]) for s in chosen], names, total, singles[0].sigma)}
 
     return Step(
         name="itemsets",
@@ -315,7 +313,7 @@ def _estimate_itemsets(asked: ItemsetSpec) -> Step:
             *list_released_tables(["item_counts", "pair_counts", "basis_marginals"]),
         ),
         outputs={"itemsets": contracts.ITEMSETS},
-        settings=lambda r: {"top": asked.top, "at_least": asked.at_least, "largest": asked.largest},
+        settings=lambda r: {"top": spec.top, "at_least": spec.at_least, "largest": spec.largest},
         run=run,
         published={"itemsets": PublishedFile("itemsets.parquet", "has the itemsets, the most frequent first")},
     )
@@ -325,7 +323,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 
 def build_itemset_table(
-    found: Sequence[tuple[Sequence[int], float, float]], names: Sequence[str], total: float, sigma: float
+    itemsets: Sequence[tuple[Sequence[int], float, float]], names: Sequence[str], total: float, sigma: float
 ) -> pa.Table:
     """Return the contract ITEMSETS from (places, count, variance of its noise) in order of rank.
 
@@ -334,7 +332,7 @@ def build_itemset_table(
     what a share can be, 0 to 1.
     """
     rows = []
-    for rank, (places, count, variance) in enumerate(found, 1):
+    for rank, (places, count, variance) in enumerate(itemsets, 1):
         share = count / total
         error = math.sqrt(variance + (share * sigma) ** 2) / total
         rows.append(

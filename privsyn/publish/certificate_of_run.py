@@ -91,9 +91,9 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     Made once and kept, since the data set's total and the ledger grow with later runs.
     """
     record = _name_record(run.name)
-    kept = run.records.load_as(record, Certificate)
-    if kept is not None:
-        return kept
+    recorded = run.records.load_as(record, Certificate)
+    if recorded is not None:
+        return recorded
     spec = run.request.spec
     unmeasured = spec.unmeasured_columns
     stages = [_describe_stage(run, step, refs) for step in run.release_steps]
@@ -170,14 +170,14 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
     counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
     best: dict[Clique, float] = {}
     for stage in certificate.stages:
-        asked: list[Relation] = []
+        relations: list[Relation] = []
         for group in stage.groups if stage.step in counted else ():
             if group.attributes is None:
                 return None
-            asked += [Relation(tuple(names), group.sigma) for names in group.attributes]
+            relations += [Relation(tuple(names), group.sigma) for names in group.attributes]
         if list_whole_stages([stage.step]):
-            asked = asked[: count_marginals([relation.columns for relation in asked])]
-        for columns, sigma in asked:
+            relations = relations[: count_marginals([relation.columns for relation in relations])]
+        for columns, sigma in relations:
             if len(columns) > 1:
                 best[columns] = min(sigma, best.get(columns, sigma))
     return sorted((Relation(columns, sigma) for columns, sigma in best.items()), key=lambda r: (r.sigma, r.columns))

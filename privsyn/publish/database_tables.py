@@ -65,25 +65,29 @@ def publish_tables(
     tables = _list_tables(folder, prefix)
     for table in tables:
         check_names(url, table.name, table.schema.names)
-    names, told = tuple(table.name for table in tables), tables[-1]
+    names, release_table = tuple(table.name for table in tables), tables[-1]
     with open_database(url, schema) as opened:
-        there = opened.list_tables()
-        earlier = _read_earlier(opened, told.name) if told.name in there else None
-        (asked,) = pa.Table.from_batches(told.rows).to_pylist()
-        if earlier is not None and earlier[:2] == (asked["run"], asked["manifest_sha256"]) and there.issuperset(names):
+        existing = opened.list_tables()
+        earlier = _read_earlier(opened, release_table.name) if release_table.name in existing else None
+        (release_row,) = pa.Table.from_batches(release_table.rows).to_pylist()
+        if (
+            earlier is not None
+            and earlier[:2] == (release_row["run"], release_row["manifest_sha256"])
+            and existing.issuperset(names)
+        ):
             return PublishedTables(str(url), names, written=False)
-        if earlier is not None and earlier[0] != asked["run"] and not replace:
+        if earlier is not None and earlier[0] != release_row["run"] and not replace:
             problem = f"holds the release {earlier[0]} under these names"
             cure = "Publish it with " + mention("publish.replace") + ", or choose another " + mention("publish.prefix")
             raise RequestError(problem, cure, FIELD)
         # Whoever may write there may have listed any table as published: none but those under the prefix is dropped.
-        start = told.name.removesuffix("release")
-        own = [n for n in earlier[2] if n in names or (start and n.startswith(start))] if earlier else []
-        taken = next((name for name in names if name in there and name not in own), None)
+        start = release_table.name.removesuffix("release")
+        replaceable = [n for n in earlier[2] if n in names or (start and n.startswith(start))] if earlier else []
+        taken = next((name for name in names if name in existing and name not in replaceable), None)
         if taken is not None:
             raise make_foreign_error(taken)
-        for name in own:
-            if name in there:
+        for name in replaceable:
+            if name in existing:
                 opened.fetch(f"DROP TABLE {opened.name(name)}")
         for table in tables:
             opened.create(table)
@@ -110,17 +114,17 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     start = re.sub(r"\W", "_", spec.dataset) + "_" if prefix is None else prefix
     words = {file.name: file.words for step in plan.steps for file in step.published.values()}
     source = f"{release.title} (data set {certificate.dataset}, release {manifest.run})"
-    told = f"Note, certificate and manifest: table {start}release."
+    reference = f"Note, certificate and manifest: table {start}release."
     columns = {
         name: add_unmeasured(format_meaning(column), column)
         for name in release.ranges
         for column in [spec.get_published_column(name)]
     }
-    comment = f"{source}. {release.promise} {told}"
+    comment = f"{source}. {release.promise} {reference}"
     tables = [_read_table(folder, manifest, list_synthetic_names(manifest), f"{start}synthetic", comment, columns)]
     for name in sorted(name for name in manifest.files if name.startswith("marginals/")):
         about = f"{name}: {words[name]}" if words.get(name) else name
-        comment = f"{source}, {about}. Made from the private table with {_state_promise(release)} {told}"
+        comment = f"{source}, {about}. Made from the private table with {_state_promise(release)} {reference}"
         tables.append(_read_table(folder, manifest, [name], f"{start}{Path(name).stem}", comment))
     names = [table.name for table in tables] + [f"{start}release"]
     row = {
@@ -136,10 +140,10 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
         "manifest_sha256": hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest(),
         "tables": json.dumps(names),
     }
-    made = pa.Table.from_pylist([row])
-    made = made.cast(pa.schema([f.with_nullable(False) for f in made.schema]))
+    release_row = pa.Table.from_pylist([row])
+    release_row = release_row.cast(pa.schema([f.with_nullable(False) for f in release_row.schema]))
     comment = f"{source}. {release.promise} One row: what was promised, and the note."
-    return [*tables, NewTable(names[-1], made.schema, made.to_batches(), comment)]
+    return [*tables, NewTable(names[-1], release_row.schema, release_row.to_batches(), comment)]
 
 
 def _state_promise(release: Described) -> str:
@@ -158,8 +162,8 @@ def _read_table(
     paths = [check_released_file(folder, manifest, file, _RELEASE) for file in files]
     stored = pq.read_schema(paths[0])
     schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in stored])
-    told = {name: words for name, words in columns.items() if words}
-    return NewTable(name, schema, _read_rows(paths, schema), comment, told)
+    comments = {name: words for name, words in columns.items() if words}
+    return NewTable(name, schema, _read_rows(paths, schema), comment, comments)
 
 
 def _read_rows(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

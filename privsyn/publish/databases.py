@@ -127,14 +127,14 @@ class Database(ABC):
     def choose_schema(self, schema: str | None) -> None:
         """Write into a schema, which is made if it is not there; None: the database's own choice."""
         if schema is None:
-            ((found,),) = self.fetch("SELECT current_schema()")
-            if found is None:
+            ((chosen,),) = self.fetch("SELECT current_schema()")
+            if chosen is None:
                 raise RequestError("the user's search path has no schema", "Name one", "publish.schema")
         else:
-            found, where = schema, f"WHERE schema_name = {quote_text(schema)}"
+            chosen, where = schema, f"WHERE schema_name = {quote_text(schema)}"
             if not self.select(["1"], f"information_schema.schemata {where}"):
                 self.fetch(f"CREATE SCHEMA {quote_name(schema)}")
-        self.schema = found
+        self.schema = chosen
 
 
 class _Postgres(Database):
@@ -245,7 +245,7 @@ def open_database(url: DataUrl, schema: str | None) -> Iterator[Database]:
 
     A database in a file is made where there is none.  Raises RequestError for what the database refuses.
     """
-    is_new, done, found = url.is_file and not url.file.exists(), False, None
+    is_new, done, problem = url.is_file and not url.file.exists(), False, None
     try:
         with closing(_DATABASES[url.scheme](url, schema)) as database:
             yield database
@@ -254,12 +254,12 @@ def open_database(url: DataUrl, schema: str | None) -> Iterator[Database]:
     except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:  # drivers raise errors of many kinds
-        found = find_problem(error, _WRITING, _OTHER)
+        problem = find_problem(error, _WRITING, _OTHER)
     finally:
         if is_new and not done:
             url.file.unlink(missing_ok=True)
-    if found is not None:
-        raise RequestError(f"{found.words}; nothing was published", found.cure, FIELD) from None
+    if problem is not None:
+        raise RequestError(f"{problem.words}; nothing was published", problem.cure, FIELD) from None
 
 
 def describe_column(column: Any, *, lists: bool = True) -> str:

@@ -312,20 +312,20 @@ def count_repairs(private_folder: Path) -> RepairCounts:
 
 
 def write_manifest(
-    run: Run, folder: Path, rows: int, versions: Mapping[str, str], asked: Mapping[str, Any] | None = None
+    run: Run, folder: Path, rows: int, versions: Mapping[str, str], public_request: Mapping[str, Any] | None = None
 ) -> None:
     """Write ``manifest.json`` over everything that is in the folder.
 
-    ``rows``: rows of the synthetic table in it; ``versions``: package -> the version that made its tables; ``asked``:
-    the public request where it is not a release spec, as for itemsets, which have no columns and no seed.
+    ``rows``: rows of the synthetic table in it; ``versions``: package -> the version that made its tables;
+    ``public_request``: the one where it is not a release spec, as for itemsets, which have no columns and no seed.
     """
     manifest = Manifest(
         run=run.name,
         differentially_private=run.noise.private,
         rows=rows,
-        spec=run.request.spec.public() if asked is None else dict(asked),
-        column_order=list(run.request.column_order) if asked is None else [],
-        seeds={"synthesis": run.request.spec.mechanism.synthesis.seed} if asked is None else {},
+        spec=run.request.spec.public() if public_request is None else dict(public_request),
+        column_order=list(run.request.column_order) if public_request is None else [],
+        seeds={"synthesis": run.request.spec.mechanism.synthesis.seed} if public_request is None else {},
         versions=dict(versions),
         steps=[{"step": s.name, "kind": str(s.kind), "version": s.version} for s in run.steps],
         files=list_files(folder),
@@ -414,6 +414,6 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes, recode, plan.request.records)
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
-    asked = spec.public()
-    made = manifest.model_copy(update={"spec": asked, "files": list_files(new)})
-    (new / "manifest.json").write_text(made.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    public_spec = spec.public()
+    new_manifest = manifest.model_copy(update={"spec": public_spec, "files": list_files(new)})
+    (new / "manifest.json").write_text(new_manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -65,24 +65,24 @@ class ReleasedInputs:
 
         def ref(name: str) -> ArtifactRef:
             step, table = name.split(".")
-            found = refs[step].tables[table]
-            if found.zone is not Zone.RELEASED:
+            artifact = refs[step].tables[table]
+            if artifact.zone is not Zone.RELEASED:
                 raise ZoneError(f"{name} is private")
-            return found
+            return artifact
 
         read = run.store.read_table
         looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
         producers = list_whole_stages(get_step(run.steps, "make_consistent").producers)
         rounds = [name for name in producers if name in looks]
         # Linked rows come of records, one a person or household, which is what marginals count.
-        made = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
+        last_step = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
         return cls.of(
             run.cut_request(refs).encoding,
             read(ref("compress_domain.recode")),
             [read(ref(f"{step}.receipts")) for step in rounds],
             [read(ref(f"{step}.noisy")) for step in rounds],
             read(ref("make_consistent.marginals")),
-            run.store.stored(ref(made.inputs[0])),
+            run.store.stored(ref(last_step.inputs[0])),
         )
 
     @classmethod
@@ -100,16 +100,16 @@ class ReleasedInputs:
         A stored table of codes is read block by block, once for every pass: memory does not grow with its rows.
         """
         queries, measured = list_all_measured(receipts, answers)
-        found = pool_one_ways(
+        pooled = pool_one_ways(
             recode_from_table(recode),
             queries,
             measured,
             encoding.binning,
         )
-        domain = build_coarse_domain(found)
+        domain = build_coarse_domain(pooled)
         return cls(
             encoding,
-            found,
+            pooled,
             tuple(q for q in queries if len(q.attributes) > 1),
             tuple(marginals.from_table(consistent, domain)),
             LocalEngine().rows(codes, domain)
@@ -262,5 +262,5 @@ def write_overview(figures: Overview, *, prior: bool = False, trends: bool = Fal
 
 
 def _average(numbers: Iterable[float]) -> float:
-    found = list(numbers)
-    return float(np.mean(found)) if found else 0.0
+    values = list(numbers)
+    return float(np.mean(values)) if values else 0.0

@@ -46,16 +46,18 @@ def find_column_codes(recode: Recode, codecs: Sequence[Codec]) -> dict[str, NDAr
     """
     import networkx as nx  # here: few releases have such attributes, and it loads slowly
 
-    found = {}
+    codes_by_attribute = {}
     for codec in codecs:
         if isinstance(codec, SplitCodec) and codec.attribute in recode:
-            own = recode[codec.attribute]
-            links = zip(own.coarse[own.kept].tolist(), (-1 - codec.code_alone[own.kept]).tolist(), strict=True)
-            codes = np.zeros(own.size, dtype=np.int64)
+            recoded = recode[codec.attribute]
+            links = zip(
+                recoded.coarse[recoded.kept].tolist(), (-1 - codec.code_alone[recoded.kept]).tolist(), strict=True
+            )
+            codes = np.zeros(recoded.size, dtype=np.int64)
             for number, joined in enumerate(nx.connected_components(nx.Graph(links))):
                 codes[[code for code in joined if code >= 0]] = number
-            found[codec.attribute] = codes
-    return found
+            codes_by_attribute[codec.attribute] = codes
+    return codes_by_attribute
 
 
 def list_related_pairs(consistent: pa.Table, column_codes: ColumnCodes) -> list[RelatedPair]:
@@ -65,13 +67,13 @@ def list_related_pairs(consistent: pa.Table, column_codes: ColumnCodes) -> list[
     A pair of several marginals has the noise of the one that tells it best; inside a larger marginal a count of the
     pair is a sum of its counts, whose noise adds up.
     """
-    found = [
+    marginals = [
         (tuple(row["attributes"]), np.asarray(row["counts"], dtype=np.float64), float(row["sigma"]))
         for row in consistent.select(["attributes", "counts", "sigma"]).to_pylist()
     ]
-    sizes = {names[0]: counts.size for names, counts, _ in found if len(names) == 1}
+    sizes = {names[0]: counts.size for names, counts, _ in marginals if len(names) == 1}
     best: dict[Clique, RelatedPair] = {}
-    for names, counts, sigma in found:
+    for names, counts, sigma in marginals:
         shaped = counts.reshape([sizes[name] for name in names]) if len(names) > 1 else counts
         for i, j in combinations(range(len(names)), 2):
             others = tuple(axis for axis in range(len(names)) if axis not in (i, j))
@@ -85,10 +87,10 @@ def list_related_pairs(consistent: pa.Table, column_codes: ColumnCodes) -> list[
 
 def _sum_by_column(counts: NDArray[Any], codes: Sequence[NDArray[np.int64] | None]) -> NDArray[Any]:
     """Return the counts of a pair with codes that are one code of their column summed."""
-    for axis, own in enumerate(codes):
-        if own is not None:
-            summed = np.zeros((int(own.max()) + 1, counts.shape[1 - axis]))
-            np.add.at(summed, own, counts if axis == 0 else counts.T)
+    for axis, column_codes in enumerate(codes):
+        if column_codes is not None:
+            summed = np.zeros((int(column_codes.max()) + 1, counts.shape[1 - axis]))
+            np.add.at(summed, column_codes, counts if axis == 0 else counts.T)
             counts = summed if axis == 0 else summed.T
     return counts
 
@@ -147,7 +149,7 @@ def list_unmeasured_pairs(
     totals = {name: float(counts.sum()) for name, counts in singles.items()}
     shares = {name: counts / max(totals[name], 1.0) for name, counts in singles.items()}
     noise_of = {name: _find_noise(recode, name, len(counts)) for name, counts in singles.items()}
-    found = []
+    unmeasured = []
     for query, answer in zip(*list_all_measured(receipts, answers), strict=True):
         names = query.attributes
         if frozenset(names) in counted or not _are_columns(names, singles, column_codes):
@@ -158,8 +160,8 @@ def list_unmeasured_pairs(
             noisy = query.sensitivity == REFERENCE_SENSITIVITY * records
             sigmas = [noise_of[name] / rows if noisy else 0.0 * noise_of[name] for name in names]
             chance = _compute_chance([shares[name] for name in names], sigmas, rows)
-            found.append(ScoredPair((names[0], names[1]), score, chance, noise))
-    return sorted(found, key=lambda pair: (round(pair.chance - pair.score, 6), pair.columns))
+            unmeasured.append(ScoredPair((names[0], names[1]), score, chance, noise))
+    return sorted(unmeasured, key=lambda pair: (round(pair.chance - pair.score, 6), pair.columns))
 
 
 def _are_columns(names: Clique, known: Collection[str], column_codes: ColumnCodes) -> bool:

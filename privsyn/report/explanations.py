@@ -120,9 +120,9 @@ def _describe_misread(evaluation: Evaluation) -> str:
 
 
 def _describe_empty(evaluation: Evaluation) -> str:
-    which = {(True, True): "The real and the synthetic table have", (True, False): "The real table has"}
-    which[False, True] = "The synthetic table has"
-    subject = which.get((not evaluation.rows_real, not evaluation.release.rows))
+    beginnings = {(True, True): "The real and the synthetic table have", (True, False): "The real table has"}
+    beginnings[False, True] = "The synthetic table has"
+    subject = beginnings.get((not evaluation.rows_real, not evaluation.release.rows))
     return "" if subject is None else f"{subject} no rows: how close the two are cannot be said."
 
 
@@ -149,17 +149,17 @@ def compare_to_sample(share: float, about: str = "") -> str:
 
 
 def _join_columns(evaluation: Evaluation) -> str:
-    known = [o for o in evaluation.one_ways if o.noise_l1 is not None]
-    if not known:
+    with_noise = [o for o in evaluation.one_ways if o.noise_l1 is not None]
+    if not with_noise:
         return ""
-    within = sum(explain_column(o) == "noise" for o in known)
-    if within == len(known):
+    within = sum(explain_column(o) == "noise" for o in with_noise)
+    if within == len(with_noise):
         return (
             f"all {within} columns on their own are within the noise"
             if within > 1
             else "its column is within the noise"
         )
-    return f"{within} of {len(known)} columns on their own are within the noise"
+    return f"{within} of {len(with_noise)} columns on their own are within the noise"
 
 
 def _describe_worst(evaluation: Evaluation) -> str:

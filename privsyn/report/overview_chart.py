@@ -193,9 +193,9 @@ def _list_marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> 
     names = [shorten(" × ".join(m.attributes), 56) + f" ({m.cells:,} cells)" for m in marginals]
     noise, synthesis = "expected of the noise", "synthetic against consistent"
     rows = [
-        {"i": i, "what": what, "l1": value}
+        {"i": i, "what": series, "l1": value}
         for i, m in enumerate(marginals)
-        for what, value in ((noise, m.expected_noise_l1), (synthesis, m.synthesis_l1))
+        for series, value in ((noise, m.expected_noise_l1), (synthesis, m.synthesis_l1))
     ]
     axis = alt.Axis(
         labelExpr=f"{json.dumps(names)}[datum.value]", labelLimit=420, title=None, ticks=False, orient="right"
@@ -297,11 +297,11 @@ def draw_in_subprocess(
 
     Raises DrawingError if the process that draws ends without a picture, or takes more than two minutes.
     """
-    asked = {"one_ways": list(map(asdict, one_ways)), "marginals": list(map(asdict, marginals)), "title": title}
+    content = {"one_ways": list(map(asdict, one_ways)), "marginals": list(map(asdict, marginals)), "title": title}
     try:
         done = subprocess.run(  # noqa: S603 - this module, with this interpreter
             [sys.executable, "-m", __name__],
-            input=json.dumps(asked).encode(),
+            input=json.dumps(content).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -314,10 +314,10 @@ def draw_in_subprocess(
 
 
 def _draw() -> None:
-    asked = json.load(sys.stdin)
-    one_ways = [OneWayOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in asked["one_ways"]]
-    marginals = [MarginalOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in asked["marginals"]]
-    sys.stdout.buffer.write(draw_overview(one_ways, marginals, title=asked["title"]))
+    content = json.load(sys.stdin)
+    one_ways = [OneWayOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in content["one_ways"]]
+    marginals = [MarginalOverview(**{k: _to_tuple(v) for k, v in each.items()}) for each in content["marginals"]]
+    sys.stdout.buffer.write(draw_overview(one_ways, marginals, title=content["title"]))
 
 
 def _to_tuple(value: Any) -> Any:

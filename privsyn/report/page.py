@@ -130,7 +130,7 @@ def build_meter(metric: Metric) -> dict[str, Any]:
 def group_metrics(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, list[Metric | None]]]]]:
     """Group title, and its metrics each with one entry a table (None: the table has no such metric)."""
     by_table = [{m.name: m for m in table.metrics} for table in evaluation.scores]
-    names = {name: metric for found in reversed(by_table) for name, metric in found.items()}
+    names = {name: metric for metrics in reversed(by_table) for name, metric in metrics.items()}
     ordered = {**{m.name: m for m in evaluation.release.metrics}, **names}
     return [
         (title, rows)
@@ -142,21 +142,21 @@ def group_metrics(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, 
 def build_tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
     """Return the rows that charts draw, each table once: field names, and one list a row."""
     position = {o.column: i for i, o in enumerate(evaluation.one_ways)}
-    found = {f"column-{position[o.column]}": build_one_way_table(o) for o in evaluation.one_ways}
-    found["pairs"] = _build_table(_PAIR_FIELDS, [_build_pair_row(p) for p in words.list_worst_pairs(evaluation)])
-    found["diagonal"] = _build_table(_PAIR_FIELDS, [_build_diagonal_row(o) for o in evaluation.one_ways])
-    found["sizes"] = _build_table(
+    tables = {f"column-{position[o.column]}": build_one_way_table(o) for o in evaluation.one_ways}
+    tables["pairs"] = _build_table(_PAIR_FIELDS, [_build_pair_row(p) for p in words.list_worst_pairs(evaluation)])
+    tables["diagonal"] = _build_table(_PAIR_FIELDS, [_build_diagonal_row(o) for o in evaluation.one_ways])
+    tables["sizes"] = _build_table(
         ("ways", "size", "middle", "marginals", "mean_l1"),
         [
             [s.ways, f"{s.cells_from:,} – {s.cells_to:,}", _compute_middle(s), s.marginals, _shorten(s.mean_l1)]
             for s in sorted(evaluation.sizes, key=lambda s: (s.ways, s.cells_from))
         ],
     )
-    found["stages"] = _build_table(
+    tables["stages"] = _build_table(
         ("stage", "over", "marginals", "mean_l1"),
         [[_STAGES[s.stage], _OVER["not" in s.stage], s.marginals, _shorten(s.mean_l1)] for s in evaluation.stages],
     )
-    return found
+    return tables
 
 
 def build_one_way_table(one_way: OneWay) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def build_one_way_table(one_way: OneWay) -> dict[str, Any]:
     rows = zip(_make_distinct(bins.labels), bins.first, bins.second, sds, strict=True)
     return _build_table(
         ("bin", "real", "synthetic", "sd"),
-        [[label, _shorten(real), _shorten(made), _shorten(sd)] for label, real, made, sd in rows],
+        [[label, _shorten(real), _shorten(synthetic), _shorten(sd)] for label, real, synthetic, sd in rows],
     )
 
 
@@ -187,8 +187,8 @@ _OVER = {False: "measured marginals", True: "pairs not selected"}
 
 
 def _build_pair_row(p: Pair) -> list[Any]:
-    real, made = p.association_real, p.association_synthetic
-    difference = None if real is None or made is None else _shorten(made - real)
+    real, synthetic = p.association_real, p.association_synthetic
+    difference = None if real is None or synthetic is None else _shorten(synthetic - real)
     measured = "yes" if p.measured else "no"
     consistent = _shorten(p.consistent_l1)
     return [
@@ -200,7 +200,7 @@ def _build_pair_row(p: Pair) -> list[Any]:
         consistent,
         p.cause,
         _shorten(real),
-        _shorten(made),
+        _shorten(synthetic),
         difference,
     ]
 
@@ -225,11 +225,11 @@ def _shorten(value: float | None) -> float | None:
 def _make_distinct(labels: Sequence[str]) -> list[str]:
     """Return the labels, a repeated one with its number: a chart would draw two bins of one name as one."""
     seen: dict[str, int] = {}
-    found = []
+    distinct = []
     for label in labels:
         seen[label] = seen.get(label, 0) + 1
-        found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
-    return found
+        distinct.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return distinct
 
 
 def _build_specs(evaluation: Evaluation) -> dict[str, Any]:

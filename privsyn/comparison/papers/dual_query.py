@@ -46,7 +46,7 @@ def dual_query(trial: MethodInput) -> MethodResult:
     counted = list(count_all(trial.to_bins(trial.rows), workload, threads=trial.threads))
     truth = np.concatenate([c.ravel() for c in counted]).astype(np.float64)
     whole, hits = float(trial.rows.rows), np.zeros(truth.size)
-    generator, made = np.random.default_rng([trial.seed, 0xD0A1]), []
+    generator, synthetic_rows = np.random.default_rng([trial.seed, 0xD0A1]), []
     places = _Places(domain, workload)
     for done in range(len(spreads)):
         present = STEP * (done * truth / rows - hits)
@@ -55,8 +55,8 @@ def dual_query(trial: MethodInput) -> MethodResult:
         votes = np.bincount(drawn, minlength=2 * truth.size).astype(np.float64)
         row = find_best_row(places.tables(votes[: truth.size] - votes[truth.size :]), domain, workload, generator)
         hits[places.of(row)] += 1
-        made.append(row)
-    codes = np.array(made, dtype=np.int64).T
+        synthetic_rows.append(row)
+    codes = np.array(synthetic_rows, dtype=np.int64).T
     columns = tuple(c.astype(choose_code_dtype(n)) for c, n in zip(codes, domain.sizes, strict=True))
     choices = tuple(Choices(SAMPLE, spread) for spread in spreads if spread)
     return MethodResult(CodeTable(domain, columns), zcdp=(counted_rows,), choices=choices)
@@ -98,8 +98,8 @@ def find_best_row(
         if np.array_equal(rows, before):
             break
     totals = sum(table[tuple(rows[:, i] for i in place)] for place, table in zip(places, tables, strict=True))
-    found: Ints = rows[int(np.argmax(totals))]
-    return found
+    best: Ints = rows[int(np.argmax(totals))]
+    return best
 
 
 class _Places:
@@ -117,5 +117,5 @@ class _Places:
 
     def of(self, row: Ints) -> Ints:
         """Return the cells that ``row`` is in."""
-        cells = [np.ravel_multi_index(row[own], shape) for own, shape in zip(self._own, self._shapes, strict=True)]
+        cells = [np.ravel_multi_index(row[axes], shape) for axes, shape in zip(self._own, self._shapes, strict=True)]
         return self._starts[:-1] + np.array(cells)

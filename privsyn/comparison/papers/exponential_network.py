@@ -46,19 +46,19 @@ def privbayes_exponential(trial: MethodInput) -> MethodResult:
     options, rounds = PrivBayes(), len(domain.attributes) - 1
     rho = split_rho(trial)
     counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)
-    left = rho * (1 - TOTAL_SHARE)
-    spread = spread_for(left * NETWORK_SHARE / max(rounds, 1))
-    each = left * (1 - NETWORK_SHARE) / (rounds + 1) if rounds else left
-    most_cells = count_useful_cells(total, 1, each, records, options.usefulness)
-    known, families = [domain.attributes[0]], [domain.attributes[:1]]
+    rho_left = rho * (1 - TOTAL_SHARE)
+    spread = spread_for(rho_left * NETWORK_SHARE / max(rounds, 1))
+    rho_each = rho_left * (1 - NETWORK_SHARE) / (rounds + 1) if rounds else rho_left
+    most_cells = count_useful_cells(total, 1, rho_each, records, options.usefulness)
+    placed, families = [domain.attributes[0]], [domain.attributes[:1]]
     for _ in range(rounds):
-        candidates = _list_candidates(domain, known, options.degree, most_cells)
+        candidates = _list_candidates(domain, placed, options.degree, most_cells)
         scores = np.array([compute_in_dif(c) for c in _count_candidates(rows, candidates, trial.threads)])
         picked = trial.noise.choose(scores * (float(spread) / (2 * INDIF_SENSITIVITY * records)), 1)[0]
         child, parents = candidates[int(picked)]
         families.append(domain.ordered((child, *parents)))
-        known.append(child)
-    sigma = compute_sigma(each, records)
+        placed.append(child)
+    sigma = compute_sigma(rho_each, records)
     queries = [Query(c, domain.cells(c), records, sigma) for c in families]
     exact = count_all(rows, families, threads=trial.threads)
     noisy = [
@@ -83,7 +83,7 @@ def _list_candidates(domain: Domain, known: Sequence[str], degree: int, most_cel
     An attribute that has no useful parent may come without any.  A set that another one holds is left out, since R
     only grows with further parents.
     """
-    found: list[tuple[str, Clique]] = []
+    candidates: list[tuple[str, Clique]] = []
     for child in domain.attributes:
         if child in known:
             continue
@@ -92,12 +92,12 @@ def _list_candidates(domain: Domain, known: Sequence[str], degree: int, most_cel
             for parents in combinations(known, size):
                 if domain.cells((child, *parents)) <= most_cells and not any(set(parents) <= set(s) for s in sets):
                     sets.append(parents)
-            if len(found) + len(sets) > MOST_CANDIDATES:
+            if len(candidates) + len(sets) > MOST_CANDIDATES:
                 raise DomainTooLargeError(
                     f"privbayes-exponential scores every set of parents: at most {MOST_CANDIDATES:,} a choice"
                 )
-        found += [(child, parents) for parents in sets or [()]]
-    return found
+        candidates += [(child, parents) for parents in sets or [()]]
+    return candidates
 
 
 def _count_candidates(

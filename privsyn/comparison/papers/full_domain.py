@@ -75,14 +75,14 @@ def mwem(trial: MethodInput) -> MethodResult:
     rows, rho = trial.to_bins(trial.rows), split_rho(trial)
     workload = list_pairs(domain)
     truth = list(count_all(rows, workload, threads=trial.threads))
-    each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
-    spread, sigma = spread_for(each), compute_sigma(each, records)
+    rho_each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
+    spread, sigma = spread_for(rho_each), compute_sigma(rho_each, records)
     counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)
     queries, measured = [counted_rows], []
     estimate = np.full(domain.cells(domain.attributes), total / domain.cells(domain.attributes))
     for _ in range(ROUNDS):
-        own = [project(estimate, find_cells(clique, domain), domain.cells(clique)) for clique in workload]
-        errors = [float(np.abs(t.ravel() - o).sum()) for t, o in zip(truth, own, strict=True)]
+        estimated = [project(estimate, find_cells(clique, domain), domain.cells(clique)) for clique in workload]
+        errors = [float(np.abs(t.ravel() - o).sum()) for t, o in zip(truth, estimated, strict=True)]
         picked = int(trial.noise.choose(np.array(errors) * (float(spread) / (2 * records)), 1)[0])
         counts, clique = truth[picked], workload[picked]
         queries.append(Query(clique, counts.size, records, sigma))

@@ -63,8 +63,8 @@ def follow(wanted: Sequence[Marginal], domain: Domain, rows: int, seed: int) -> 
     for _ in range(PASSES if rows else 0):
         changed = 0
         for marginal, target in zip(larger, targets, strict=True):
-            own = [columns[a] for a in marginal.attributes]
-            changed += change_rows(own, target, generator)
+            codes = [columns[a] for a in marginal.attributes]
+            changed += change_rows(codes, target, generator)
         if changed <= ENOUGH * rows * len(larger):
             break
     return CodeTable(domain, tuple(columns.values()))

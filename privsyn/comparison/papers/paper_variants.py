@@ -118,5 +118,5 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     counts, variances = sum_coarse_one_ways(recode)
     ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
-    made = graphical_rows.draw_graphical_rows(measured, ones, core, rows, settings.seed)
-    return {"core_codes": stream_codes(iter(made.to_arrow().to_batches()), core)}
+    table = graphical_rows.draw_graphical_rows(measured, ones, core, rows, settings.seed)
+    return {"core_codes": stream_codes(iter(table.to_arrow().to_batches()), core)}

@@ -46,11 +46,11 @@ def random_views(trial: MethodInput) -> MethodResult:
 
     def choose(domain: Domain, most: int) -> list[Clique]:
         generator = np.random.default_rng([trial.seed, 0x71E5])
-        found: dict[Clique, None] = {}
+        views: dict[Clique, None] = {}
         for _ in list_covering_views(domain, most):
             order = [domain.attributes[i] for i in generator.permutation(len(domain.attributes))]
-            found[_widen_views(order[:1], order[1:], domain, min(most, CELLS))] = None
-        return [view for view in found if len(view) > 1]
+            views[_widen_views(order[:1], order[1:], domain, min(most, CELLS))] = None
+        return [view for view in views if len(view) > 1]
 
     return _choose_views(trial, choose)
 
@@ -90,12 +90,12 @@ def list_greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -
     limit = min(most, CELLS)
     pairs = _list_pairs(domain, most)
     views = [domain.ordered(view) for view in first]
-    left = set(pairs).difference(*(combinations(view, 2) for view in views))
-    while left:
-        view = list(next(p for p in pairs if p in left))
+    uncovered = set(pairs).difference(*(combinations(view, 2) for view in views))
+    while uncovered:
+        view = list(next(p for p in pairs if p in uncovered))
         while len(view) < WIDTH:
             gains = {
-                a: sum(domain.ordered((a, v)) in left for v in view)
+                a: sum(domain.ordered((a, v)) in uncovered for v in view)
                 for a in domain.attributes
                 if a not in view and domain.cells([*view, a]) <= limit
             }
@@ -104,7 +104,7 @@ def list_greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -
                 break
             view.append(best)
         views.append(domain.ordered(view))
-        left.difference_update(combinations(views[-1], 2))
+        uncovered.difference_update(combinations(views[-1], 2))
     return views
 
 

@@ -100,7 +100,7 @@ def build_croissant(release: Described) -> dict[str, Any]:
     Files with their hashes, one record set of the synthetic rows, and the promise.
     """
     about = release.about
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
@@ -121,7 +121,7 @@ def build_croissant(release: Described) -> dict[str, Any]:
         **_describe_responsible(release),
         **_describe_provenance(release),
     }
-    return {key: value for key, value in found.items() if value not in ("", {}, [])}
+    return {key: value for key, value in metadata.items() if value not in ("", {}, [])}
 
 
 def _describe_publisher(about: About) -> dict[str, Any]:

@@ -145,11 +145,11 @@ def find_formulas(ranges: Mapping[str, ValueRange]) -> list[str]:
 
     A function of the public spec alone.
     """
-    found = []
+    columns = []
     for name, domain in ranges.items():
         if any(text.startswith(FORMULA) for text in (name, *list_categories(domain))):
-            found.append(name)
-    return found
+            columns.append(name)
+    return columns
 
 
 def _as_written(field: pa.Field) -> pa.Field:

@@ -96,7 +96,7 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
     if release.spec.panel is not None:
         one = release.spec.unit.one
         about = f"The synthetic table, {release.rows:,} rows, {one} by {one} and in their order."
-    found = []
+    resources = []
     for kind in ("csv", "parquet"):
         for name in release.tables(kind):
             resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
@@ -104,8 +104,8 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
                 resource["dialect"] = _describe_dialect(choose_style(release.spec, release.ranges))
                 resource["encoding"] = choose_style(release.spec, release.ranges).encoding
                 resource["profile"] = "tabular-data-resource"
-            found.append(resource)
-    return found
+            resources.append(resource)
+    return resources
 
 
 def _describe_linked(release: Described) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def _describe_linked(release: Described) -> list[dict[str, Any]]:
     spec = release.spec
     if not spec.tables:
         return []
-    found, (above, below, *_) = [], list_linked_tables(spec)
+    resources, (above, below, *_) = [], list_linked_tables(spec)
     one = spec.unit.one
     words = {
         above: f"Synthetic {one}s, with and without rows.",
@@ -139,8 +139,8 @@ def _describe_linked(release: Described) -> list[dict[str, Any]]:
             if kind == "csv":
                 resource |= {"dialect": _describe_dialect(style), "encoding": style.encoding}
                 resource["profile"] = "tabular-data-resource"
-            found.append(resource)
-    return found
+            resources.append(resource)
+    return resources
 
 
 def _describe_dialect(style: CsvStyle) -> dict[str, Any]:
@@ -213,5 +213,5 @@ def _describe_bounds(domain: ValueRange, format_: str) -> tuple[Any, Any]:
 
 def _compute_shortest(value: float) -> float:
     """Return the shortest decimal that gives the same float32."""
-    found = float(str(np.float32(value)))
-    return found if math.isfinite(found) else value
+    shortest = float(str(np.float32(value)))
+    return shortest if math.isfinite(shortest) else value

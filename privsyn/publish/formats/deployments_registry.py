@@ -330,9 +330,9 @@ def format_rho(exact: str) -> str:
 def _look(stage: StageCost, look: Look) -> str:
     queries, cells = (sum(getattr(g, name) for g in stage.groups) for name in ("queries", "cells"))
     sensitivities = " to ".join(f"{s:g}" for s in sorted({g.sensitivity for g in stage.groups})) or "none"
-    asked = f"{_format_number(queries, 'query', 'queries')}, {_format_number(cells, 'cell', 'cells')}"
+    counted = f"{_format_number(queries, 'query', 'queries')}, {_format_number(cells, 'cell', 'cells')}"
     noise = f"standard deviation {_describe_noise(stage, look)}"
-    return f"{look.words}: {asked}, sensitivity {sensitivities} ({stage.reason}), {noise}"
+    return f"{look.words}: {counted}, sensitivity {sensitivities} ({stage.reason}), {noise}"
 
 
 def _format_number(number: int, one: str, more: str) -> str:

@@ -107,22 +107,22 @@ def get_null_text(ranges: Mapping[str, ValueRange]) -> str:
     texts = {text for domain in ranges.values() for text in list_categories(domain)}
     if "" not in texts and len(ranges) > 1:
         return ""
-    found = "NA"
-    while found in texts:
-        found += "_"
-    return found
+    null_text = "NA"
+    while null_text in texts:
+        null_text += "_"
+    return null_text
 
 
 def list_files(folder: Path) -> dict[str, ManifestFile]:
     """SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name != "manifest.json":
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found[name] = ManifestFile(sha256=digest, bytes=path.stat().st_size)
-    return found
+            files[name] = ManifestFile(sha256=digest, bytes=path.stat().st_size)
+    return files
 
 
 def get_kind(type_: pa.DataType) -> str:

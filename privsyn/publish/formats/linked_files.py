@@ -42,20 +42,20 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
     ranges, spec = list_ranges(request), request.spec
     above, below, *further = list_linked_tables(spec)
     persons, key = spec.tables[above], str(spec.tables[above].key)
-    found = {
+    by_table = {
         above: {name: ranges[name] for name in ranges if name == key or name in persons.columns},
         below: {name: ranges[name] for name in ranges if name == key or name not in persons.columns},
     }
     for name in further:
         of_branch = list_ranges(request.branches[name])
         upper_key = str(spec.tables[str(spec.tables[name].of)].key)
-        own = [c for c in (upper_key, *spec.tables[name].columns) if c in of_branch and c != name_one_place(name)]
-        found[name] = {column: of_branch[column] for column in own}
+        columns = [c for c in (upper_key, *spec.tables[name].columns) if c in of_branch and c != name_one_place(name)]
+        by_table[name] = {column: of_branch[column] for column in columns}
     for name in (below, *further):
         row_key = spec.tables[name].key
         numbered = {} if row_key is None else {row_key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}
-        found[name] = {**numbered, **found[name]}
-    return found
+        by_table[name] = {**numbered, **by_table[name]}
+    return by_table
 
 
 def get_published_spec(spec: ReleaseSpec, table: str) -> ReleaseSpec:
@@ -93,8 +93,8 @@ def write_linked_files(
     for name, batches in {below: _iterate(files), **further}.items():
         row_key = request.spec.tables[name].key
         numbered = number_rows(batches)
-        own = ({**_to_columns(b), **({} if row_key is None else {row_key: pa.array(n)})} for n, b in numbered)
-        _write(folder, name, ranges[name], own)
+        rows = ({**_to_columns(b), **({} if row_key is None else {row_key: pa.array(n)})} for n, b in numbered)
+        _write(folder, name, ranges[name], rows)
 
 
 def _to_columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
