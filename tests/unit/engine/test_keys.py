@@ -49,7 +49,9 @@ def test_another_seed_of_the_rows_has_the_same_draws() -> None:
     assert one[1] != other[1]
 
 
-@pytest.mark.parametrize("change", [{"noise": NoNoise}, {"noise": SeededNoise}, {"generation": 1}, {"fingerprint": "b"}])
+@pytest.mark.parametrize(
+    "change", [{"noise": NoNoise}, {"noise": SeededNoise}, {"generation": 1}, {"fingerprint": "b"}]
+)
 def test_no_look_is_shared_with_test_noise_another_generation_or_other_data(change: dict[str, Any]) -> None:
     """Nothing that follows from one is taken for a release either."""
     request = Request(make_spec())
