@@ -268,7 +268,7 @@ def _continue_line(first: int, low: float, second: int, high: float, at: float) 
 def _continue_power(first: int, low: float, second: int, high: float, at: float) -> float:
     """Return the same of what grows ever slower: by the power of the rows between the two, LEAST_POWER to 1."""
     between = math.log(high / low) / math.log(second / first) if 0.0 < low < high and first < second else 0.0
-    return high * math.pow(at / second, min(1.0, max(LEAST_POWER, between)))
+    return high * math.pow(at / second, min(1.0, max(LEAST_POWER, between))) if second else high
 
 
 def _count_parts(rehearsal: Rehearsal, name: str, spec: ReleaseSpec) -> int:
@@ -286,7 +286,7 @@ def _count_shards(rehearsal: Rehearsal) -> int:
 def _compute_growth(rehearsal: Rehearsal, rows: int, *, makes_rows: bool) -> float:
     """Return how many times as large a file of so many rows is with all rows; ``makes_rows``: of a step that does."""
     few, whole = (rehearsal.rows_made, rehearsal.rows_out) if makes_rows else (rehearsal.rows_in, rehearsal.rows)
-    return whole / few if rows == few else 1.0
+    return whole / few if rows == few > 0 else 1.0
 
 
 def _grow_memory(rehearsal: Rehearsal, name: str, cost: Cost) -> float:

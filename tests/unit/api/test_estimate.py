@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import privsyn
-from privsyn.api.estimate import Estimate, _compute_growth
+from privsyn.api.estimate import Estimate, _compute_growth, _continue_power
 from privsyn.api.rehearsal import Rehearsal
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
@@ -76,6 +76,17 @@ def test_files_of_rows_that_are_made_grow_with_those_and_others_with_the_table(t
     assert _compute_growth(rehearsal, 400_000, makes_rows=True) == 2.5
     assert _compute_growth(rehearsal, 400_000, makes_rows=False) == 12.5
     assert _compute_growth(rehearsal, 24, makes_rows=True) == 1.0
+
+
+def test_what_makes_no_rows_is_continued_as_it_is(tmp_path: Path) -> None:
+    assert _compute_growth(Rehearsal(make_spec(), tmp_path, 1_000, 0), 0, makes_rows=True) == 1.0
+    assert _continue_power(1, 0.1, 0, 0.2, 0.0) == 0.2
+
+
+@pytest.mark.slow
+def test_a_release_that_makes_no_rows_is_estimated() -> None:
+    found = privsyn.estimate(make_spec({"a": {"kind": "boolean"}}, synthesis={"rows": 0}), rows=1_000)
+    assert found.rows_out == 0 and found.whole.cpu > 0
 
 
 def test_estimates_of_the_page_were_within_a_factor_of_two_of_what_was_found() -> None:
