@@ -34,7 +34,7 @@ def get_step(column: Binned) -> float | None:
 def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], computed: Collection[str]) -> None:
     """Raise FieldError, with its place, for a pair of ``compare`` whose values have no difference.
 
-    columns: the released ones that are measured; made: those that rules compute or tie to others.
+    columns: the released ones that are measured; computed: those that rules compute or tie to others.
     """
     seen: set[str] = set()
     for i, pair in enumerate(pairs):

@@ -158,7 +158,7 @@ def _list_measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
 def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], computed: Collection[str]) -> None:
     """Raise FieldError, with its place, for columns of ``together`` whose values cannot lie at one place.
 
-    columns: the released ones; made: those that rules compute or tie to others.
+    columns: the released ones; computed: those that rules compute or tie to others.
     """
     seen: set[str] = set()
     for i, group in enumerate(groups):
@@ -185,7 +185,7 @@ def check_drawn_column(
 ) -> None:
     """Raise FieldError, at ``place``, for a column whose values are not drawn, or have no order.
 
-    columns: those that may be named, which the spec ``does``; made: those that rules compute or tie to others.
+    columns: those that may be named, which the spec ``does``; computed: those that rules compute or tie to others.
     """
     if name not in columns:
         raise FieldError(f"the spec {does} no column {name!r}", f"Name one that it {does}", place)

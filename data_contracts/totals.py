@@ -117,8 +117,8 @@ def check_totals(
 ) -> None:
     """Raise FieldError, with its place, for totals that cannot be honoured or contradict each other.
 
-    columns: the released ones; made: those that rules compute or tie to others, which are not counted by themselves.
-    No private count takes part: whether totals are true of the table is never asked.
+    columns: the released ones; computed: those that rules compute or tie to others, which are not counted by
+    themselves.  No private count takes part: whether totals are true of the table is never asked.
     """
     if mechanism.name != "privsyn" or not isinstance(mechanism, PrivSyn) or mechanism.selection.scores != "one_ways":
         raise FieldError(

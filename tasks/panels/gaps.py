@@ -87,7 +87,7 @@ def open_order(plan: EncodingPlan) -> OrderSteps | RoleSteps:
 class Gaps:
     """Draws gaps between rows from those of the synthetic records at like places, with as many rows beyond.
 
-    ``own``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``before`` and
+    ``places``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``before`` and
     ``after``: the person's rows on both sides; ``bounds``: the first and last step.
     """
 

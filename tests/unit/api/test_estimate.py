@@ -79,7 +79,7 @@ def test_files_of_rows_that_are_made_grow_with_those_and_others_with_the_table(t
 
 
 def test_estimates_of_the_page_were_within_a_factor_of_two_of_what_was_found() -> None:
-    """Time, memory and disk of every release that the page compares."""
+    """Time, memory and disk of every release in its tables."""
     page = (ROOT / "docs" / "operations" / "scale.md").read_text(encoding="utf-8")
     pairs = re.findall(r"\| ([\d.,]+) / ([\d.,]+) (?:s|MB) \|", page.partition("## What a release will take")[2])
     ratios = [float(guess.replace(",", "")) / float(real.replace(",", "")) for guess, real in pairs]
