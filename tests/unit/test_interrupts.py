@@ -248,6 +248,7 @@ def test_all_that_counting_imports_is_there_before_its_threads(module: Any, monk
     codes = np.zeros(4, dtype=np.uint8)
     table = CodeTable(domain, (codes, codes))
     monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(counting, "_ROWS_OF_ONE_THREAD", 0)
     monkeypatch.delitem(sys.modules, tallies, raising=False)
     cliques = [("a",), ("b",), ("a", "b")]
     counts = (
