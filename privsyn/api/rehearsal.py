@@ -142,8 +142,8 @@ class _AssumedEngine:
         """
         assumed: AssumedRows | ScaledRows
         sizes = {a: chances.shape[1] for a, chances in self.chances.items()}
-        if padded and self.recode is not None:
-            sizes = {a: r.size for a, r in self.recode.items()}
+        if padded and self.recode is not None:  # of a column whose cells were cut no chances are assumed
+            sizes = {a: r.size for a, r in self.recode.items() if len(r.coarse) == sizes.get(a)}
         if all(sizes.get(a) == domain.size(a) for a in domain.attributes):
             assumed = AssumedRows.of(domain, self.rows_asked, self.chances, self.recode if padded else None)
         else:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import privsyn
 from privsyn.api.estimate import Estimate, _compute_growth, _continue_power
-from privsyn.api.rehearsal import Rehearsal
+from privsyn.api.rehearsal import Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.assumed_counts import AssumedRows, assume_chances
+from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
 from privsyn.forecasts.made_up_rows import assume_rows
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import count_all
 from tests.support.commands import privsyn as run_command
 from tests.support.linked_tables import make_tables_spec, make_tree_content
@@ -61,6 +66,20 @@ def test_merged_codes_and_single_values_are_counted_in_the_made_up_rows() -> Non
     columns = {"paid": {"kind": "integer", "min": 0, "max": 5_000}, "ok": {"kind": "boolean"}}
     found = privsyn.estimate(make_spec(columns, workload=[{"columns": ["paid", "ok"]}]), 20_000)
     assert {"value counts", "measure sets"} < {s.step for s in found.steps}
+
+
+def test_of_a_column_whose_cells_were_cut_made_up_rows_are_counted() -> None:
+    """Chances are assumed of whole cells, and the codes of parts are others."""
+    spec = make_spec({"x": {"kind": "integer", "min": 0, "max": 9_999}, "y": {"kind": "boolean"}})
+    whole, cut = plan(spec), plan(spec, cuts=[CutCell("x", 1, 16)])
+    engine = _AssumedEngine(assume_chances(whole, 0.5, 0), 1_000)
+    stored: Any = SimpleNamespace(files=(), num_rows=10)
+    kinds = []
+    for domain in (whole.domain, cut.domain):
+        ones = {a: np.ones(domain.size(a)) for a in domain.attributes}
+        engine.recode = {a: AttributeRecode(np.arange(len(y), dtype=np.int32), y > 0, y, y, y) for a, y in ones.items()}
+        kinds.append(type(engine.rows(stored, domain, padded=True).assumed))
+    assert kinds == [AssumedRows, ScaledRows]
 
 
 def test_a_rehearsal_makes_no_more_rows_than_a_shard_has(tmp_path: Path) -> None:

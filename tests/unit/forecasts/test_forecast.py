@@ -53,6 +53,13 @@ def test_more_epsilon_or_rows_make_it_surer_and_the_noise_is_that_of_the_spec() 
     assert many.at[1].columns[2].mean_error is None
 
 
+def test_pairs_of_what_values_are_rounded_to_are_no_relations_of_a_forecast() -> None:
+    columns = {"wage": {"kind": "integer", "min": 0, "max": 9_999}, "happy": {"kind": "boolean"}}
+    spec = make_spec(columns, mechanism={"name": "adaptive"}, synthesis={"sweeps": 1})
+    made = privsyn.forecast(spec, 3_000, seeds=1).at[0]
+    assert made.pairs <= made.all_pairs == 1
+
+
 def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(tmp_path: Path, places: Path) -> None:
     public = tmp_path / "public.parquet"
     pq.write_table(related(2_000), public)
