@@ -6,12 +6,15 @@ The last ones, from consistency to the synthetic table, are in privsyn/pipelines
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.counting.part_files import PartFile, read_parts
@@ -31,6 +34,7 @@ from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, 
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import recode_to_table
+from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
 
@@ -211,6 +215,11 @@ ENCODE = Step(
 )
 
 
+def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+    """Yield the exact counts that the queries ask for, one of each cell: of every look at columns or sets of them."""
+    return one_way_marginals.count_exactly(rows, queries, request.threads)
+
+
 def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """Return the one-way marginals with this share of the budget, divided among them by ``division``.
 
@@ -238,7 +247,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
         settings=lambda r: {"one_ways": division},
         reads=(KnowledgePart.KNOWN_COLUMNS,),
         plan=plan,
-        exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
+        exact=count_cells,
         share=lambda r: share,
         look=Look(what="counts of every column on its own", reason=explain_one_cell),
         rows=ENCODED,

@@ -5,14 +5,12 @@ What steps after them do with cut cells is the same as with those of the spec: t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
@@ -24,6 +22,7 @@ from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseSt
 from privsyn.pipelines.common_steps import (
     ENCODED,
     RELEASED,
+    count_cells,
     encode_rows,
     explain_one_cell,
     key_encoding,
@@ -34,7 +33,6 @@ from privsyn.pipelines.common_steps import (
 from privsyn.pipelines.value_steps import share_values
 from privsyn.tasks.estimation.full_cells import find_full_cells, list_looked_at, tabulate_cuts
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
-from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import one_way_marginals
 
@@ -101,9 +99,6 @@ def _build_cell_counts(share: Fraction) -> ReleaseStep:
         sizes = {codec.attribute: codec.size for codec in list_looked_at(request.encoding)}
         return one_way_marginals.plan_queries(Domain.of(sizes), rho, request.records)
 
-    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        return one_way_marginals.count_exactly(rows, queries, request.threads)
-
     return ReleaseStep(
         name=CELL_COUNTS,
         title="Cell counts",
@@ -111,7 +106,7 @@ def _build_cell_counts(share: Fraction) -> ReleaseStep:
         outputs=RELEASED,
         settings=lambda r: {"columns": [codec.attribute for codec in list_looked_at(r.encoding)]},
         plan=plan,
-        exact=exact,
+        exact=count_cells,
         share=lambda r: share,
         look=Look(
             what="rough counts of intervals of numbers, to find those that hold most rows",

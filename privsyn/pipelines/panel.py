@@ -5,7 +5,7 @@ A person's record is one of the person's rows, beside the number of rows, of row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
     check_unchanged,
+    count_cells,
     get_options_as,
     key_columns,
     list_released_tables,
@@ -42,7 +43,7 @@ from privsyn.pipelines.without_rows import (
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
-from privsyn.tasks.kernels.counting import CodeTable, Countable
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
 from privsyn.tasks.steps import keep_rows, one_way_marginals, pair_rows
@@ -138,12 +139,6 @@ def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Q
     return pair_rows.plan_transition_queries(plan, domain, rho, request.records)
 
 
-def _count_transitions(
-    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
-) -> Iterator[NDArray[np.int64]]:
-    return one_way_marginals.count_exactly(rows, queries, request.threads)
-
-
 MEASURE_TRANSITIONS = ReleaseStep(
     name="measure_transitions",
     title="Measure transitions",
@@ -152,7 +147,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     settings=lambda r: {},
     inherits=(KnowledgePart.CODES,),
     plan=_plan_transitions,
-    exact=_count_transitions,
+    exact=count_cells,
     share=lambda r: TRANSITIONS_SHARE,
     look=Look(
         what="counts of a row's value by the next row's, of one pair of rows a person (two of members a household)",
@@ -205,7 +200,7 @@ MEASURE_ROWS = ReleaseStep(
     settings=lambda r: {"most": r.spec.unit.records},
     inherits=(KnowledgePart.CODES,),
     plan=_plan_rows,
-    exact=lambda r, i, rows, queries: one_way_marginals.count_exactly(rows, queries, r.threads),
+    exact=count_cells,
     share=lambda r: ROWS_SHARE,
     look=Look(
         what="counts of every column over all rows",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -20,6 +19,7 @@ from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseSt
 from privsyn.pipelines.common_steps import (
     RELEASED,
     check_unchanged,
+    count_cells,
     explain_one_cell,
     key_encoding,
     list_released_tables,
@@ -36,9 +36,8 @@ from privsyn.tasks.estimation.frequent_values import (
 )
 from privsyn.tasks.estimation.noisy import pool_answers, tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import one_way_marginals, value_counts
+from privsyn.tasks.steps import value_counts
 
 VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
 COUNTED, LOCATED = "find_heavy_cells.counted", f"{LOCATE}.located_rows"
@@ -121,9 +120,6 @@ def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         return value_counts.plan_queries(read_counted(inputs.table(COUNTED)), rho, request.records)
 
-    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        return one_way_marginals.count_exactly(rows, queries, request.threads)
-
     name = VALUE_COUNTS if n is None else f"{VALUE_COUNTS}_{n}"
     return ReleaseStep(
         name=name,
@@ -131,7 +127,7 @@ def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
         inputs=(LOCATED, COUNTED),
         outputs=RELEASED,
         plan=plan,
-        exact=exact,
+        exact=count_cells,
         share=lambda r: share,
         look=Look(
             what="counts of single values of numbers in intervals that have many rows",

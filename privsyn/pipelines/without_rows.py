@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
@@ -19,13 +18,13 @@ from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
     check_unchanged,
+    count_cells,
     key_columns,
     list_released_tables,
     publish_noisy,
     stream_codes,
 )
 from privsyn.tasks.estimation.recode import estimate_total
-from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import list_without_rows, one_way_marginals
 
@@ -58,10 +57,6 @@ def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
     return one_way_marginals.plan_queries(domain, rho, request.records)
 
 
-def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-    return one_way_marginals.count_exactly(rows, queries, request.threads)
-
-
 MEASURE_WITHOUT_ROWS = ReleaseStep(
     name="measure_without_rows",
     title="Measure persons without rows",
@@ -70,7 +65,7 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     settings=lambda r: {},
     inherits=(KnowledgePart.CODES,),
     plan=_plan,
-    exact=_count,
+    exact=count_cells,
     share=lambda r: WITHOUT_ROWS_SHARE,
     look=Look(
         what="counts of persons, or households, without rows, by each of their columns",
