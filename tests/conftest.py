@@ -19,6 +19,7 @@ import pytest
 import typer.testing
 
 from tests.support import postgres, repeated_noise
+from tests.support.kept import Kept
 
 os.environ.update(DO_NOT_TRACK="1", PREFECT_SERVER_ANALYTICS_ENABLED="false", GX_ANALYTICS_ENABLED="false")
 # The tables of tests are small, and as many processes as cores test at once: threads in each only wait for each other.
@@ -109,6 +110,12 @@ def save(tmp_path: Path) -> Callable[[pa.Table, str], str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    """Where a module's tests begin with one release, each with the folder as that release left it."""
+    return Kept(tmp_path_factory.mktemp("kept") / "home")
 
 
 @contextmanager

@@ -51,11 +51,6 @@ LOOKS = (
 )
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("rounds") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     data = kept.begin(monkeypatch) / "people.parquet"

@@ -34,11 +34,6 @@ from tests.support.specs import changed, people
 OLD = FIXTURES / "released_0_2_0"
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("formats") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """All of its data set's lifetime cap goes into one release: nothing else can be paid for."""

@@ -47,11 +47,6 @@ def make(folder: Path, households: int = 1_500, **changes: Any) -> Made:
     return spec, released(summary, "synthetic.parquet").to_pandas(), Path(summary.released)
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("households") / "home")
-
-
 @pytest.fixture
 def made(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     """One release of 1,500 households under rules, also as CSV, the same for every test that asks for it."""

@@ -36,11 +36,6 @@ NEW = ("one_way_marginals_2", "indif_scores_2", "measure_more_2")
 THIRD = tuple(name.replace("_2", "_3") for name in NEW)
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("improve") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     data = kept.begin(monkeypatch) / "people.parquet"

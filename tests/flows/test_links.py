@@ -21,11 +21,6 @@ from tests.support.releases import few
 from tests.support.specs import people
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("links") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     data = kept.begin(monkeypatch) / "people.parquet"

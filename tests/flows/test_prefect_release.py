@@ -48,11 +48,6 @@ SECRETS = (b"case-1", b"zanzibar")
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("prefect") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     home, table = kept.begin(monkeypatch), people(600)

@@ -38,11 +38,6 @@ pytestmark = pytest.mark.usefixtures("places")
 Place = Callable[[], str]
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("publish") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """A quick release in several parts."""

@@ -43,11 +43,6 @@ def table() -> pa.Table:
     return people(300)
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("api") / "home")
-
-
 @pytest.fixture
 def made(kept: Kept, places: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> privsyn.Release:
     """A release of ``table``, the same for every test that asks for it; ``places`` is another folder."""

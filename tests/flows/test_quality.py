@@ -47,11 +47,6 @@ QUICK: dict[str, Any] = {"synthesis": {"iterations": 2}}
 CANARIES = (b"CANARY-DROPPED", b"CANARY-UNLISTED")
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("quality") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     home, table = kept.begin(monkeypatch), people(400)

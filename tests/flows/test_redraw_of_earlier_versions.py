@@ -33,11 +33,6 @@ SPLIT = {"one_way": 0.3, "selection": 0.1, "measurement": 0.6}
 """No default of any version."""
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("redraw") / "home")
-
-
 @pytest.fixture
 def home(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What a user of 0.2.0 holds: one paid release of the default spec, one of the paper's."""

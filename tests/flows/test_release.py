@@ -32,11 +32,6 @@ from tests.support.kept import Kept
 from tests.support.specs import changed, make_spec, people
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("release") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """A request whose table, ledger and zones lie in a new folder; ``places`` is another one, for what a test adds."""

@@ -34,11 +34,6 @@ def bucket() -> Iterator[Bucket]:
         yield store
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("store") / "home")
-
-
 @pytest.fixture
 def made(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> ReleaseSummary:
     """A release that no setting sends to a store, the same for every test that asks for it."""

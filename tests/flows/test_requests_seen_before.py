@@ -22,11 +22,6 @@ FULL = {"epsilon": 1.0, "delta": 1e-9}
 """Privacy and cap: one release uses all."""
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("seen") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     """A request that was released, and used up the cap."""

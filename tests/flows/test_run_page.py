@@ -144,11 +144,6 @@ def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 600.0)
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("run-page") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     data, table = kept.begin(monkeypatch) / "people.parquet", people(600)

@@ -25,11 +25,6 @@ from tests.support.specs import people
 SHARDS: dict[str, Any] = {"sweeps": 2, "rows": 1_000, "shard_rows": 300}
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("parts") / "home")
-
-
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
     data = kept.begin(monkeypatch) / "people.parquet"

@@ -30,11 +30,6 @@ REFUSED = r"^dataset: .* was released as 'people', and 'people_b' would be a sec
 CAP = {"epsilon": 1.0, "delta": 1e-9}
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    return Kept(tmp_path_factory.mktemp("names") / "home")
-
-
 @pytest.fixture
 def exhausted(kept: Kept, places: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The arguments of a spec whose data set has nothing left."""
