@@ -117,6 +117,7 @@ FIGURES = {
     "kept": "kept",
     "pearson": "Pearson error",
     "regressions": "slopes within two errors",
+    "slopes": "slopes' error",
     "zeros": "zeros",
     "order": "equal/ordered",
     "l1_1way": "L1 1-way",

@@ -6,7 +6,7 @@ All are of stored values, not of codes: ``real`` and ``made`` are tables of the 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -27,6 +27,8 @@ BINS = 32
 MOST_PAIRS = 300
 """Pairs that the L1 distance is taken over at most, drawn by a fixed seed."""
 OUTCOMES, REGRESSORS = 3, 3
+CLEAR = 5.0
+"""Standard errors, on the real rows, of a slope whose relative error counts."""
 ZEROS, EQUAL, ORDERED = 0.01, 0.05, 0.95
 """Least share of zeros, of equal and of ordered values at which a column, or two, have a figure."""
 
@@ -49,13 +51,17 @@ def compute_figures(real: pa.Table, made: pa.Table, shape: Shape) -> dict[str, f
 
     spearman, pearson: mean absolute error over pairs of numeric columns; kept: mean of made over real Spearman
     correlations above STRONG; strong: how many these are.  regression.I.J: by how many of its standard errors on the
-    real rows coefficient J of regression I differs (nan: not there).  zeros, order: mean absolute error of shares.
+    real rows coefficient J of regression I differs (nan: not there).  slopes: median relative error of the coefficients
+    that are more than CLEAR standard errors on the real rows.  zeros, order: mean absolute error of shares.
     l1_1way, l1_2way: over BINS equal bins.  mean, sd, q99: median relative error of the columns'.
     """
     first, second = (read_numbers(t, list(shape.bounds)) for t in (real, made))
     found = compute_correlation_figures(first, second)
-    for i, scores in enumerate(compare_regressions(first, second)):
-        found |= {f"regression.{i}.{j}": score for j, score in enumerate(scores)}
+    fits = list(fit_regressions(first, second))
+    for i, fit in enumerate(fits):
+        found |= {f"regression.{i}.{j}": score for j, score in enumerate(fit.scores.tolist())}
+    if relative := [error for fit in fits for error in fit.relative_errors.tolist()]:
+        found["slopes"] = float(np.median(relative))
     found |= compute_share_figures(first, second, shape)
     found |= compute_l1_figures(code_columns(real, first, shape), code_columns(made, second, shape))
     return found | compute_tail_figures(first, second)
@@ -102,12 +108,28 @@ def choose_regressions(real: Mapping[str, Floats]) -> list[tuple[str, tuple[str,
     return found
 
 
-def compare_regressions(real: Mapping[str, Floats], made: Mapping[str, Floats]) -> list[list[float]]:
-    """Return by how many standard errors, of the real fit, each slope differs, by regression.
+@dataclass(frozen=True, eq=False)
+class FittedTwice:
+    """One regression's slopes in the real rows, with their standard errors, and in the rows made, shape (slopes,)."""
 
-    A regression that the rows made do not allow has slopes of 0.
-    """
-    found = []
+    real: Floats
+    errors: Floats
+    made: Floats
+
+    @property
+    def scores(self) -> Floats:
+        """By how many standard errors of the real fit each slope differs."""
+        return np.clip((self.made - self.real) / self.errors, -1e6, 1e6)
+
+    @property
+    def relative_errors(self) -> Floats:
+        """The relative errors of the slopes that are more than CLEAR standard errors."""
+        clear = np.abs(self.real) > CLEAR * self.errors
+        return np.abs(self.made[clear] / self.real[clear] - 1)
+
+
+def fit_regressions(real: Mapping[str, Floats], made: Mapping[str, Floats]) -> Iterator[FittedTwice]:
+    """Yield each regression in both tables; one that the rows made do not allow has slopes of 0."""
     for outcome, columns in choose_regressions(real):
         fits = []
         for table in (real, made):
@@ -116,9 +138,7 @@ def compare_regressions(real: Mapping[str, Floats], made: Mapping[str, Floats]) 
             fits.append(fit_regression(rows[:, :-1], rows[:, -1], two_values=False) if len(rows) > 9 else None)
         if fits[0] is not None:
             slopes = np.zeros(len(columns) + 1) if fits[1] is None else fits[1].coefficients
-            errors = np.maximum(fits[0].errors, 1e-300)
-            found.append(np.clip((slopes - fits[0].coefficients) / errors, -1e6, 1e6)[1:].tolist())
-    return found
+            yield FittedTwice(fits[0].coefficients[1:], np.maximum(fits[0].errors[1:], 1e-300), slopes[1:])
 
 
 def compute_share_figures(real: Mapping[str, Floats], made: Mapping[str, Floats], shape: Shape) -> dict[str, float]:

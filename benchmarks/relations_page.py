@@ -185,8 +185,8 @@ def list_tables(store: Store, means: Means, tables: Sequence[str], epsilon: floa
     """Yield one line a table: error / kept / L1 of columns / of pairs by method, ours with half its seeds' range."""
     shown = ("spearman", "kept", *L1)
     methods = (BEFORE, ALONE, PEERS[0])
-    yield f"| table (rows) | {' | '.join(methods)} | now | slopes | mean, sd, 99 % |"
-    yield "|---|" + "---|" * (len(methods) + 3)
+    yield f"| table (rows) | {' | '.join(methods)} | now | slopes | their error | mean, sd, 99 % |"
+    yield "|---|" + "---|" * (len(methods) + 4)
     for table in tables:
         cells = [" / ".join(_show(means.get((m, table, epsilon), {}).get(f)) for f in shown) for m in methods]
         ours = means.get((OURS, table, epsilon), {})
@@ -198,7 +198,7 @@ def list_tables(store: Store, means: Means, tables: Sequence[str], epsilon: floa
         ]
         tails = ", ".join(_show(ours.get(f)) for f in ("mean", "sd", "q99"))
         cells = [c if c.strip(" /") else "" for c in cells]
-        cells += [" / ".join(now), _show(ours.get("regressions")), tails]
+        cells += [" / ".join(now), _show(ours.get("regressions")), _show(ours.get("slopes")), tails]
         yield f"| {table} ({ROWS[table]:,}) | {' | '.join(cells)} |"
 
 

@@ -79,7 +79,7 @@ def key_consistency(request: Request) -> dict[str, Any]:
 
 def _key_smoothing(request: Request) -> dict[str, Any]:
     """Return what keys say of smoothed one-ways; earlier keys have no such field."""
-    return {"smoothed": True} if request.spec.mechanism.compression.equal_mass else {}
+    return {"smoothed": "with tails"} if request.spec.mechanism.compression.equal_mass else {}
 
 
 def get_synthesis(request: Request) -> Synthesis:

@@ -1,7 +1,7 @@
-"""Tail of a wide bin: shares of its cells, and slopes of the density inside them, from noisy counts.
+"""Tails of columns: counts of their cells, and slopes of the density inside wide ones, from noisy counts.
 
-The cells double in width, so that the last of them hold few rows and much of the column's sum: there a noisy count
-says nothing, and its noise would dominate the mean.  Counts are taken to follow a generalized Pareto tail (Pickands,
+The last cells of a column hold few rows and much of its sum and variance: there a noisy count says nothing, and its
+noise would dominate mean and slopes.  Counts are taken to follow a generalized Pareto tail (Pickands,
 *Statistical inference using extreme order statistics*, Annals of Statistics 1975), and to depart from it by a share of
 each expected count: so full cells have their own counts, and nearly empty ones what the full ones say.
 
@@ -10,22 +10,42 @@ Post-processing of noisy counts and public edges alone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-INDICES = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9])
-"""Tail indices that are mixed: 0 is an exponential tail, 1/2 the last without a variance."""
 
-INDEX_MEAN, INDEX_SD = 0.25, 0.2
-"""Mean and standard deviation of the tail index where the counts say nothing: incomes have 0.2 to 0.5."""
+@dataclass(frozen=True, eq=False)
+class TailPrior:
+    """What is expected of a tail where its counts say nothing.
+
+    ``indices``: tail indices that are mixed, 0 is an exponential tail, 1/2 the last without a variance, those below 0
+    end (-1 is even); ``mean``, ``sd``: of the index; ``scales``: how many are mixed, evenly in the logarithm, from a
+    quarter of the narrowest cell to four times the tail; ``apart``: probability that a cell has a count of its own,
+    such as a value that many rows share.
+    """
+
+    indices: Floats
+    mean: float
+    sd: float
+    scales: int
+    apart: float = 0.0
+
+
+WIDE_BIN = TailPrior(np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9]), 0.25, 0.2, 28)
+"""Of a wide bin that someone left at the end: incomes have indices of 0.2 to 0.5."""
+
+ANY_COLUMN = TailPrior(np.append([-1.0, -0.5, -0.25], WIDE_BIN.indices), 0.0, 0.3, 14, 0.01)
+"""Of a column of which bounds alone are known: these may cut it anywhere."""
+
+APART_SPREAD = 8.0
+"""Standard deviations of noise by which such counts depart from the tail."""
 
 SCALE_LOG_SD = 1.0
 """Prior standard deviation of the log scale around the edges' scale: who wrote the edges knew the column."""
-
-SCALES = 28
-"""Scales that are mixed, evenly in the logarithm, from a quarter of the narrowest cell to four times the bin."""
 
 DEPARTURES = np.array([0.03, 0.1, 0.3, 1.0])
 """Departures of a cell from the tail, as shares of its expected count, that are mixed."""
@@ -40,38 +60,64 @@ DIGITS = 9
 def fit_tail_shares(
     noisy: Floats, variance: Floats, widths: Floats, usual: float, density_before: tuple[float, float] = (0.0, 0.0)
 ) -> Floats:
-    """Return the share of each cell, shape (cells,), at least 0, summing to 1; cells from the tail's beginning on.
+    """Return the share of each cell of a wide bin, shape (cells,), at least 0, summing to 1.
 
-    ``noisy`` counts with noise of ``variance``; ``usual``: the scale where counts say nothing, by public edges;
-    ``density_before``: the noisy count a unit of width before the tail, 0 where it is not known, and its noise's
-    standard deviation.  The posterior mean over tail indices, scales and departures.
+    All as of :func:`fit_tail_counts`.
     """
-    sd = float(np.sqrt(variance.sum()))
-    rows = max(float(noisy.sum()), sd)
-    scale = np.geomspace(widths.min() / 4, widths.sum() * 4, SCALES)
-    expected = _compute_tails(scale, np.append(0.0, np.cumsum(widths)))[:, :, None, :]
-    total_variance = variance + (DEPARTURES[:, None] * expected * rows) ** 2
-    fitted = (noisy * expected / total_variance).sum(-1) / (expected**2 / total_variance).sum(-1)
-    centre = np.maximum(fitted, sd / 4)[..., None] * expected
-    fit = -0.5 * ((noisy - centre) ** 2 / total_variance + np.log(total_variance)).sum(-1)
-    fit -= 0.5 * ((INDICES[None, :, None] - INDEX_MEAN) / INDEX_SD) ** 2
-    fit -= 0.5 * (np.log(scale / usual) / SCALE_LOG_SD)[:, None, None] ** 2
-    if density_before[0] > 2 * density_before[1]:
-        fit -= 0.5 * np.log(scale * density_before[0] / rows)[:, None, None] ** 2
-    weight = np.exp(fit - fit.max())[..., None]
-    signal_share = 1 - variance / total_variance
-    mean = (weight * (centre + signal_share * (noisy - centre))).sum((0, 1, 2))
-    mean = np.maximum(mean, 0.0)
-    shares = mean / mean.sum() if mean.sum() > 0 else widths / widths.sum()
+    least = float(np.sqrt(variance.sum())) / 4
+    counts = fit_tail_counts(noisy, variance, widths, WIDE_BIN, least, density_before, usual)
+    shares = counts / counts.sum() if counts.sum() > 0 else widths / widths.sum()
     return np.asarray(np.round(shares, DIGITS))
 
 
-def _compute_tails(scales: Floats, ends: Floats) -> Floats:
+def fit_tail_counts(
+    noisy: Floats,
+    variance: Floats,
+    widths: Floats,
+    prior: TailPrior,
+    least: float,
+    density_before: tuple[float, float] = (0.0, 0.0),
+    usual: float = 0.0,
+) -> Floats:
+    """Return the count of each cell of a tail, shape (cells,), at least 0; cells from the tail's beginning on.
+
+    ``noisy`` counts with noise of ``variance``; ``least``: rows that the tail is fitted with at least; ``usual``: the
+    scale where counts say nothing, by public edges, 0 where none says so; ``density_before``: the noisy count a unit of
+    width before the tail, 0 where it is not known, and its noise's standard deviation.  The posterior mean over tail
+    indices, scales and departures.
+    """
+    rows = max(float(noisy.sum()), float(np.sqrt(variance.sum())))
+    scale = np.geomspace(widths.min() / 4, widths.sum() * 4, prior.scales)
+    expected = _compute_tails(scale, prior.indices, np.append(0.0, np.cumsum(widths)))[:, :, None, :]
+    total_variance = variance + (DEPARTURES[:, None] * expected * rows) ** 2
+    fitted = (noisy * expected / total_variance).sum(-1) / (expected**2 / total_variance).sum(-1)
+    centre = np.maximum(fitted, least)[..., None] * expected
+    likelihood = -0.5 * ((noisy - centre) ** 2 / total_variance + np.log(total_variance))
+    follows = 1 - variance / total_variance  # its own noisy count
+    if prior.apart:
+        free = variance * (1 + APART_SPREAD**2)
+        alone = -0.5 * ((noisy - centre) ** 2 / free + np.log(free)) + np.log(prior.apart)
+        likelihood += np.log1p(-prior.apart)
+        both = np.logaddexp(likelihood, alone)
+        follows += np.exp(alone - both) * (1 - variance / free - follows)
+        likelihood = both
+    fit = likelihood.sum(-1)
+    fit -= 0.5 * ((prior.indices[None, :, None] - prior.mean) / prior.sd) ** 2
+    if usual:
+        fit -= 0.5 * (np.log(scale / usual) / SCALE_LOG_SD)[:, None, None] ** 2
+    if density_before[0] > 2 * density_before[1]:
+        fit -= 0.5 * np.log(scale * density_before[0] / rows)[:, None, None] ** 2
+    weight = np.exp(fit - fit.max())[..., None]
+    mean = (weight * (centre + follows * (noisy - centre))).sum((0, 1, 2)) / weight.sum()
+    return np.maximum(np.asarray(mean), 0.0)
+
+
+def _compute_tails(scales: Floats, indices: Floats, ends: Floats) -> Floats:
     """Return shares of cells between ``ends`` by truncated generalized Pareto tails, shape (scales, indices, cells)."""
     reach = ends / scales[:, None, None]
-    index = INDICES[None, :, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        survival = np.where(index > 0, (1 + index * reach) ** (-1 / np.maximum(index, 1e-9)), np.exp(-reach))
+    index = indices[None, :, None]
+    power = -1 / np.where(index == 0, 1.0, index)
+    survival = np.where(index == 0, np.exp(-reach), np.maximum(1 + index * reach, 0.0) ** power)
     mass = np.maximum(-np.diff(survival, axis=-1), 1e-12)
     return np.asarray(mass / mass.sum(-1, keepdims=True))
 

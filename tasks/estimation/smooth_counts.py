@@ -8,10 +8,14 @@ differences of neighbours (Whittaker, "On a New Method of Graduation", Proceedin
 the Mean of a Multivariate Normal Distribution", Annals of Statistics 9, 1981): each strength counts by how small that
 is, so what noise does not explain, such as a column of few values, stays.  Cells of one value that stand out, and null,
 are left as they are.
+
+Outwards of most rows, noise alone would put rows far from all others, and with them double a standard deviation or
+halve a slope: the counts of the ends are those of a fitted tail (tasks/codecs/tail_shapes.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
@@ -19,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone
-from privsyn.tasks.estimation.fine_weights import find_faint_points, join_points
+from privsyn.tasks.codecs.cells import Points
+from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, fit_tail_counts
+from privsyn.tasks.estimation.fine_weights import STANDS_OUT, find_faint_points, join_points
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
 
@@ -33,6 +39,15 @@ ROUNDS = 3
 
 LEAST_COUNT = 0.5
 """Standard deviations of noise that are added to a count which a difference is relative to."""
+
+END_SHARE, END_NOISE = 0.1, 3.0
+"""Rows of an end at most, as a share of all or in standard deviations of the noise of its count, whichever is more."""
+
+LEAST_END_CELLS = 4
+"""Cells of an end at least: fewer say nothing of a shape."""
+
+LEAST_END_COUNT = 0.25
+"""Rows, in standard deviations of a cell's noise, that an end is fitted with at least."""
 
 COUNT_RESOLUTION = 2.0**-10
 """Counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
@@ -61,23 +76,71 @@ def _shift(counts: Floats, total: float) -> Floats:
 
 
 def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBins, widths: Floats) -> AttributeRecode:
-    sigma = float(np.sqrt(recode.noise))
+    sigma, total = float(np.sqrt(recode.noise)), max(float(noisy.sum()), 0.0)
     faint = find_faint_points(noisy, sigma, bins.points)
-    counts, wide = join_points(noisy, faint), widths.copy()
-    free = widths > 0
+    joined, wide = join_points(noisy, faint), widths.copy()
+    free, body = widths > 0, np.ones(len(widths), dtype=bool)
     if bins.points is not None:
         free[bins.points.cell] = False
     for cell, neighbour in zip(faint.cell, faint.beside, strict=True):
         wide[neighbour] += widths[cell]
-    for start, end in bins.in_order:
-        row = np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end))
-        if len(row) > 2:
-            counts[row] = smooth_counts(counts[row], sigma, wide[row])
+    body[faint.cell] = False
+    rows = [np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
+    rows = [row for row in rows if len(row) > 2]
+    smooth = joined.copy()
+    for row in rows:
+        smooth[row] = smooth_counts(joined[row], sigma, wide[row])
+    counts = np.zeros(len(widths))
+    counts[body] = apply_norm_sub(smooth[body], total)
+    for row in rows:
+        for end in _list_ends(row, _find_densest(row, counts, wide, sigma, bins.points), counts, sigma):
+            within = np.flatnonzero(counts[end] >= STANDS_OUT * sigma)  # what stands out stays as it is smoothed
+            beyond = int(within[-1]) + 1 if within.size else 1
+            counts[end[beyond:]] = _fit_end(joined[end].tobytes(), sigma, wide[end].tobytes())[beyond - 1 :]
+            body[end[beyond:]] = False
+    if (outside := float(counts[~body].sum())) > total:
+        counts[~body] *= total / outside
+    counts[body] = apply_norm_sub(smooth[body], max(total - outside, 0.0))
     for cell, neighbour, share in zip(*faint, strict=True):
         counts[cell], counts[neighbour] = share * counts[neighbour], (1 - share) * counts[neighbour]
-    settled = np.rint(apply_norm_sub(counts, max(float(noisy.sum()), 0.0)) / COUNT_RESOLUTION) * COUNT_RESOLUTION
+    settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
     even = np.where(recode.kept, np.maximum(widths, 1e-9 * widths.max()), 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
+
+
+def _find_densest(row: NDArray[np.intp], counts: Floats, widths: Floats, sigma: float, points: Points | None) -> int:
+    """Return the position of the densest cell of a row of cells; ``counts``: smoothed, of all cells.
+
+    Where noise may have made it, the cell beside the value that most rows have, such as 0, if there is one.
+    """
+    densest = int(np.argmax(counts[row] / widths[row]))
+    if points is not None and counts[row[densest]] < STANDS_OUT * sigma:
+        there = points.select(np.isin(points.beside, row) & (counts[points.cell] > 0))
+        if len(there.cell):
+            return int(np.searchsorted(row, there.beside[np.argmax(counts[there.cell])]))
+    return densest
+
+
+def _list_ends(row: NDArray[np.intp], begin: int, counts: Floats, sigma: float) -> Iterator[NDArray[np.intp]]:
+    """Yield the cells of each end of a row of cells, outwards, and before them the one that the end begins at.
+
+    ``begin``: the position in the row outwards of which both ends lie; ``counts``: smoothed, of all cells.
+    """
+    for outwards in (row[begin:], row[: begin + 1][::-1]):
+        beyond = np.cumsum(counts[outwards[1:]][::-1])[::-1]
+        limit = max(END_SHARE * counts.sum(), END_NOISE * sigma * np.sqrt(len(beyond)))
+        end = outwards[int(np.count_nonzero(beyond > limit)) :]
+        if len(end) > LEAST_END_CELLS:
+            yield end
+
+
+@lru_cache(maxsize=4096)
+def _fit_end(noisy_bytes: bytes, sigma: float, width_bytes: bytes) -> Floats:
+    """Return the counts of an end but for its first cell, at which it begins; several steps of a run fit the same."""
+    noisy, widths = np.frombuffer(noisy_bytes), np.frombuffer(width_bytes)
+    before = (noisy[0] / widths[0], sigma / widths[0])
+    variance = np.full(len(noisy) - 1, sigma**2)
+    return fit_tail_counts(noisy[1:], variance, widths[1:], ANY_COLUMN, LEAST_END_COUNT * sigma, before)
 
 
 def _share_inside(recode: AttributeRecode, counts: Floats, even: Floats) -> Floats:

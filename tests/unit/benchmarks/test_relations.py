@@ -17,7 +17,7 @@ from benchmarks.relations import (
     round_outward,
     summarize,
 )
-from benchmarks.relations_figures import Shape, compare_regressions, compute_figures, compute_share_figures
+from benchmarks.relations_figures import Shape, compute_figures, compute_share_figures, fit_regressions
 
 REAL = pa.table({"a": [0.0, 1.0, 2.0, 3.0], "b": [0.0, 2.0, 4.0, 6.0], "c": ["x", "x", "y", None]})
 MADE = pa.table({"a": [0.0, 1.0, 2.0, 3.0], "b": [6.0, 2.0, 4.0, 0.0], "c": ["x", "y", "y", None]})
@@ -53,8 +53,11 @@ def test_a_slope_differs_by_so_many_of_its_standard_errors() -> None:
     x = rng.normal(size=10_000)
     real = {"x": x, "y": 2 * x + rng.normal(size=len(x))}
     made = {"x": x, "y": real["y"] + 0.1 * x}
-    (_, own) = sorted(compare_regressions(real, made))
-    assert own == pytest.approx([10], rel=0.05)  # 0.1 / (1 / sqrt(10,000))
+    _, own = sorted(fit_regressions(real, made), key=lambda fit: fit.real[0])
+    assert own.scores == pytest.approx([10], rel=0.05)  # 0.1 / (1 / sqrt(10,000))
+    assert own.relative_errors == pytest.approx([0.05], rel=0.05)  # 0.1 of 2
+    unrelated = fit_regressions({**real, "y": rng.normal(size=len(x))}, made)
+    assert all(fit.relative_errors.size == 0 for fit in unrelated)
 
 
 def test_slopes_that_noise_alone_moves_count_as_within_two_errors_and_biased_ones_do_not() -> None:

@@ -81,6 +81,49 @@ def test_a_zero_that_does_not_stand_out_has_its_part_of_the_smoothed_density() -
     assert abs(found.estimate[0] - 100) < 25
 
 
+def release_counts(truth: np.ndarray, sigma: float, seed: int, points: Points | None = None) -> np.ndarray:
+    """Return the counts that rows follow, of noisy counts of a column with open bins."""
+    y = truth + np.random.default_rng(seed).normal(0, sigma, len(truth))
+    bins = AttributeBins(np.arange(len(y), dtype=np.int32), ((0, len(y)),), True, np.ones(len(y)), points=points)
+    recode = {"x": build_recode(y, sigma)}
+    return smooth_one_ways(recode, recode, {"x": bins})["x"].estimate
+
+
+def compute_deviation(counts: np.ndarray) -> float:
+    cells = np.arange(len(counts))
+    mean = np.average(cells, weights=counts)
+    return float(np.sqrt(np.average((cells - mean) ** 2, weights=counts)))
+
+
+def test_noise_puts_no_rows_far_from_all_others() -> None:
+    truth = np.where(np.arange(CELLS) < 12, 4_000.0 * 0.6 ** np.arange(CELLS), 0.0)
+    found = [release_counts(truth, 30.0, seed) for seed in range(10)]
+    assert np.mean([counts[24:].sum() for counts in found]) < 25.0  # 40 cells, of 30 rows of noise each
+    assert np.median([compute_deviation(counts) for counts in found]) < 1.25 * compute_deviation(truth)
+    downwards = [release_counts(truth[::-1], 30.0, seed) for seed in range(10)]
+    assert np.mean([counts[:-24].sum() for counts in downwards]) < 25.0
+
+
+def test_a_long_tail_and_a_value_far_out_that_many_rows_share_stay() -> None:
+    truth = 3_000 / (1 + np.arange(CELLS)) ** 1.5
+    truth[50] += 600
+    found = np.mean([release_counts(truth, 20.0, seed) for seed in range(10)], axis=0)
+    assert abs(found[50] - truth[50]) < 50
+    assert abs(found[20:50].sum() - truth[20:50].sum()) < 0.25 * truth[20:50].sum()
+
+
+def test_columns_that_end_at_their_bounds_are_smoothed_alone() -> None:
+    rising = np.linspace(100.0, 300.0, CELLS)
+    y = rising + np.random.default_rng(5).normal(0, 20.0, CELLS)
+    assert np.allclose(release_counts(rising, 20.0, 5), smooth_counts(y, 20.0, np.ones(CELLS)), atol=0.01)
+
+
+def test_few_rows_beside_many_zeros_lie_near_them() -> None:
+    truth = np.append(5_000.0, 40 * 0.8 ** np.arange(CELLS - 1))
+    found = np.mean([release_counts(truth, 40.0, seed, ZERO) for seed in range(10)], axis=0)
+    assert found[1:17].sum() > 3 * found[17:].sum()
+
+
 def test_all_columns_come_to_the_total_that_all_of_them_say() -> None:
     wide, narrow = build_recode(np.full(CELLS, 100.0), 30.0), build_recode(np.array([3_000.0, 3_000.0]), 3.0)
     recode = {"wide": wide, "narrow": narrow}

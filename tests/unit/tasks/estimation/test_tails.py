@@ -17,7 +17,7 @@ from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import find_evenly_cut_columns, plan
 from privsyn.tasks.codecs.cells import build_cells
 from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.codecs.tail_shapes import draw_falling, fit_slopes, fit_tail_shares
+from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, draw_falling, fit_slopes, fit_tail_counts, fit_tail_shares
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.decode import decode
@@ -101,6 +101,13 @@ def test_noise_alone_gives_a_tail_as_the_edges_suggest() -> None:
     )
     middle = np.cumsum(width) - width / 2
     assert found @ middle < 0.3 * middle.mean()
+
+
+def test_an_end_of_any_column_may_be_even_or_have_a_value_that_many_rows_share() -> None:
+    fit = lambda y: fit_tail_counts(y, np.full(20, 25.0), np.ones(20), ANY_COLUMN, 1.0)  # noqa: E731
+    assert np.abs(fit(np.full(20, 100.0)) - 100).max() < 10
+    falling = np.append(100 * 0.5 ** np.arange(19), 200.0)
+    assert np.abs(fit(falling) - falling).max() < 10
 
 
 def test_slopes_are_those_of_a_falling_density() -> None:
