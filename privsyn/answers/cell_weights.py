@@ -159,7 +159,7 @@ class Cells:
         return self.broadcast(condition.columns, np.where(cut, np.clip(shares, LEAST_PART, 1 - LEAST_PART), shares))
 
     def _share_of_drawn(self, condition: Condition) -> Floats:
-        """Return the share of values drawn evenly inside the cells of a condition's columns, flat, that it holds for."""
+        """Return the share of values drawn evenly in the cells of its columns that a condition holds for, flat."""
         held = condition.holds(self.drawn(condition.columns))
         cells = int(np.prod([self.shape[self.columns.index(c)] for c in condition.columns]))
         shares: Floats = held.reshape(cells, -1).mean(axis=1)
