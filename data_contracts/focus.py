@@ -295,7 +295,8 @@ def parse_question(text: str) -> ParsedQuestion:
             "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`, `count persons where ever(job == 'none')`",
             ("columns",),
         )
-    return ParsedQuestion("count", "", parse_names(head[by_at[1] :] if by_at else head), where)
+    columns = head[by_at[1] :] if by_at else "" if words == ["count"] else head  # a column of that name: `count`
+    return ParsedQuestion("count", "", parse_names(columns), where)
 
 
 def _check_not_negated(text: str) -> None:

@@ -23,6 +23,7 @@ MAX_LENGTH = 2_000
 MAX_PARTS = 400
 """Most operators, columns and constants of one expression."""
 
+NULLS = ("null", "None")
 CONSTANTS = {"null": None, "None": None, "true": True, "True": True, "false": False, "False": False}
 
 FUNCTIONS = ("abs", "floor", "ceil", "min", "max", "date", "year", "month", "day")
@@ -328,16 +329,21 @@ class _Reader:
             left = right
         return self._join("and", links)
 
+    def _read_after_is(self, right: ast.expr) -> Node:
+        """Read what `is` compares with: null, also where a column is called so."""
+        return Node("null", "null") if isinstance(right, ast.Name) and right.id in NULLS else self.read(right)
+
     def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Node:
         if isinstance(op, ast.In | ast.NotIn):
             node = self._parse_membership(self.read(left), right)
             return Node("not", "truth", (node,)) if isinstance(op, ast.NotIn) else node
-        one, other = self.read(left), self.read(right)
         if isinstance(op, ast.Is | ast.IsNot):
+            one, other = self.read(left), self._read_after_is(right)
             if other.op != "null":
                 _refuse(f"`{self._text}` compares by `is` with something else than null", "Use == there")
             node = Node("is null", "truth", (one,))
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
+        one, other = self.read(left), self.read(right)
         if "null" in (one.op, other.op):
             _refuse(f"`{self._text}` compares with null, which is never true", "Write `is null` or `is not null`")
         one, other = self._match_types(one, other)

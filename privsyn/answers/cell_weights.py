@@ -32,6 +32,12 @@ POINTS_PER_INTERVAL = 100
 MOST_POINTS = 400_000
 """Most values that stand for all cells of several columns together, but 5 for each in any case."""
 
+LEAST_PART = 1e-9
+"""The part of a cell in which a condition is taken to hold that few of its values fulfil, or all but few."""
+
+BESIDE = 1e-9
+"""How far from a value those beside it are taken, as a part of it."""
+
 MAX_NAMED_VALUES = 6
 """Values of a combined code that its label names."""
 
@@ -110,7 +116,7 @@ class Cells:
         least, most = np.ones(recode.size), np.zeros(recode.size)
         np.minimum.at(least, recode.coarse[recode.kept], held[recode.kept])
         np.maximum.at(most, recode.coarse[recode.kept], held[recode.kept])
-        return np.where(least < most, np.clip(shares, 1e-9, 1 - 1e-9), shares)
+        return np.where(least < most, np.clip(shares, LEAST_PART, 1 - LEAST_PART), shares)
 
     def fractions(self, condition: Condition | None) -> Floats:
         """Return the part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
@@ -144,13 +150,37 @@ class Cells:
 
     def _weigh_jointly(self, condition: Condition) -> Floats:
         """Return a condition that ties several columns together, by values drawn evenly inside their cells."""
+        shares = self._share_of_drawn(condition)
+        if condition.compares_columns:
+            cut = self._find_meeting_cells(condition.columns)
+        else:
+            surely, possibly = self._bound_jointly(condition, condition.columns)
+            cut = (possibly & ~surely).ravel()
+        return self.broadcast(condition.columns, np.where(cut, np.clip(shares, LEAST_PART, 1 - LEAST_PART), shares))
+
+    def _share_of_drawn(self, condition: Condition) -> Floats:
+        """Return the share of values drawn evenly in the cells of its columns that a condition holds for, flat."""
         held = condition.holds(self.drawn(condition.columns))
-        sizes = [self.shape[self.columns.index(c)] for c in condition.columns]
-        shares = held.reshape(int(np.prod(sizes)), -1).mean(axis=1)
-        if not condition.compares_columns:
-            return self.broadcast(condition.columns, shares)
-        meet = self._find_meeting_cells(condition.columns)
-        return self.broadcast(condition.columns, np.where(meet, np.clip(shares, 1e-9, 1 - 1e-9), shares))
+        cells = int(np.prod([self.shape[self.columns.index(c)] for c in condition.columns]))
+        shares: Floats = held.reshape(cells, -1).mean(axis=1)
+        return shares
+
+    def _bound_jointly(self, condition: Condition, columns: Clique) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return in which cells of ``columns`` a condition holds for every value, and in which for some value."""
+        if condition.joined and len(condition.columns) > 1:
+            surely, possibly = zip(*(self._bound_jointly(each, columns) for each in condition.joined), strict=True)
+            join = np.logical_and if condition.joined_by_and else np.logical_or
+            return join.reduce(surely), join.reduce(possibly)
+        if len(condition.columns) > 1:
+            part = self._share_of_drawn(condition)
+        else:
+            (column,) = condition.columns
+            part = self.share_inside(column, compute_fine_fractions(self.released, condition))
+        sizes = [self.shape[self.columns.index(c)] for c in columns]
+        axes = [columns.index(c) for c in condition.columns]
+        placed = part.reshape([sizes[i] for i in axes]).transpose(np.argsort(axes))
+        whole = np.broadcast_to(placed.reshape([sizes[i] if i in axes else 1 for i in range(len(sizes))]), sizes)
+        return whole >= 1, whole > 0
 
     def _find_meeting_cells(self, columns: Clique) -> NDArray[np.bool_]:
         """Return, flat, in which cells of two columns of numbers both can have one value; drawn values seldom do."""
@@ -224,27 +254,46 @@ def split_by_level(cells: Cells, column: str) -> list[tuple[str, Condition]]:
 
 
 def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
-    """Return the part of each fine code of its one column that a condition holds in, if values are even inside it."""
-    column = condition.columns[0]
-    held: Floats = (
-        condition.holds(sample_points(released, column)).reshape(released.codecs[column].size, -1).mean(axis=1)
-    )
-    return held
+    """Return the part of each fine code of its one column that a condition holds in, if values are even inside it.
+
+    Not 0 or 1 where a value that the condition names, or one beside it, tells the code's values apart: all rows of a
+    code may have it.
+    """
+    (column,) = condition.columns
+    size, thresholds = released.codecs[column].size, condition.list_thresholds()
+    part: Floats = condition.holds(sample_points(released, column)).reshape(size, -1).mean(axis=1)
+    if not thresholds or not _is_interval(released, column):
+        return part
+    beside = condition.holds(sample_points(released, column, thresholds)).reshape(size, -1)
+    least, most = np.minimum(part, beside.min(axis=1)), np.maximum(part, beside.max(axis=1))
+    return np.where(least < most, np.clip(part, LEAST_PART, 1 - LEAST_PART), part)
 
 
-def sample_points(released: ReleasedCounts, attribute: str) -> dict[str, pa.Array]:
-    """Return values that stand for each fine code, by released column: POINTS_PER_INTERVAL with both ends."""
+def _is_interval(released: ReleasedCounts, attribute: str) -> bool:
+    """Return whether codes of an attribute stand for intervals."""
+    return released.reach.get(attribute) is not None and bool(released.codecs[attribute].in_order)
+
+
+def sample_points(released: ReleasedCounts, attribute: str, values: Sequence[float] = ()) -> dict[str, pa.Array]:
+    """Return values that stand for each fine code, by released column: POINTS_PER_INTERVAL with both ends.
+
+    Given ``values``, of an attribute whose codes are intervals: these and those beside them, as far as a code reaches.
+    """
     codec, reach = released.codecs[attribute], released.reach.get(attribute)
-    points_per_code = POINTS_PER_INTERVAL if reach is not None and codec.in_order else 1
-    if reach is None or points_per_code == 1:
-        values = codec.decode(np.arange(codec.size), np.random.default_rng(0))
+    if reach is None or not _is_interval(released, attribute):
+        points, points_per_code = codec.decode(np.arange(codec.size), np.random.default_rng(0)), 1
     else:
         type_ = codec.ranges()[attribute].type
         if pa.types.is_timestamp(type_):  # the microseconds inside: rounding would put an end into the cell beside it
             reach = (np.ceil(reach[0] * 1e6) / 1e6, np.floor(reach[1] * 1e6) / 1e6)
-        values = {attribute: as_released(np.linspace(*reach, POINTS_PER_INTERVAL, axis=1).ravel(), type_)}
+        numbers = np.linspace(*reach, POINTS_PER_INTERVAL, axis=1)
+        if values:
+            away = np.maximum(np.abs(values), 1.0) * BESIDE
+            near = np.concatenate([values - away, values, values + away])
+            numbers = np.clip(near, reach[0][:, None], reach[1][:, None])
+        points, points_per_code = {attribute: as_released(numbers.ravel(), type_)}, numbers.shape[1]
     codes_column = {name_codes_attribute(attribute): pa.array(np.repeat(np.arange(codec.size), points_per_code))}
-    return values | (codes_column if isinstance(codec, SplitCodec | DifferenceCodec | SummaryCodec) else {})
+    return points | (codes_column if isinstance(codec, SplitCodec | DifferenceCodec | SummaryCodec) else {})
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:

@@ -68,6 +68,20 @@ class Condition:
         """Whether a value of one column is compared with one of another."""
         return False
 
+    @property
+    def joined(self) -> tuple[Condition, ...]:
+        """The conditions that it is made of; none where nothing is joined."""
+        return ()
+
+    @property
+    def joined_by_and(self) -> bool:
+        """Whether it holds where all of them do, rather than any."""
+        return True
+
+    def list_thresholds(self) -> list[float]:
+        """Return the numbers that it names; moments are in seconds since 1970."""
+        return []
+
 
 @dataclass(frozen=True)
 class AllOf(Condition):
@@ -88,6 +102,15 @@ class AllOf(Condition):
     def compares_columns(self) -> bool:
         """Whether one of them compares columns."""
         return any(condition.compares_columns for condition in self.conditions)
+
+    @property
+    def joined(self) -> tuple[Condition, ...]:
+        """The conditions."""
+        return self.conditions
+
+    def list_thresholds(self) -> list[float]:
+        """Return the numbers that they name."""
+        return [number for condition in self.conditions for number in condition.list_thresholds()]
 
     def parts(self) -> list[Condition]:
         """Return the parts of the condition; parts that share columns are one."""
@@ -153,6 +176,33 @@ class Parsed(Condition):
     def compares_columns(self) -> bool:
         """Whether a part that nothing joins is about several columns."""
         return any(len(n.columns) > 1 for n in self.node.walk() if n.op not in ("and", "or", "not"))
+
+    @property
+    def joined(self) -> tuple[Condition, ...]:
+        """What `and` or `or` joins, with a `not` before it moved inside: there null is as it is for each part."""
+        node, negated = self._inner
+        if node.op not in ("and", "or"):
+            return ()
+        return tuple(Parsed(Node("not", "truth", (n,)) if negated else n, self.language) for n in node.args)
+
+    @property
+    def joined_by_and(self) -> bool:
+        """Whether it is an `and`, or no `or`."""
+        node, negated = self._inner
+        return (node.op == "or") == negated
+
+    @property
+    def _inner(self) -> tuple[Node, bool]:
+        """The condition without the `not`s before it, and whether these turn it round."""
+        node, negated = self.node, False
+        while node.op == "not":
+            node, negated = node.args[0], not negated
+        return node, negated
+
+    def list_thresholds(self) -> list[float]:
+        """Return the numbers that it names."""
+        named = [n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant")]
+        return [value for values in named for value in values if isinstance(value, float)]
 
     def compares_only(self, pair: tuple[str, str]) -> bool:
         """Return whether it says only which of two columns is the larger, so that their difference decides it."""

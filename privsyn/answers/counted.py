@@ -262,8 +262,8 @@ def _answer_model_shares(
     with np.errstate(all="ignore"):
         low = np.clip(np.nan_to_num(bounds.low[shown] / high_whole), 0.0, 1.0)
         high = np.clip(np.nan_to_num(most / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
-        estimate = np.clip(top / rows, low, high)
-    return Estimates(labels, estimate, np.full(len(labels), np.nan), low, high, "model")
+        share = np.where(rows > 0, top / rows, (low + high) / 2)  # no synthetic row says more than the bounds
+    return Estimates(labels, np.clip(share, low, high), np.full(len(labels), np.nan), low, high, "model")
 
 
 def _answer_model_means(
@@ -294,4 +294,5 @@ def _answer_model_means(
     with np.errstate(divide="ignore"):
         wide = (limits[1] - limits[0]) * departure / size
     low, high = np.clip(alone.low - wide, *limits), np.clip(alone.high + wide, *limits)
+    estimate = np.where(rows > 0, estimate, alone.estimate)
     return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")

@@ -150,6 +150,8 @@ def test_differences_have_the_wider_interval(alone: Path, tmp_path: Path) -> Non
     [
         ("sex, income where age >= 65", ParsedQuestion("count", "", ("sex", "income"), "age >= 65")),
         ("", ParsedQuestion("count", "", (), None)),
+        ("count where age >= 65", ParsedQuestion("count", "", (), "age >= 65")),
+        ("`count` where age >= 65", ParsedQuestion("count", "", ("count",), "age >= 65")),
         ("count by `a, where b`", ParsedQuestion("count", "", ("a, where b",), None)),
         ("mean(age) by sex where `by` == 'x where y'", ParsedQuestion("mean", "age", ("sex",), "`by` == 'x where y'")),
         ("share(income == '>50K (top)') by sex", ParsedQuestion("share", "income == '>50K (top)'", ("sex",), None)),

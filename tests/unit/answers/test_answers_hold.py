@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -245,6 +246,25 @@ def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> Non
     real = np.asarray(old) | np.asarray(ROWS["happy"])
     found = answer_counts(asked, 0.999)
     assert found.source == "measured" and found.low[0] <= real.sum() <= found.high[0]
+
+
+@pytest.mark.parametrize(
+    ("where", "last"), [("income == 41234", [0, 0]), ("income != 41234", [1, 1]), ("happy or income == 41234", [0, 1])]
+)
+def test_all_rows_of_a_cell_may_have_the_one_value_that_is_asked_for(where: str, last: list[int]) -> None:
+    one = release(0)
+    part = Cells(one, ("income", "happy")).fractions(read_condition(where, one.language))
+    fine = one.codecs["income"].encode({"income": pa.array([41_234.0])})[0]
+    cut = part.reshape(-1, 2)[one.recode["income"].coarse[fine]]
+    assert 0 < cut[0, 0] < 1 and part[-2:].tolist() == last
+
+
+def test_a_group_without_synthetic_rows_has_an_estimate() -> None:
+    rows = {**release(0).cache["tables"], "synthetic.parquet": ROWS.filter(pc.not_equal(ROWS["region"], "north"))}
+    one = MemoryCounts(Path(), release(0).manifest, {"tables": rows})
+    asked = Question.of(one, ("region", "happy"), None, ("age",))
+    found = answer_shares(asked, read_condition("age >= 54", one.language), 0.95)
+    assert found.source == "model" and ((found.low <= found.estimate) & (found.estimate <= found.high)).all()
 
 
 @pytest.mark.parametrize("where", ['region == "north"', 'region in ["north", "east"]', 'region != "north" and happy'])

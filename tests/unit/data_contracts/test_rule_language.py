@@ -92,6 +92,10 @@ def test_what_is_refused(text: str, said: str) -> None:
     assert said in str(refused.value)
 
 
+def test_null_is_no_column_after_is() -> None:
+    assert parse_condition("age is not null", {**TYPES, "null": "number"}).columns == ("age",)
+
+
 def test_long_and_deep_texts_are_refused_in_words() -> None:
     deep = "-" * (MAX_LENGTH - 10) + "age < 3"
     for text in (deep, " or ".join(["age<3"] * 300)):
