@@ -265,7 +265,7 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
 def _choose_factor(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
     """Return how many times as long as rehearsed a part takes whose time depends on relations; 1 of others.
 
-    RELATED_FACTOR times the marginals of the rehearsal: where these are all scored pairs, the cells of all are measured.
+    RELATED_FACTOR times the marginals that were rehearsed: where these are all scored pairs, all their cells.
     """
     if name not in rehearsal.related:
         return 1.0
