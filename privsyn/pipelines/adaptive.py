@@ -38,6 +38,7 @@ from privsyn.pipelines.privsyn import (
     build_selection_step,
     build_up_to_measurement,
     key_choice,
+    read_noisy_scores,
 )
 from privsyn.pipelines.synthesis_steps import (
     CONSISTENCY_READS,
@@ -55,8 +56,9 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.pipelines.trend_steps import list_trends, share_trends
 from privsyn.pipelines.value_steps import list_value_looks, share_values
-from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
+from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -108,9 +110,8 @@ def _build_round(n: int, stages: Sequence[str], options: Adaptive, part: Fractio
     shares = options.exact_rounds()
     measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement * part)
     rows = build_rows_so_far(n, stages, trends)
-    selection = options.selection
-    limits = Candidates(selection.max_cells, selection.gamma if options.triples else None)
-    scores = build_residual_scores(n, stages, rows, shares.scores * part, limits)
+    gamma = options.selection.gamma if options.triples else None
+    scores = build_residual_scores(n, stages, rows, shares.scores * part, options.selection.max_cells, gamma)
     return Round(rows, scores, _build_choice(n, stages, scores, measure), measure)
 
 
@@ -172,27 +173,20 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
     )
 
 
-class Candidates(NamedTuple):
-    """Cells at most of a pair and of a triple that may be chosen; ``gamma`` None: no triples."""
-
-    max_cells: int
-    gamma: int | None
-
-
 def build_residual_scores(
-    n: int, stages: Sequence[str], so_far: Step, share: Fraction, limits: Candidates
+    n: int, stages: Sequence[str], so_far: Step, share: Fraction, max_cells: int, gamma: int | None
 ) -> ReleaseStep:
-    """Return how far the rows ``so_far`` are from the private ones: at every pair and, if asked, at as many triples."""
-    codes, triples = f"{so_far.name}.codes", limits.gamma is not None
+    """Return how far the rows ``so_far`` are from the private ones: at scored pairs and, if asked, at as many triples.
+
+    max_cells: of a pair that was scored, at most; gamma: cells of a triple at most, None: no triples.
+    """
+    codes, triples = f"{so_far.name}.codes", gamma is not None
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        queries, answers = inputs.noisy("indif_scores")
-        known = {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
         cliques = residual_scores.list_candidates(
-            known,
+            read_noisy_scores(inputs),
             inputs.domain(),
-            limits.max_cells,
-            limits.gamma or 0,
+            gamma or 0,
             triples=triples,
             targets=request.public.targets if triples else NO_TARGETS,
         )
@@ -208,7 +202,7 @@ def build_residual_scores(
         title=f"Residual scores, round {n}",
         inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_measured_tables(stages), codes),
         outputs=RELEASED,
-        settings=lambda r: {"max_cells": limits.max_cells, "gamma": limits.gamma},
+        settings=lambda r: {"max_cells": max_cells, "gamma": gamma, **_key_scored_pairs(r)},
         reads=(KnowledgePart.TARGETS,) if triples else (),
         plan=plan,
         exact=exact,
@@ -226,6 +220,12 @@ def build_residual_scores(
         padded=True,
         published=publish_noisy(f"round_{n}_scores"),
     )
+
+
+def _key_scored_pairs(request: Request) -> dict[str, Any]:
+    """Return that pairs without a first score are no candidates; nothing where all have one: earlier keys as well."""
+    some = list_counted_alone(request.encoding.binning) or is_wide(request.encoding.domain.attributes)
+    return {"candidates": "scored"} if some else {}
 
 
 def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: ReleaseStep) -> Step:

@@ -24,7 +24,7 @@ from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
-from privsyn.pipelines.adaptive import Candidates, build_residual_scores, build_rows_so_far, measure_again
+from privsyn.pipelines.adaptive import build_residual_scores, build_rows_so_far, measure_again
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_way_step, get_options_as
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
@@ -67,10 +67,10 @@ def _build_rounds(
     measure = build_first_measurement(first[1], "worst_marginals_1.cliques", TREE_WIDTH_NOTE)
     rounds: list[Step] = [scores, _build_choice(1, scores, measure), measure]
     stages = [measure.name, *sets]
-    limits = Candidates(options.max_cells, options.gamma if options.triples else None)
+    gamma = options.gamma if options.triples else None
     for n, (asking, measuring) in enumerate(further, start=2):
         rows = build_rows_so_far(n, tuple(stages))
-        scores = build_residual_scores(n, tuple(stages), rows, asking, limits)
+        scores = build_residual_scores(n, tuple(stages), rows, asking, options.max_cells, gamma)
         measure = measure_again(n, f"worst_marginals_{n}.cliques", measuring)
         rounds += [rows, scores, _build_choice(n, scores, measure), measure]
         stages.append(measure.name)

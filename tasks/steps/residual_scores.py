@@ -46,21 +46,21 @@ _SEED = 0x9E3779B9
 def list_candidates(
     scores: Mapping[tuple[str, str], float],
     domain: Domain,
-    max_cells: int,
     gamma: int,
     *,
     triples: bool,
     targets: TargetWeights = NO_TARGETS,
 ) -> list[Clique]:
-    """Return all pairs of at most ``max_cells`` cells, then at most as many triples of at most ``gamma`` cells.
+    """Return all pairs that have a score, then at most as many triples of at most ``gamma`` cells.
 
-    scores: the noisy InDif score of every pair, released before.  The triples are those whose three pairs' scores have
-    the largest sums (ties: domain order), of pairs that are among the strongest and above 0; sums count with the weight
-    of the triple among the ``targets``, and every triple inside one of their named sets is among those.
+    scores: the noisy InDif scores, released before; pairs without one, such as those of attributes that are counted
+    alone, are no candidates.  The triples are those whose three pairs' scores have the largest sums (ties: domain
+    order), of pairs that are among the strongest and above 0; sums count with the weight of the triple among the
+    ``targets``, and every triple of scored attributes inside one of their named sets is among those.
     """
     import networkx as nx  # here: a release that is found again makes no graph
 
-    pairs = [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= max_cells]
+    pairs = [p for p in combinations(domain.attributes, 2) if p in scores]
     if not triples:
         return list(pairs)
     known = {domain.ordered(pair): score for pair, score in scores.items() if score > 0}
@@ -73,7 +73,8 @@ def list_candidates(
         if domain.cells((a, b, c)) <= gamma
     }
     order = {a: i for i, a in enumerate(domain.attributes)}
-    named = {t for columns, _ in targets.named for t in combinations(domain.ordered(tuple(columns)), 3)}
+    scored = {a for pair in pairs for a in pair}
+    named = {t for columns, _ in targets.named for t in combinations(domain.ordered(tuple(columns & scored)), 3)}
     named = {t for t in named if domain.cells(t) <= gamma}
     triples_in_order = sorted(triangles | named, key=lambda t: [order[a] for a in t])
     sums = [sum(max(known.get(p, 0.0), 0.0) for p in combinations(t, 2)) for t in triples_in_order]

@@ -38,21 +38,28 @@ def random_rows(rng: np.random.Generator, n: int) -> list[tuple[int, ...]]:
 
 def test_candidates_are_all_pairs_and_as_many_of_the_most_related_triples() -> None:
     scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))  # ab ac ad bc bd cd
-    found = list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True)
+    found = list_candidates(scores, DOMAIN, 1_000, triples=True)
     assert found[:6] == PAIRS
     assert found[6:] == [("a", "b", "c"), ("a", "b", "d")]  # no triple of c and d, whose score says nothing
-    assert list_candidates(scores, DOMAIN, 1_000, 12, triples=True)[6:] == [("a", "b", "c")]
-    assert list_candidates(scores, DOMAIN, 1_000, 1_000, triples=False) == PAIRS
-    assert ("b", "d") not in list_candidates(scores, DOMAIN, 14, 1_000, triples=False)
+    assert list_candidates(scores, DOMAIN, 12, triples=True)[6:] == [("a", "b", "c")]
+    assert list_candidates(scores, DOMAIN, 1_000, triples=False) == PAIRS
+
+
+def test_what_has_no_score_is_no_candidate_nor_part_of_a_triple() -> None:
+    scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))
+    without_d = {pair: score for pair, score in scores.items() if "d" not in pair}
+    named = TargetWeights(named=((frozenset("abcd"), 2.0),))
+    found = list_candidates(without_d, DOMAIN, 1_000, triples=True, targets=named)
+    assert found == [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")]
 
 
 def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() -> None:
     scores = dict(zip(PAIRS, [9.0, 8.0, 1.0, 7.0, 2.0, -3.0], strict=True))  # ab ac ad bc bd cd
     named = TargetWeights(named=((frozenset("acd"), 2.0),))
-    found = list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=named)
+    found = list_candidates(scores, DOMAIN, 1_000, triples=True, targets=named)
     assert found[6:] == [("a", "c", "d"), ("a", "b", "c"), ("a", "b", "d")]
     focus = TargetWeights(frozenset("d"), 10.0)
-    assert list_candidates(scores, DOMAIN, 1_000, 1_000, triples=True, targets=focus)[6:] == [
+    assert list_candidates(scores, DOMAIN, 1_000, triples=True, targets=focus)[6:] == [
         ("a", "b", "d"),
         ("a", "b", "c"),
     ]
@@ -61,7 +68,7 @@ def test_triples_inside_a_named_set_come_first_and_weights_order_the_others() ->
 def test_there_are_no_more_triples_than_pairs() -> None:
     domain = Domain.of({f"x{i}": 2 for i in range(9)})
     scores = {pair: float(i) for i, pair in enumerate(combinations(domain.attributes, 2), start=1)}
-    found = list_candidates(scores, domain, 100, 100, triples=True)
+    found = list_candidates(scores, domain, 100, triples=True)
     assert [len(c) for c in found] == [2] * 36 + [3] * 36
     best = max(combinations(domain.attributes, 3), key=lambda t: sum(scores[p] for p in combinations(t, 2)))
     assert found[36] == best
