@@ -40,8 +40,8 @@ ROUNDS = 3
 LEAST_COUNT = 0.5
 """Standard deviations of noise that are added to a count which a difference is relative to."""
 
-END_SHARE, END_NOISE = 0.1, 3.0
-"""Rows of an end at most, as a share of all or in standard deviations of the noise of its count, whichever is more."""
+END_SHARE = 0.1
+"""Rows of an end at most, as a share of all."""
 
 LEAST_END_CELLS = 4
 """Cells of an end at least: fewer say nothing of a shape."""
@@ -93,7 +93,7 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     counts = np.zeros(len(widths))
     counts[body] = apply_norm_sub(smooth[body], total)
     for row in rows:
-        for end in _list_ends(row, _find_densest(row, counts, wide, sigma, bins.points), counts, sigma):
+        for end in _list_ends(row, counts, joined, wide, sigma, bins.points):
             within = np.flatnonzero(counts[end] >= STANDS_OUT * sigma)  # what stands out stays as it is smoothed
             beyond = int(within[-1]) + 1 if within.size else 1
             counts[end[beyond:]] = _fit_end(joined[end].tobytes(), sigma, wide[end].tobytes())[beyond - 1 :]
@@ -108,28 +108,23 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
 
 
-def _find_densest(row: NDArray[np.intp], counts: Floats, widths: Floats, sigma: float, points: Points | None) -> int:
-    """Return the position of the densest cell of a row of cells; ``counts``: smoothed, of all cells.
-
-    Where noise may have made it, the cell beside the value that most rows have, such as 0, if there is one.
-    """
-    densest = int(np.argmax(counts[row] / widths[row]))
-    if points is not None and counts[row[densest]] < STANDS_OUT * sigma:
-        there = points.select(np.isin(points.beside, row) & (counts[points.cell] > 0))
-        if len(there.cell):
-            return int(np.searchsorted(row, there.beside[np.argmax(counts[there.cell])]))
-    return densest
-
-
-def _list_ends(row: NDArray[np.intp], begin: int, counts: Floats, sigma: float) -> Iterator[NDArray[np.intp]]:
+def _list_ends(
+    row: NDArray[np.intp], counts: Floats, noisy: Floats, widths: Floats, sigma: float, points: Points | None
+) -> Iterator[NDArray[np.intp]]:
     """Yield the cells of each end of a row of cells, outwards, and before them the one that the end begins at.
 
-    ``begin``: the position in the row outwards of which both ends lie; ``counts``: smoothed, of all cells.
+    An end lies outwards of the densest cell, and has END_SHARE of the rows at most.  Where noise may have made all
+    of the row, both lie outwards of the cell beside the value that most rows have, such as 0, if there is one, and have
+    all others.  ``counts``: smoothed, of all cells, ``noisy``: as counted, in which noise adds up to nothing.
     """
+    begin, limit = int(np.argmax(counts[row] / widths[row])), END_SHARE * float(counts.sum())
+    if points is not None and noisy[row].sum() < STANDS_OUT * sigma * np.sqrt(len(row)):
+        there = points.select(np.isin(points.beside, row) & (counts[points.cell] > 0))
+        if len(there.cell):
+            begin, limit = int(np.searchsorted(row, there.beside[np.argmax(counts[there.cell])])), np.inf
     for outwards in (row[begin:], row[: begin + 1][::-1]):
-        beyond = np.cumsum(counts[outwards[1:]][::-1])[::-1]
-        limit = max(END_SHARE * counts.sum(), END_NOISE * sigma * np.sqrt(len(beyond)))
-        end = outwards[int(np.count_nonzero(beyond > limit)) :]
+        beyond = np.append(np.cumsum(noisy[outwards[1:]][::-1])[::-1], 0.0)
+        end = outwards[int(np.argmax(beyond <= limit)) :]
         if len(end) > LEAST_END_CELLS:
             yield end
 
