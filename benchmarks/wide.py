@@ -76,7 +76,10 @@ def measure(rows: int, columns: int, *, without_bins: bool = False) -> str:
         folder = Path(name)
         inside = INSIDE if without_bins else None
         pq.write_table(_spread(table) if inside else table.to_arrow(), folder / "table.parquet")
-        costs = release_costs(census_spec(table.domain, str(folder / "table.parquet"), inside), folder)
+        spec = census_spec(table.domain, str(folder / "table.parquet"), inside)
+        del table  # what a release takes has nothing of it
+        costs = release_costs(spec, folder)
+        table = make_table(rows, columns)
         (path,) = (folder / "out" / "released").glob("*/synthetic.parquet")
         (scores,) = (folder / "out" / "released").glob("*/marginals/scores_receipts.parquet")
         (measured,) = (folder / "out" / "released").glob("*/marginals/measured_receipts.parquet")

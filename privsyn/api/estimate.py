@@ -49,6 +49,10 @@ PARALLEL_SHARE = 0.72
 """How much of the work on rows, counts and noise is done on several threads: of 37.5 and 283.7 CPU seconds on two cores
 0.62 and 0.65 were waited for (docs/operations/scale.md)."""
 
+MOVED_SHARE = 0.38
+"""How much of the work on shards is moving them together, one after another, whatever the number of workers: sampled on
+two workers with two shards of 1,100,000 rows."""
+
 LEAST_POWER = 0.75
 """The power of the rows with which the time of a shard grows at least: more rows need fewer sweeps, but longer ones."""
 
@@ -160,7 +164,8 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
             estimates += [replace(step, step=f"{table}: {step.step}") if table else step for step in steps]
             rehearsals.append(rehearsal)
     start += CLUSTER_START if by else 0.0
-    first = StepEstimate(START, start, start, estimates[0].peak_mb, 0.0, WORKER_START * by)
+    wall = start + (WORKER_START if by else 0.0)  # workers load beside each other, while this process waits
+    first = StepEstimate(START, start, wall, estimates[0].peak_mb, 0.0, WORKER_START * by)
     marginals = sum(cost.marginals for rehearsal in rehearsals for cost in rehearsal.costs.values())
     pairs = sum(rehearsal.pairs for rehearsal in rehearsals)
     words = (
@@ -229,7 +234,7 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
 
     ``parts``: in how many it makes its table, which workers do where these are several.
     """
-    cpu, factor = cost.cpu, RELATED_FACTOR if name in rehearsal.related else 1.0
+    cpu, factor = cost.cpu, _choose_factor(rehearsal, name, cost)
     makes_rows = name == PUBLISH or rehearsal.makes_rows(name)
     disk = sum(size * _compute_growth(rehearsal, rows, makes_rows=makes_rows) for size, rows in cost.files) / 2**20
     if name == PUBLISH:
@@ -245,7 +250,8 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
         cpu = _continue_line(compute_quarter(read), fewer, read, cpu, rehearsal.rows)
     cpu *= factor
     by_workers = (cost.counting if workers else 0.0) + (cpu if workers and parts > 1 else 0.0)
-    wall = cpu / (min(workers, parts) or 1) + cost.counting / (workers or 1)
+    moved = MOVED_SHARE if parts > 1 and rehearsal.makes_rows(name) and name in rehearsal.related else 0.0
+    wall = cpu * (moved + (1 - moved) / (min(workers, parts) or 1)) + cost.counting / (workers or 1)
     if not workers and (makes_rows or cost.cells or rehearsal.reads_rows(name)):
         wall *= 1 - PARALLEL_SHARE + PARALLEL_SHARE / threads
     here = cpu + cost.counting - by_workers
@@ -254,6 +260,18 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
     return StepEstimate(
         name.replace("_", " "), here, wall, cost.peak_mb + _grow_memory(rehearsal, name, cost), disk, by_workers
     )
+
+
+def _choose_factor(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
+    """Return how many times as long as rehearsed a part takes whose time depends on relations; 1 of others.
+
+    RELATED_FACTOR times the marginals that were rehearsed: where these are all scored pairs, all their cells.
+    """
+    if name not in rehearsal.related:
+        return 1.0
+    if cost.marginals and RELATED_FACTOR * cost.marginals >= rehearsal.pairs:
+        return max(1.0, rehearsal.pair_cells / cost.cells)
+    return RELATED_FACTOR
 
 
 def _continue_line(first: int, low: float, second: int, high: float, at: float) -> float:

@@ -177,7 +177,7 @@ class Rehearsal:
 
     ``rows_out``: the rows that would be made; ``folder``: an empty one.  What is known once it has run: ``costs`` of
     each part by name, ``fewer_in`` and ``fewer_out`` of the same with a quarter of the rows read, or made; ``pairs``:
-    that were scored.
+    that were scored, with ``pair_cells`` together.
     """
 
     spec: ReleaseSpec
@@ -188,6 +188,7 @@ class Rehearsal:
     fewer_in: dict[str, Cost] = field(default_factory=dict)
     fewer_out: dict[str, Cost] = field(default_factory=dict)
     pairs: int = 0
+    pair_cells: int = 0
 
     @cached_property
     def encoding(self) -> EncodingPlan:
@@ -275,10 +276,12 @@ class Rehearsal:
         """Note what counting so many rows would take, and take off what making the counts up took."""
         cost.cpu -= counted.rows.seconds[0]
         cost.counting += _time_counting(counted, self.rows)
-        cost.cells += sum(counted.rows.domain.cells(clique) for clique in counted.cliques)
+        cells = sum(counted.rows.domain.cells(clique) for clique in counted.cliques)
+        cost.cells += cells
         joint = sum(len(clique) > 1 for clique in counted.cliques)
         if isinstance(step, ReleaseStep) and step.look.noise_of == "a score":
             self.pairs += joint
+            self.pair_cells += cells
         else:
             cost.marginals += joint
 

@@ -5,8 +5,13 @@ The usual figure (``ru_maxrss``) also counts the process that started this one; 
 
 from __future__ import annotations
 
+import ctypes
+import functools
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+
+import pyarrow as pa
 
 
 def memory_mb(field: str, process: str = "self") -> float:
@@ -22,3 +27,17 @@ def forget_peak_memory() -> None:
     """Let the peak begin anew at what is held now; without effect where the system does not do so."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def return_unused_memory() -> None:
+    """Let Arrow and the C library give back what is free between arrays in use; without effect where they cannot.
+
+    The library keeps such memory in an arena for each thread, and more of it the more large arrays come and go.
+    """
+    pa.default_memory_pool().release_unused()
+    _find_trim()(0)
+
+
+@functools.cache
+def _find_trim() -> Callable[[int], object]:
+    return getattr(ctypes.CDLL(None), "malloc_trim", lambda keep: None)

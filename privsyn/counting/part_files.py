@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from privsyn.base.process_memory import return_unused_memory
 from privsyn.storage.parquet_writing import write_parquet
 from privsyn.storage.table_files import iterate_batches
 from privsyn.tasks.kernels.read_ahead import read_ahead
@@ -43,6 +44,7 @@ class PartFile:
 
 def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path: str, threads: int) -> PartFile:
     """Make one part and write it to ``path``, whole under this name or not at all."""
+    return_unused_memory()  # of the parts before
     part, profiles = make(task, threads), []
 
     def profiled() -> Iterator[pa.RecordBatch]:

@@ -170,7 +170,7 @@ class EncodingPlan:
         exact = {c.attribute: np.array([cell.exact for cell in c.cells.fine]) for c in ordered}
         return {c.attribute: np.where(exact[c.attribute], -1, c.cells.bin_of).astype(np.int32) for c in ordered}
 
-    @property
+    @cached_property
     def domain(self) -> Domain:
         """The fine domain."""
         return Domain(tuple(c.attribute for c in self.codecs), tuple(c.size for c in self.codecs))

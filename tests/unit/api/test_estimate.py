@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import privsyn
-from privsyn.api.estimate import Estimate, _compute_growth, _continue_power
-from privsyn.api.rehearsal import Rehearsal, _AssumedEngine
+from privsyn.api.estimate import Estimate, _choose_factor, _compute_growth, _continue_power
+from privsyn.api.rehearsal import Cost, Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
 from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
@@ -100,6 +100,17 @@ def test_files_of_rows_that_are_made_grow_with_those_and_others_with_the_table(t
 def test_what_makes_no_rows_is_continued_as_it_is(tmp_path: Path) -> None:
     assert _compute_growth(Rehearsal(make_spec(), tmp_path, 1_000, 0), 0, makes_rows=True) == 1.0
     assert _continue_power(1, 0.1, 0, 0.2, 0.0) == 0.2
+
+
+def test_where_twice_the_rehearsed_marginals_are_all_scored_pairs_these_have_noise() -> None:
+    """Of many rows all pairs of few columns are worth their noise, and the largest ones come last."""
+    rehearsal: Any = SimpleNamespace(related=("measure_marginals", "make_consistent"), pairs=190, pair_cells=350_000)
+    some, most = (Cost(1.0, 0.0, cells=100_000, marginals=n) for n in (94, 95))
+    assert _choose_factor(rehearsal, "measure_marginals", some) == 2.0
+    assert _choose_factor(rehearsal, "measure_marginals", most) == 3.5
+    assert _choose_factor(rehearsal, "measure_marginals", Cost(1.0, 0.0, cells=400_000, marginals=190)) == 1.0
+    assert _choose_factor(rehearsal, "make_consistent", Cost(1.0, 0.0)) == 2.0
+    assert _choose_factor(rehearsal, "encode", Cost(1.0, 0.0)) == 1.0
 
 
 @pytest.mark.slow
