@@ -2,9 +2,10 @@
 
 Each column of 2 to 20 levels is the label in turn: a linear SVM and boosted trees are trained on synthetic rows and
 tested on a fifth of the real rows that no release saw.  Printed is the mean over labels of the error, of both
-machines.  Tables and peers are those of ``benchmarks/relations.py``; ``focus`` is one release a label, that label in
-focus.  Runs are kept in a file of JSON lines (``--store``), so that what was interrupted goes on; the page of results
-is written from the file that lies here.  All tables are public and the noise is seeded: nothing here is a release.
+machines, and beside it what one release's rows keep of columns, pairs and correlations.  Tables and peers are those of
+``benchmarks/relations.py``; ``focus`` is one release a label, that label in focus.  Runs are kept in a file of JSON
+lines (``--store``), so that what was interrupted goes on; the page of results is written from the file that lies here.
+All tables are public and the noise is seeded: nothing here is a release.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from benchmarks import relations
 from benchmarks.pages import write_between
 from benchmarks.peers import PeerError
 from benchmarks.relations import BINNED, CHOOSING, CUT, Given
+from benchmarks.relations_figures import compute_figures
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.kernels.counting import CodeTable
@@ -57,9 +59,13 @@ OURS: dict[str, dict[str, Any]] = {
     "preset-0.3": {"preset": "0.3"},
     "aim": {"mechanism": "aim"},
     "adaptive": {"mechanism": "adaptive"},
+    "mst": {"mechanism": "mst"},
 }
 """Our methods, and what their specs say beside bounds and steps."""
 METHODS = ("real", *OURS, *BINNED, *CUT)
+
+FIGURES = ("spearman", "kept", "l1_1way", "l1_2way")
+"""What is kept beside of one release's rows, as in ``benchmarks/relations.py``."""
 
 HERE = Path(__file__).parent
 KEPT = HERE / "labels.jsonl"
@@ -189,17 +195,23 @@ def iterate_rows(
 
 
 def run(given: Given, method: str, epsilon: float, seed: int) -> Mapping[str, Any]:
-    """Return the errors of every label, SVM and trees, their means and the CPU seconds, or why there are none."""
+    """Return the errors of every label, SVM and trees, their means and the CPU seconds, or why there are none.
+
+    Where all labels have one release, also those FIGURES of its rows that the table has columns for.
+    """
     begun = _read_seconds()
     train, test = halve(given)
-    coder, labels, errors = Coder(train), list_labels(given), {}
+    coder, labels, errors, figures = Coder(train), list_labels(given), {}, {}
     try:
         for own, made in iterate_rows(train, method, epsilon, seed, labels):
             errors |= {label: np.round(score(coder, made, test, label), 4).tolist() for label in own}
+            if own == labels:
+                every = compute_figures(train.table, made, train.shape)
+                figures = {name: round(every[name], 4) for name in FIGURES if name in every}
     except (TimeoutError, MemoryError, PeerError) as error:
         return {"detail": f"{type(error).__name__}: {error}"[:200]}
     mean = np.mean(list(errors.values()), axis=0).round(4).tolist()
-    return {"svm": mean[0], "trees": mean[1], "cpu": round(_read_seconds() - begun, 1), "labels": errors}
+    return {"svm": mean[0], "trees": mean[1], "cpu": round(_read_seconds() - begun, 1), **figures, "labels": errors}
 
 
 def _read_seconds() -> float:
@@ -241,7 +253,8 @@ def main() -> None:
     asked = parser.parse_args()
     lines = asked.store.read_text(encoding="utf-8").splitlines() if asked.store.exists() else []
     kept = {tuple(found["of"]): found for found in map(json.loads, lines)}
-    print("| table | epsilon | method | seed | SVM | trees | CPU s |\n|---|---|---|---|---|---|---|")
+    shown = ("svm", "trees", *FIGURES, "cpu")
+    print(f"| table | epsilon | method | seed | {' | '.join(shown)} |\n{'|---' * (4 + len(shown))}|")
     for name in asked.tables:
         given = relations.load_table(name, asked.csv and Path(asked.csv))
         for of in (
@@ -257,7 +270,7 @@ def main() -> None:
                 with asked.store.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(kept[of]) + "\n")
             found = kept[of]
-            cells = [str(found.get(k, "")) for k in ("svm", "trees", "cpu")]
+            cells = [str(found.get(k, "")) for k in shown]
             print(
                 f"| {name} | {of[1]:g} | {of[2]} | {of[3]} | {' | '.join(cells)} | {found.get('detail', '')}",
                 flush=True,

@@ -121,10 +121,20 @@ def get_above(tables: Tables) -> tuple[str, LinkedTable]:
 def get_below(tables: Tables) -> tuple[str, LinkedTable]:
     """Return the first table of rows of persons, or of members, with its name.  Raises LookupError for no tables."""
     above = get_above(tables)[0]
-    for name, table in tables.items():
-        if table.of == above:
-            return name, table
-    raise LookupError("the spec has no tables")
+    of_above = {name: table.columns for name, table in tables.items() if table.of == above}
+    if not of_above:
+        raise LookupError("the spec has no tables")
+    name = _choose_first(of_above)
+    return name, tables[name]
+
+
+def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
+    """Return the first of the tables of rows of persons: the only one whose columns the spec may describe elsewhere.
+
+    So it stays the first where a spec comes back from a store that sorts names.
+    """
+    listed = [name for name, columns in columns_by_table.items() if isinstance(columns, list | tuple | str)]
+    return (listed or [*columns_by_table])[0]
 
 
 def list_further(tables: Tables) -> tuple[str, ...]:
@@ -272,7 +282,8 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     if len(roots) > 1:
         problem = f"{' and '.join(roots)} are of no other table, and one table of persons or households is above all"
         raise FieldError(problem, f"Write `of: {roots[0]}` in what is of it", ("tables", roots[1]))
-    return [roots[0], below[0], *(name for name in tables if name not in (roots[0], below[0]))]
+    first = _choose_first({name: tables[name].get("columns") for name in below})
+    return [roots[0], first, *(name for name in tables if name not in (roots[0], first))]
 
 
 def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:

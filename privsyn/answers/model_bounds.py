@@ -100,7 +100,7 @@ def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp
     rest = np.sqrt(max(total - float((weights @ expected).sum()), 1.0))
     distance_of_answer = distance * CONCENTRATION * size / (size.sum() + rest)
     half = z * np.sqrt(np.maximum(variance, 0.0)) + np.minimum(distance / 4, distance_of_answer)
-    return Bounds(centre - half, centre + half)
+    return Bounds(centre - half, np.maximum(centre, 0.0) + half)
 
 
 def _bound_generally(
@@ -118,7 +118,8 @@ def _bound_generally(
             if linear is not None:
                 hold = _project_condition(released, cells, touched, part)
                 events[part] = linear.estimate(hold), np.sqrt(np.maximum(linear.covariance(hold, hold), 0.0))
-                high = np.minimum(high, events[part][0] + z * events[part][1])
+                most = np.maximum(events[part][0], 0.0) + z * events[part][1]  # no count is below 0
+                high = np.minimum(high, most)
     if not _is_rectangular(cells, touched, weights):
         return Bounds(low, np.maximum(high, 0.0))
     for one, other in combinations(events, 2):

@@ -50,7 +50,8 @@ def build_improved_spec(
     note = note_of(_run_of(release, settings), settings)
     place = str(note.get("data", "")) if data is None else resolve_place(data, "release.data")
     try:
-        spec = ReleaseSpec.model_validate({**note["spec"], "data": place})
+        several = bool(note["spec"].get("tables"))  # each with its own place, and refused with `improves` below
+        spec = ReleaseSpec.model_validate({**note["spec"], **({} if several else {"data": place})})
         if spec.prior is not None:
             spec = spec.model_copy(update={"prior": spec.prior.at(str(note.get("prior", "")))})
     except ValidationError:

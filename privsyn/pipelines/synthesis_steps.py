@@ -442,6 +442,8 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     later |= _key_smoothing(request)
     if (rows := tables.choose_batch_rows(len(request.column_order))) < tables.BATCH_ROWS:
         later |= {"batch_rows": rows}
+    if request.spec.compare and request.encoding.computed:
+        later |= {"computed": "after comparing"}
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 

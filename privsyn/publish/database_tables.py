@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +31,7 @@ from privsyn.publish.databases import (
     parse_database,
 )
 from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, list_ranges
+from privsyn.publish.formats.linked_files import describe_linked_column, list_linked_tables, name_linked_file
 from privsyn.storage.released_files import (
     check_released_file,
     list_synthetic_names,
@@ -115,17 +116,18 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     words = {file.name: file.words for step in plan.steps for file in step.published.values()}
     source = f"{release.title} (data set {certificate.dataset}, release {manifest.run})"
     reference = f"Note, certificate and manifest: table {start}release."
-    columns = {
-        name: add_unmeasured(format_meaning(column), column)
-        for name in release.ranges
-        for column in [spec.get_published_column(name)]
-    }
+    columns = {name: _describe(spec.get_published_column(name)) for name in release.ranges}
     comment = f"{source}. {release.promise} {reference}"
     tables = [_read_table(folder, manifest, list_synthetic_names(manifest), f"{start}synthetic", comment, columns)]
     for name in sorted(name for name in manifest.files if name.startswith("marginals/")):
         about = f"{name}: {words[name]}" if words.get(name) else name
-        comment = f"{source}, {about}. Made from the private table with {_state_promise(release)} {reference}"
-        tables.append(_read_table(folder, manifest, [name], f"{start}{Path(name).stem}", comment))
+        of_counts = f"{source}, {about}. Made from the private table with {_state_promise(release)} {reference}"
+        path = PurePosixPath(name).with_suffix("").relative_to("marginals")  # of a further table below its name
+        tables.append(_read_table(folder, manifest, [name], start + "_".join(path.parts), of_counts))
+    for table in list_linked_tables(spec):
+        file, described = name_linked_file(table), spec.tables[table].columns
+        columns = {name: _describe(describe_linked_column(spec, table, name)) for name in described}
+        tables.append(_read_table(folder, manifest, [file], f"{start}tables_{table}", comment, columns))
     names = [table.name for table in tables] + [f"{start}release"]
     row = {
         "run": manifest.run,
@@ -144,6 +146,10 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     release_row = release_row.cast(pa.schema([f.with_nullable(False) for f in release_row.schema]))
     comment = f"{source}. {release.promise} One row: what was promised, and the note."
     return [*tables, NewTable(names[-1], release_row.schema, release_row.to_batches(), comment)]
+
+
+def _describe(column: Any) -> str:
+    return add_unmeasured(format_meaning(column), column)
 
 
 def _state_promise(release: Described) -> str:

@@ -50,7 +50,10 @@ def compute_rows_fingerprint(
     for batch in batches:
         hashes = np.zeros(batch.num_rows, np.uint64)
         for name in names:
-            cells = pc.dictionary_encode(batch.column(batch.schema.get_field_index(name)), null_encoding="encode")
+            column = batch.column(batch.schema.get_field_index(name))
+            if pa.types.is_dictionary(column.type):  # encoding it again would leave its nulls without a code
+                column = column.dictionary_decode()
+            cells = pc.dictionary_encode(column, null_encoding="encode")
             values = _format_cells(cells.dictionary, moment=name in moments)
             if len(values):
                 hashed = hash_array(np.array(values, dtype=object), categorize=False)[cells.indices.to_numpy()]

@@ -263,11 +263,16 @@ class EncodingPlan:
                 columns.update(codec.decode_at(own_codes, places[codec.attribute]))
             else:
                 columns.update(codec.decode(own_codes, rng, **({"helpers": helpers} if helpers else {})))
-        if self.rules is not None and self.computed:
-            columns |= self.rules.compute_columns(columns, {name: r.type for name, r in self.ranges().items()})
+        columns |= self.compute_columns(columns)
         for drawn in self.unmeasured:
             columns[drawn.column] = drawn.draw(len(next(iter(codes.values()))), rng)
         return columns
+
+    def compute_columns(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Return the columns that rules compute from others, ``columns``."""
+        if self.rules is None or not self.computed:
+            return {}
+        return self.rules.compute_columns(columns, {name: r.type for name, r in self.ranges().items()})
 
 
 class ColumnCodecs:

@@ -146,8 +146,9 @@ class OrderedCodec(Codec):
         """Return these numbers as released values."""
 
     def release_numbers(self, numbers: Floats) -> pa.Array:
-        """Return the column's values of these numbers, clamped to its bounds."""
-        return self._convert_to_released(np.clip(numbers, *self._find_bounds()))
+        """Return the column's values of these numbers, clamped to its bounds; of NaN its least one."""
+        low, high = self._find_bounds()
+        return self._convert_to_released(np.clip(np.where(np.isnan(numbers), low, numbers), low, high))
 
     @property
     def stands_alone(self) -> NDArray[np.bool_]:

@@ -75,7 +75,7 @@ def decode(
         for codec, alone in compared:
             redraw = partial(_redraw_columns, alone, coarse, fine, draws, rng)
             keep_difference(codec, columns, fine, recode, redraw, rng)
-        return columns
+        return columns | (plan.compute_columns(columns) if compared else {})
 
     for coarse in _iterate_batches(codes, rng, choose_batch_rows(len(column_order))):
         columns = make(coarse)

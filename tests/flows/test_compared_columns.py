@@ -13,7 +13,7 @@ import pytest
 
 import privsyn
 from tests.support.examples import keep_first
-from tests.support.releases import run
+from tests.support.releases import QUICK, run
 from tests.support.specs import make_spec
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -63,6 +63,17 @@ def test_rows_keep_what_is_compared(save: Save) -> None:
     assert abs(kept.income.isna().mean() - 0.1) < 0.03
     assert list(kept.columns) == list(COLUMNS)
     assert kept.wages.between(0, 200_000).all() and kept.income.dropna().between(0, 300_000).all()
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_what_rules_compute_follows_from_the_values_that_come_out(save: Save) -> None:
+    """A comparison moves values after all columns are drawn; and null is no number."""
+    total: dict[str, Any] = {"total": {"kind": "integer", "min": 0, "max": 500_000, "nullable": True}}
+    rows = people(300).append_column("total", pa.nulls(300, pa.int64()))
+    fields = {"compare": [["wages", "income"]], "rules": [{"derive": {"total": "wages + income"}}], **QUICK}
+    made = run(make_spec({**COLUMNS, **total}, data=save(rows), **AMOUNTS, **fields))
+    table = privsyn.open_release(made.released).to_pandas()
+    pd.testing.assert_series_equal(table.total, table.wages + table.income, check_names=False, check_dtype=False)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -143,6 +144,15 @@ def test_it_is_described_and_can_be_joined(made: Any) -> None:
     assert 'SELECT * FROM visits LEFT JOIN drugs USING ("visit")' in note
 
 
+def test_a_database_has_every_table_and_its_counts(made: Any, tmp_path: Path) -> None:
+    _, folder, found = made
+    names = privsyn.open_release(folder).publish(f"duckdb:///{tmp_path / 'trees.duckdb'}", prefix="")
+    with duckdb.connect(str(tmp_path / "trees.duckdb"), read_only=True) as database:
+        for name in NAMES:
+            assert database.table(f"tables_{name}").df().shape == found[name].shape
+    assert {"consistent", "drugs_consistent", "buys_consistent"} <= {*names}
+
+
 def test_all_looks_are_one_record_and_cost_the_whole_budget(made: Any) -> None:
     _, folder, _ = made
     certificate = json.loads((folder / "certificate.json").read_text())
@@ -200,6 +210,12 @@ def test_what_the_workload_of_a_further_table_names_is_measured(made: Any) -> No
     assert ever.attrs["about"] == "share of rows of visits of which ever(dose == 2) holds"
     assert "at most 4 rows of each row of visits that were kept, of which one" in " ".join(ever.attrs["words"])
     assert "counted together, see `marginals/drugs/sets.parquet`" in (folder / "README.md").read_text()
+
+
+def test_that_it_cannot_be_improved_is_said(made: Any) -> None:
+    tables, folder, _ = made
+    with pytest.raises(RequestError, match="earlier releases cannot be pooled"):
+        privsyn.improve(folder, 1.0, data=tables)
 
 
 def test_a_table_that_is_missing_is_named(made: Any) -> None:

@@ -336,6 +336,7 @@ def test_28_numbers_that_differ_have_other_fingerprints() -> None:
         fingerprint({"a": pa.array([0.1], pa.float32())}) == fingerprint({"a": ["0.10"]}) == fingerprint({"a": [0.1]})
     )
     assert fingerprint({"a": [1.0, None]}) == fingerprint({"a": ["1", ""]}) == fingerprint({"a": [True, None]})
+    assert fingerprint({"a": pa.array(["1", None]).dictionary_encode()}) == fingerprint({"a": ["1", ""]})
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,12 @@ def test_bounds_of_what_was_not_measured_hold() -> None:
             assert (found.high - found.low).max() < 3_000
 
 
+def test_noise_alone_makes_no_count_impossible() -> None:
+    one = released(table(30), spec(1.0), 1)
+    found = compute_bounds(one, ("age", "region", "happy"), ("age", "region", "happy"), None, 1.0)
+    assert (found.high > 0).all()
+
+
 def test_a_triple_is_answered_by_the_model_without_a_standard_error() -> None:
     found = answer_counts(Question.of(release(0), ("region", "happy"), "age >= 54"), 0.95)
     assert found.source == "model" and np.isnan(found.std_error).all()
