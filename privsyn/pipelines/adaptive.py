@@ -223,7 +223,10 @@ def build_residual_scores(
 
 
 def _key_scored_pairs(request: Request) -> dict[str, Any]:
-    """Return that pairs without a first score are no candidates; nothing where all have one: earlier keys as well."""
+    """Return that pairs without a first score are no candidates, for cache keys.
+
+    Nothing where all pairs have one: earlier keys have no such field.
+    """
     some = list_counted_alone(request.encoding.binning) or is_wide(request.encoding.domain.attributes)
     return {"candidates": "scored"} if some else {}
 
