@@ -151,11 +151,8 @@ class Cells:
     def _weigh_jointly(self, condition: Condition) -> Floats:
         """Return a condition that ties several columns together, by values drawn evenly inside their cells."""
         shares = self._share_of_drawn(condition)
-        if condition.compares_columns:
-            cut = self._find_meeting_cells(condition.columns)
-        else:
-            surely, possibly = self._bound_jointly(condition, condition.columns)
-            cut = (possibly & ~surely).ravel()
+        surely, possibly = self._bound_jointly(condition, condition.columns)
+        cut = (possibly & ~surely).ravel()
         return self.broadcast(condition.columns, np.where(cut, np.clip(shares, LEAST_PART, 1 - LEAST_PART), shares))
 
     def _share_of_drawn(self, condition: Condition) -> Floats:
@@ -171,12 +168,18 @@ class Cells:
             surely, possibly = zip(*(self._bound_jointly(each, columns) for each in condition.joined), strict=True)
             join = np.logical_and if condition.joined_by_and else np.logical_or
             return join.reduce(surely), join.reduce(possibly)
+        sizes = [self.shape[self.columns.index(c)] for c in columns]
+        if not condition.columns:  # as `1 == 2`
+            always = bool(condition.holds(self.drawn(columns[:1])).all())
+            return np.full(sizes, always), np.full(sizes, always)
         if len(condition.columns) > 1:
             part = self._share_of_drawn(condition)
+            if condition.compares_columns:
+                meet = self._find_meeting_cells(condition.columns)
+                part = np.where(meet, np.clip(part, LEAST_PART, 1 - LEAST_PART), part)
         else:
             (column,) = condition.columns
             part = self.share_inside(column, compute_fine_fractions(self.released, condition))
-        sizes = [self.shape[self.columns.index(c)] for c in columns]
         axes = [columns.index(c) for c in condition.columns]
         placed = part.reshape([sizes[i] for i in axes]).transpose(np.argsort(axes))
         whole = np.broadcast_to(placed.reshape([sizes[i] if i in axes else 1 for i in range(len(sizes))]), sizes)

@@ -200,9 +200,11 @@ class Parsed(Condition):
         return node, negated
 
     def list_thresholds(self) -> list[float]:
-        """Return the numbers that it names."""
+        """Return the numbers that it names; a minus before one is a part of its own, so those below 0 as well."""
         named = [n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant")]
-        return [value for values in named for value in values if isinstance(value, float)]
+        numbers = [value for values in named for value in values if isinstance(value, float)]
+        negative = [-n.args[0].value for n in self.node.walk() if n.op == "neg" and n.args[0].op == "constant"]
+        return numbers + negative
 
     def compares_only(self, pair: tuple[str, str]) -> bool:
         """Return whether it says only which of two columns is the larger, so that their difference decides it."""

@@ -52,11 +52,14 @@ def compute_bounds(
     cells = Cells(released, columns)
     _, answers = cells.indicators(by)
     weights = sp.csr_matrix(answers.multiply(cells.fractions(condition)))
-    general = _bound_generally(released, cells, sp.csr_matrix(weights > 0, dtype=float), weights, z)
+    touched = sp.csr_matrix(weights > 0, dtype=float)
+    general = _bound_generally(released, cells, touched, weights, z)
     if len(columns) != 2 or compute_distance(released, columns, z) is None:
         return general
-    near = _bound_near_independence(released, columns, weights, z)
-    return Bounds(np.maximum(general.low, near.low), np.minimum(general.high, near.high))
+    whole = sp.csr_matrix(weights >= 1, dtype=float)  # of a cell that the condition cuts it may hold for none or all
+    near = _bound_near_independence(released, columns, whole, z)
+    most = near if whole.nnz == touched.nnz else _bound_near_independence(released, columns, touched, z)
+    return Bounds(np.maximum(general.low, near.low), np.minimum(general.high, most.high))
 
 
 def compute_distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:

@@ -40,4 +40,7 @@ def return_unused_memory() -> None:
 
 @functools.cache
 def _find_trim() -> Callable[[int], object]:
-    return getattr(ctypes.CDLL(None), "malloc_trim", lambda keep: None)
+    with suppress(OSError, TypeError, AttributeError):  # Windows has no library of that name, and others no such call
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+        return trim
+    return lambda keep: None

@@ -503,7 +503,7 @@ def build_drawing_step(
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_released_tables(stages)),
         outputs={"codes": tables.SYNTHETIC_CODES},
-        settings=settings,
+        settings=lambda r: {**settings(r), **_key_smoothing(r)},
         reads=reads,
         run=run,
         words=lambda r: f"synthetic rows: {words}",

@@ -255,7 +255,13 @@ def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> Non
 
 
 @pytest.mark.parametrize(
-    ("where", "last"), [("income == 41234", [0, 0]), ("income != 41234", [1, 1]), ("happy or income == 41234", [0, 1])]
+    ("where", "last"),
+    [
+        ("income == 41234", [0, 0]),
+        ("income != 41234", [1, 1]),
+        ("happy or income == 41234", [0, 1]),
+        ("happy or income == 41234 or 1 == 2", [0, 1]),
+    ],
 )
 def test_all_rows_of_a_cell_may_have_the_one_value_that_is_asked_for(where: str, last: list[int]) -> None:
     one = release(0)
@@ -263,6 +269,26 @@ def test_all_rows_of_a_cell_may_have_the_one_value_that_is_asked_for(where: str,
     fine = one.codecs["income"].encode({"income": pa.array([41_234.0])})[0]
     cut = part.reshape(-1, 2)[one.recode["income"].coarse[fine]]
     assert 0 < cut[0, 0] < 1 and part[-2:].tolist() == last
+
+
+def test_so_may_they_where_columns_were_not_counted_together() -> None:
+    one, income = release(0), ROWS["income"].to_numpy()
+    where = read_condition("income == 41234", one.language)
+    found = compute_bounds(one, ("income", "region"), ("region",), where, 1.96)
+    in_cell = ROWS.filter(pa.array((income >= 40_000) & (income < 50_000)))  # and may all have that income
+    real = [pc.sum(pc.equal(in_cell["region"], region)).as_py() for region in ("north", "south", "east")]
+    assert (found.low[:3] == 0).all() and (found.high[:3] >= real).all()
+
+
+def test_what_is_compared_may_be_equal_where_more_is_asked_beside() -> None:
+    one = release(0)
+    cells = Cells(one, ("age", "income", "happy"))
+    part = cells.fractions(read_condition("age == income or happy", one.language)).reshape(cells.shape)
+    assert 0 < part[0, 0, 0] < 1 and part[0, -1].tolist() == [0, 1]
+
+
+def test_numbers_below_0_are_named_with_their_sign() -> None:
+    assert -41_234.0 in read_condition("income == -41234", release(0).language).list_thresholds()
 
 
 def test_a_group_without_synthetic_rows_has_an_estimate() -> None:
