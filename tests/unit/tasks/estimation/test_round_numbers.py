@@ -125,12 +125,17 @@ def test_what_values_are_rounded_to_is_measured_once_and_related_to_nothing() ->
 
 @pytest.mark.parametrize("decimals", [2, 1])
 def test_relations_go_on_inside_cells_whether_values_are_rounded_or_not(decimals: int) -> None:
-    """Three bins of 10 hold all rows, so that values drawn apart inside them have a correlation of .89."""
+    """Three bins of 10 hold all rows, so that values drawn apart inside them have a correlation of .89.
+
+    A row or two that noise puts far beyond them would move the correlation of all by more than what is asked here.
+    """
     x = np.round(np.random.default_rng(5).uniform(0, 30, 20_000), decimals)
     column = {"kind": "number", "min": 0.0, "max": 320.0, "step": 0.01}
     given = Given("x", pa.table({"x": x, "y": x}), {"x": column, "y": column})
-    made = release_in_memory(given, given.spec(50.0), 1)
-    assert np.corrcoef(made["x"].to_numpy(), made["y"].to_numpy())[0, 1] > 0.96
+    made = release_in_memory(given, given.spec(50.0), 1).to_pandas()
+    inside = made[(made["x"] <= 30) & (made["y"] <= 30)]
+    assert len(inside) > 0.999 * len(made)
+    assert np.corrcoef(inside["x"], inside["y"])[0, 1] > 0.96
 
 
 @pytest.mark.parametrize("low", [0, -300])
