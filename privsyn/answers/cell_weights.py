@@ -116,7 +116,7 @@ class Cells:
         least, most = np.ones(recode.size), np.zeros(recode.size)
         np.minimum.at(least, recode.coarse[recode.kept], held[recode.kept])
         np.maximum.at(most, recode.coarse[recode.kept], held[recode.kept])
-        return np.where(least < most, np.clip(shares, LEAST_PART, 1 - LEAST_PART), shares)
+        return _mark_cut(shares, least < most)
 
     def fractions(self, condition: Condition | None) -> Floats:
         """Return the part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
@@ -153,7 +153,7 @@ class Cells:
         shares = self._share_of_drawn(condition)
         surely, possibly = self._bound_jointly(condition, condition.columns)
         cut = (possibly & ~surely).ravel()
-        return self.broadcast(condition.columns, np.where(cut, np.clip(shares, LEAST_PART, 1 - LEAST_PART), shares))
+        return self.broadcast(condition.columns, _mark_cut(shares, cut))
 
     def _share_of_drawn(self, condition: Condition) -> Floats:
         """Return the share of values drawn evenly in the cells of its columns that a condition holds for, flat."""
@@ -175,8 +175,7 @@ class Cells:
         if len(condition.columns) > 1:
             part = self._share_of_drawn(condition)
             if condition.compares_columns:
-                meet = self._find_meeting_cells(condition.columns)
-                part = np.where(meet, np.clip(part, LEAST_PART, 1 - LEAST_PART), part)
+                part = _mark_cut(part, self._find_meeting_cells(condition.columns))
         else:
             (column,) = condition.columns
             part = self.share_inside(column, compute_fine_fractions(self.released, condition))
@@ -269,7 +268,12 @@ def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Fl
         return part
     beside = condition.holds(sample_points(released, column, thresholds)).reshape(size, -1)
     least, most = np.minimum(part, beside.min(axis=1)), np.maximum(part, beside.max(axis=1))
-    return np.where(least < most, np.clip(part, LEAST_PART, 1 - LEAST_PART), part)
+    return _mark_cut(part, least < most)
+
+
+def _mark_cut(parts: Floats, cut: NDArray[np.bool_]) -> Floats:
+    """Return the parts of cells that a condition holds in; of cells that it may cut, neither 0 nor 1."""
+    return np.where(cut, np.clip(parts, LEAST_PART, 1 - LEAST_PART), parts)
 
 
 def _is_interval(released: ReleasedCounts, attribute: str) -> bool:
