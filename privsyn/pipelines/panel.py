@@ -26,7 +26,9 @@ from privsyn.pipelines.common_steps import (
     check_unchanged,
     count_cells,
     get_options_as,
+    key_asked_pairs,
     key_columns,
+    list_asked_pairs,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -218,7 +220,8 @@ def key_linking(request: Request) -> dict[str, Any]:
     """Return the settings of linked rows by the names that they have in keys."""
     rows = request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
     panel = request.encoding.get_order()[0]
-    return {**rows, "constant": panel.constant, "with_order": panel.with_order}
+    inside = {"inside": "related", **key_asked_pairs(request)} if get_synthesis(request).related_inside else {}
+    return {**rows, "constant": panel.constant, "with_order": panel.with_order, **inside}
 
 
 def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
@@ -264,12 +267,15 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
         codes = refine_weights(_build_codes(request, inputs), recode)
+        inside: dict[str, Any] = {}
+        if get_synthesis(request).related_inside:
+            inside = {"related": True, "near": list_asked_pairs(request, domain.attributes)}
         linker: Linker | MemberLinker
         if plan.get_order()[0].household:
             counts = _read_pairs(inputs, codes) if follows else ({}, {})
             zeros = request.public.on({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
             pairs = estimate_kinds(plan, recode, consistent, codes, *counts, zeros)
-            linker = MemberLinker(plan, recode, consistent, codes, pairs, request.threads)
+            linker = MemberLinker(plan, recode, consistent, codes, pairs, request.threads, **inside)
         else:
             transitions = {}
             if follows:
@@ -280,7 +286,7 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
                     shares = shares / max(shares.sum(), 1e-9)
                     transitions[a] = estimate_transition(table, sigma, shares, number, codes[a].ordered)
             rows_counted = _read_rows(inputs) if counted else {}
-            linker = Linker(plan, recode, consistent, codes, transitions, rows_counted, request.threads)
+            linker = Linker(plan, recode, consistent, codes, transitions, rows_counted, request.threads, **inside)
         # records of rows that are made already stay as many, and in their order
         link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import choose_code_dtype
+from privsyn.data_contracts.domain import Clique, choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import CompositionCodec, find_kinds
@@ -49,6 +49,7 @@ from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition
 from privsyn.tasks.rules.intervals import Interval, read_cells
 from privsyn.tasks.synthesis.fine_codes import FineCodes
+from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces, fit_related_places
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -145,8 +146,12 @@ class MemberLinker:
         codes: Mapping[str, TransitionCodes],
         pairs: PairsOfMembers,
         threads: int = 0,
+        *,
+        related: bool = False,
+        near: Sequence[Clique] | None = None,
     ) -> None:
         """Take what was released; see the class."""
+        self._related, self._near = related, near
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, self._members = plan.get_order()[0], plan.get_compositions()
         self._following = plan.following
@@ -175,12 +180,13 @@ class MemberLinker:
         rng = np.random.default_rng([seed, 0x0405])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
-        linked = self._link(coarse, rng)
+        model = fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related else None
+        linked = self._link(coarse, model, rng)
         if not self._plan.person_groups:
             return linked
         groups = list_groups(self._plan, self._recode, coarse, self._summarize(linked))
         times = choose_persons(linked.person, {}, {}, seed, groups)
-        return repeat_persons(linked, times, coarse, lambda again: self._link(again, rng))
+        return repeat_persons(linked, times, coarse, lambda again: self._link(again, model, rng))
 
     def _summarize(self, linked: LinkedRows) -> dict[str, Codes]:
         """Return the coarse codes of the summaries of households, by the codes of their members."""
@@ -193,13 +199,14 @@ class MemberLinker:
 
         return summarize_linked(self._plan, self._recode, read, np.diff(linked.person, prepend=-1) != 0)
 
-    def _link(self, coarse: dict[str, Codes], rng: np.random.Generator) -> LinkedRows:
+    def _link(self, coarse: dict[str, Codes], model: RelatedPlaces | None, rng: np.random.Generator) -> LinkedRows:
         """Return the members of a household for each record."""
         rows = len(next(iter(coarse.values())))
         households = _Households(self._panel.order, self._members, self._draws, coarse, self._recode, rng)
+        placed = PlacedRecords(self._draws, coarse, model, rng)
         codes, places = {}, {}
         for a in self._following:
-            code, places[a] = self._followed[a].locate(self._draws[a](coarse[a], rng), rng.random(rows))
+            code, places[a] = self._followed[a].locate(*placed.place(a))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
         held = self._hold(households, np.arange(rows), households.drawn_position)
         own_seed = int(rng.integers(1 << 62))
@@ -224,7 +231,7 @@ class MemberLinker:
                     break
                 now = self._make_next(households, now, first, rng, forward=forward)
                 members.append(now)
-        return self._join(households, members, rng)
+        return self._join(households, members, placed, rng)
 
     def _make_next(
         self, households: _Households, now: _Members, first: _Members, rng: np.random.Generator, *, forward: bool
@@ -305,7 +312,9 @@ class MemberLinker:
         held[self._panel.order] = households.recode_roles(role)
         return held
 
-    def _join(self, households: _Households, members: Sequence[_Members], rng: np.random.Generator) -> LinkedRows:
+    def _join(
+        self, households: _Households, members: Sequence[_Members], placed: PlacedRecords, rng: np.random.Generator
+    ) -> LinkedRows:
         """Return all members, household by household."""
         household, position = (np.concatenate([getattr(m, n) for m in members]) for n in ("household", "position"))
         order = np.lexsort((position, household))
@@ -320,7 +329,7 @@ class MemberLinker:
             elif a in self._plan.drawn_by_row:
                 fine[a] = narrow_codes(self._draws[a](np.zeros(len(household), np.uint8), rng), codec.size)
             elif a != self._panel.order:
-                fine[a] = narrow_codes(self._draws[a](households.coarse[a], rng), codec.size)[household]
+                fine[a] = narrow_codes(placed.refine(a), codec.size)[household]
         return LinkedRows(household, households.roles[household, position[order]].astype(np.int64), drawn, fine)
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from privsyn.data_contracts.domain import Merge, choose_code_dtype
+from privsyn.data_contracts.domain import Clique, Merge, choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -35,6 +35,7 @@ from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition, Transitions
 from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes
+from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces, fit_related_places
 from privsyn.tasks.synthesis.shards import Shard
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -74,7 +75,9 @@ class Linker:
     """Makes linked rows of persons' records, by released counts only.
 
     ``marginals``: consistent, over the records' attributes in coarse codes; ``codes`` and ``transitions``: of the
-    attributes that are followed; ``noisy_rows``: by column the counts of all rows.  The same seed gives the same rows.
+    attributes that are followed; ``noisy_rows``: by column the counts of all rows; ``related``: whether relations
+    between a record's values go on inside codes, ``near``: of which pairs; None: of all.  The same seed gives the same
+    rows.
     """
 
     def __init__(
@@ -86,10 +89,13 @@ class Linker:
         transitions: Transitions,
         noisy_rows: NoisyCounts,
         threads: int = 0,
+        *,
+        related: bool = False,
+        near: Sequence[Clique] | None = None,
     ) -> None:
         """Take what was released; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
-        self._noisy_rows = noisy_rows
+        self._noisy_rows, self._related, self._near = noisy_rows, related, near
         self._panel, codec = plan.get_order()
         assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
@@ -112,24 +118,30 @@ class Linker:
         rng = np.random.default_rng([seed, 0x11D3])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
-        linked, codes, figures = self._link(coarse, rng)
+        model = self._fit_places(records)
+        linked, codes, figures = self._link(coarse, model, rng)
         groups = list_groups(self._plan, self._recode, coarse, figures)
         times = choose_persons(linked.person, codes, self._noisy_rows, seed, groups)
-        return repeat_persons(linked, times, coarse, lambda again: self._link(again, rng)[0])
+        return repeat_persons(linked, times, coarse, lambda again: self._link(again, model, rng)[0])
 
     def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
         """Return the linked rows of these records; persons in the order of their records, each once."""
         rng = np.random.default_rng([seed, 0x11D3])
-        return self._link({a: records.column(a) for a in records.domain.attributes}, rng)[0]
+        coarse = {a: records.column(a) for a in records.domain.attributes}
+        return self._link(coarse, self._fit_places(records), rng)[0]
+
+    def _fit_places(self, records: CodeTable) -> RelatedPlaces | None:
+        """Return the model of where in their codes the values of records lie; None where they lie anywhere."""
+        return fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related else None
 
     def _link(
-        self, coarse: dict[str, Codes], rng: np.random.Generator
+        self, coarse: dict[str, Codes], model: RelatedPlaces | None, rng: np.random.Generator
     ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
         """Return a person for each record, coarse codes of its rows in the columns that were counted, and of summaries.
 
         Summaries are those of the linked rows.
         """
-        persons = _Persons(self, coarse, rng)
+        persons = _Persons(self, coarse, PlacedRecords(self._draws, coarse, model, rng), rng)
         row_sets = [persons.drawn_rows]
         for forward in (True, False):
             remaining = persons.rows - 1 - persons.before if forward else persons.before
@@ -293,13 +305,15 @@ class Linker:
 class _Persons:
     """The persons of some records: their figures, their own rows, and what stays the same in all of their rows."""
 
-    def __init__(self, linker: Linker, coarse: dict[str, Codes], rng: np.random.Generator) -> None:
+    def __init__(
+        self, linker: Linker, coarse: dict[str, Codes], placed: PlacedRecords, rng: np.random.Generator
+    ) -> None:
         plan, panel = linker._plan, linker._panel
         self.coarse, self._plan, self._panel, self._order = coarse, plan, panel, linker._order
         self.rows, before, gap = (linker.draw_figure(name, coarse, rng) for name in panel.figures)
         self.before = np.minimum(before, np.maximum(self.rows - 2, 0))
         following = {*plan.following}
-        self.fine = {a: linker._draws[a](coarse[a], rng) for a in plan.of_rows.domain.attributes if a not in following}
+        self.fine = {a: placed.refine(a) for a in plan.of_rows.domain.attributes if a not in following}
         values = plan.get_codec(panel.order).decode(self.fine[panel.order], rng)[panel.order]
         places_in_order = linker._order.read_values(values)
         after = self.rows - 1 - self.before
@@ -311,9 +325,7 @@ class _Persons:
             self._grown[a] = codec.decode(self.fine[a], rng)[a].cast(pa.float64()).to_numpy(zero_copy_only=False)
         codes, places = {}, {}
         for a in plan.following:
-            code, places[a] = linker._followed[a].locate(
-                linker._draws[a](coarse[a], rng), rng.random(len(places_in_order))
-            )
+            code, places[a] = linker._followed[a].locate(*placed.place(a))
             codes[a] = code.astype(choose_code_dtype(linker._sizes[a]))
         none = {a: np.zeros(len(places_in_order), bool) for a in codes}
         number, position = (numbers.astype(np.int32) for numbers in (np.arange(len(places_in_order)), self.before))

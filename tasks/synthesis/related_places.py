@@ -24,6 +24,7 @@ from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, mark_ordered_codes
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.synthesis.fine_codes import FineCodes
 
 Floats = NDArray[np.float64]
 
@@ -107,6 +108,39 @@ class RelatedPlaces:
                 drawn = first + rng.random(len(centre)) * (last - first)
                 vector[:, j] = np.clip(centre + spread * ndtri(drawn.clip(_TAIL, 1 - _TAIL)), low, high)
         return {self.attributes[j]: _rank_inside(columns[j], vector[:, j], rng) for j in self.moved}
+
+
+class PlacedRecords:
+    """Fine codes of records, along the relations of a record's other values where a model says so.
+
+    ``draws``: by attribute; ``coarse``: codes of the records, shape (records,); ``model``: of where in them values lie;
+    None: they lie anywhere.  All draws come from ``rng``.
+    """
+
+    def __init__(
+        self,
+        draws: Mapping[str, FineCodes],
+        coarse: Mapping[str, NDArray[np.unsignedinteger]],
+        model: RelatedPlaces | None,
+        rng: np.random.Generator,
+    ) -> None:
+        """Draw the places that follow others; see the class."""
+        self._draws, self._coarse, self._rng = draws, coarse, rng
+        self._places = {} if model is None else model.draw(coarse, rng)
+
+    def refine(self, attribute: str) -> NDArray[np.int64]:
+        """Return the fine code of each record, shape (records,)."""
+        coarse, draw = self._coarse[attribute], self._draws[attribute]
+        places = self._places.get(attribute)
+        return draw(coarse, self._rng) if places is None else draw.at(coarse, places)[0]
+
+    def place(self, attribute: str) -> tuple[NDArray[np.int64], Floats]:
+        """Return the fine code of each record, and where in it the value lies, both of shape (records,)."""
+        coarse, draw = self._coarse[attribute], self._draws[attribute]
+        places = self._places.get(attribute)
+        if places is None:
+            return draw(coarse, self._rng), self._rng.random(len(coarse))
+        return draw.at(coarse, places)
 
 
 def fit_related_places(
