@@ -33,6 +33,7 @@ from privsyn.pipelines.synthesis_steps import (
     pool_one_ways,
     read_consistent,
 )
+from privsyn.pipelines.trend_steps import list_trends
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.rows_above import (
@@ -147,7 +148,7 @@ def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
     of_branch = request.branches[branch]
     return (
         *panel.build_looks(of_branch),
-        build_consistency_step(_list_stages(of_branch)),
+        build_consistency_step(_list_stages(of_branch), list_trends(of_branch)),
         _build_drawing_step(request, branch),
         panel.build_linking_step(of_branch, RECORDS),
         _build_decoding_step(request, branch),
@@ -190,13 +191,14 @@ def _list_ruled_columns(of_branch: Request) -> tuple[str, ...]:
 
 def _build_drawing_step(whole: Request, branch: str) -> Step:
     """Return the step that draws a record of rows below for each row of the table above that has any."""
-    spec, stages = whole.spec, _list_stages(whole.branches[branch])
+    spec, of_branch = whole.spec, whole.branches[branch]
+    stages, trends = _list_stages(of_branch), list_trends(of_branch)
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
-        whole_codes, sets = read_consistent(request, inputs, stages)
+        whole_codes, sets = read_consistent(request, inputs, stages, trends)
         consistent = [*whole_codes, *sets]
         number, codes = draw_records.encode_above(_iterate_above(spec, branch, inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
@@ -215,7 +217,7 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
         title="Draw records",
         kind=StepKind.POSTPROCESS,
         inputs=(
-            *list_consistent_tables(stages),
+            *list_consistent_tables(stages, trends),
             RECODE,
             *list_released_tables(["measure_without_rows"]),
             *_list_tables_above(spec, branch),

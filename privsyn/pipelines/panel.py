@@ -35,7 +35,8 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import build_up_to_measurement
-from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
+from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
+from privsyn.pipelines.trend_steps import list_trends, share_trends
 from privsyn.pipelines.without_rows import (
     LIST_WITHOUT_ROWS,
     MAKE_WITHOUT_ROWS,
@@ -73,7 +74,7 @@ STAGES = ["measure_marginals"]
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of linked rows."""
     above = request.encoding.get_order()[0].above
-    *row_steps, _ = build_row_steps([*STAGES, *list_set_stages(request)])
+    *row_steps, _ = build_row_steps([*STAGES, *list_set_stages(request)], trends=list_trends(request))
     return (
         *build_looks(request),
         *row_steps,
@@ -90,7 +91,7 @@ def build_looks(request: Request) -> tuple[Step, ...]:
     part = Fraction(1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * counted - WITHOUT_ROWS_SHARE * panel.above)
     measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, measurement * (1 - sets), part),
+        *build_up_to_measurement(options, measurement * (1 - sets), part, share_trends(request)),
         *build_set_steps(request, measurement * part),
         *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
         *((KEEP_ROWS, MEASURE_ROWS) if counted else ()),
@@ -254,7 +255,7 @@ def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[N
 
 def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
     """Return the step that makes persons with linked rows of their records, the codes in ``codes_table``."""
-    follows, counted = has_transitions(request), counts_rows(request)
+    follows, counted, trends = has_transitions(request), counts_rows(request), list_trends(request)
     looks = [*(["measure_transitions"] if follows else []), *(["measure_rows"] if counted else [])]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -266,10 +267,12 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
+        if trends:
+            consistent = [*consistent, *marginals.from_table(inputs.table(BY_TREND), domain)]
         codes = refine_weights(_build_codes(request, inputs), recode)
         inside: dict[str, Any] = {}
         if get_synthesis(request).related_inside:
-            inside = {"related": True, "near": list_asked_pairs(request, domain.attributes)}
+            inside = {"related_inside": True, "near": list_asked_pairs(request, domain.attributes)}
         linker: Linker | MemberLinker
         if plan.get_order()[0].household:
             counts = _read_pairs(inputs, codes) if follows else ({}, {})
@@ -306,7 +309,10 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         name="link_rows",
         title="Link rows",
         kind=StepKind.POSTPROCESS,
-        inputs=(codes_table, MARGINALS, RECODE, *list_released_tables(STAGES), *list_released_tables(looks)),
+        inputs=(
+            *(codes_table, MARGINALS, *([BY_TREND] if trends else []), RECODE),
+            *(*list_released_tables(STAGES), *list_released_tables(looks)),
+        ),
         outputs={"linked": tables.LINKED_ROWS},
         settings=key_linking,
         reads=(KnowledgePart.ACROSS,),

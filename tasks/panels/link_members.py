@@ -147,11 +147,11 @@ class MemberLinker:
         pairs: PairsOfMembers,
         threads: int = 0,
         *,
-        related: bool = False,
+        related_inside: bool = False,
         near: Sequence[Clique] | None = None,
     ) -> None:
         """Take what was released; see the class."""
-        self._related, self._near = related, near
+        self._related_inside, self._near = related_inside, near
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, self._members = plan.get_order()[0], plan.get_compositions()
         self._following = plan.following
@@ -180,7 +180,9 @@ class MemberLinker:
         rng = np.random.default_rng([seed, 0x0405])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
-        model = fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related else None
+        model = (
+            fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related_inside else None
+        )
         linked = self._link(coarse, model, rng)
         if not self._plan.person_groups:
             return linked

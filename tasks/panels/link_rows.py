@@ -75,9 +75,9 @@ class Linker:
     """Makes linked rows of persons' records, by released counts only.
 
     ``marginals``: consistent, over the records' attributes in coarse codes; ``codes`` and ``transitions``: of the
-    attributes that are followed; ``noisy_rows``: by column the counts of all rows; ``related``: whether relations
-    between a record's values go on inside codes, ``near``: of which pairs; None: of all.  The same seed gives the same
-    rows.
+    attributes that are followed; ``noisy_rows``: by column the counts of all rows; ``related_inside``: whether
+    relations between a record's values go on inside codes, ``near``: of which pairs; None: of all.  The same seed gives
+    the same rows.
     """
 
     def __init__(
@@ -90,12 +90,13 @@ class Linker:
         noisy_rows: NoisyCounts,
         threads: int = 0,
         *,
-        related: bool = False,
+        related_inside: bool = False,
         near: Sequence[Clique] | None = None,
     ) -> None:
         """Take what was released; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
-        self._noisy_rows, self._related, self._near = noisy_rows, related, near
+        self._noisy_rows = noisy_rows
+        self._related_inside, self._near = related_inside, near
         self._panel, codec = plan.get_order()
         assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
@@ -132,7 +133,9 @@ class Linker:
 
     def _fit_places(self, records: CodeTable) -> RelatedPlaces | None:
         """Return the model of where in their codes the values of records lie; None where they lie anywhere."""
-        return fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related else None
+        return (
+            fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related_inside else None
+        )
 
     def _link(
         self, coarse: dict[str, Codes], model: RelatedPlaces | None, rng: np.random.Generator

@@ -101,6 +101,7 @@ def test_the_folder_says_what_is_linked_and_what_was_counted(made: Made) -> None
     assert certificate["records_per_person"] == 1
     sensitivities = {s["step"]: {g["sensitivity"] for g in s["groups"]} for s in certificate["stages"]}
     assert sensitivities.pop("measure_rows") == {5}  # all rows of a person may have one code
+    assert sensitivities.pop("trend_scores") == {64, 64**2}  # one record a person, of a score up to 64 or two
     assert {1} == set().union(*sensitivities.values())
     assert "measure_transitions" in {stage["step"] for stage in certificate["stages"]}
     note = (folder / "README.md").read_text()

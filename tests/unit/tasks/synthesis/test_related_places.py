@@ -9,7 +9,8 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.synthesis.related_places import RelatedPlaces, fit_related_places
+from privsyn.tasks.synthesis.fine_codes import FineCodes
+from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces, fit_related_places
 
 ROWS, FINE = 6_000, 30
 GROUPS = np.arange(FINE + 1, dtype=np.int32)  # the last fine code is null
@@ -44,6 +45,26 @@ def _draw_normal(correlation: float, seed: int = 1) -> dict[str, np.ndarray]:
 def _draw(model: RelatedPlaces, table: CodeTable, seed: int = 2) -> dict[str, np.ndarray]:
     codes = {a: table.column(a) for a in table.domain.attributes}
     return model.draw(codes, np.random.default_rng(seed))
+
+
+def test_records_of_linked_rows_have_the_relation_inside_their_codes() -> None:
+    values = _draw_normal(0.9)
+    model, table = _fit(values, 3, ("a", "b", "c"))
+    coarse = {a: table.column(a) for a in table.domain.attributes}
+    middle = (coarse["a"] == 1) & (coarse["b"] == 1)
+    draws = dict.fromkeys(coarse, FineCodes(_recode(3)))
+
+    def correlate_inside(model: RelatedPlaces | None) -> float:
+        placed = PlacedRecords(draws, coarse, model, np.random.default_rng(3))
+        (fine, inside), other = placed.place("a"), placed.refine("b")
+        assert {*np.unique(inside >= 0), *np.unique(inside < 1)} == {True}
+        assert (_recode(3).coarse[fine] == coarse["a"]).all() and (_recode(3).coarse[other] == coarse["b"]).all()
+        return float(np.corrcoef(fine[middle], other[middle])[0, 1])
+
+    real = np.corrcoef(values["a"][middle], values["b"][middle])[0, 1]
+    assert real > 0.2
+    assert abs(correlate_inside(model) - real) < 0.08
+    assert abs(correlate_inside(None)) < 0.08
 
 
 def test_a_relation_between_codes_goes_on_inside_them() -> None:
