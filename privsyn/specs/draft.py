@@ -248,7 +248,8 @@ class _Everything:
 _UNIT = (
     "# The unit of protection: {records_per_person: 1} if nobody has more than one row, or",
     "# {person_id: COLUMN, max_records: 3} to keep at most 3 rows of each value of COLUMN, or",
-    "# {household_id: COLUMN, max_records: 8} with `order: ROLE` for households with their members.",
+    "# {household_id: COLUMN, max_records: 8} for households with their members. A line below it,",
+    "# `order: COLUMN` (a year, a date; of members their role), links the rows of a person or household.",
     "unit: TODO",
 )
 """Lines of the unit of one table."""

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import Text, join_sentences, mention, refer_to_action
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.specs.places import (
     KINDS,
     MECHANISMS,
@@ -253,6 +254,8 @@ def _describe_unknown_field(place: tuple[str | int, ...], kind: str | None) -> t
         return "is not the spec's to say", "The operator names the cluster: " + mention("settings.dask")
     name, known = str(place[-1]), list(get_model(place, kind).model_fields)
     inside = "the spec" if len(place) == 1 else f"`{place[-2]}`"
+    if len(place) == 2 and kind is None and name in ReleaseSpec.model_fields:
+        return f"is a field of the spec itself, not of {inside}", f"Write `{name}` beside `{place[0]}`, not inside it"
     if kind in MECHANISMS and len(place) == 2:
         inside = f"the mechanism `{kind}`"
     elif kind in KINDS:
