@@ -21,7 +21,8 @@ def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
     columns = []
     for name, texts in zip(batch.schema.names, batch.columns, strict=True):
         texts = drop_null_texts(texts, spec.nulls_of(name))
-        columns.append(parse_numbers(texts, spec.csv) if _holds_numbers(spec.columns[name]) and not spec.csv.plain_numbers else texts)
+        numeric = _holds_numbers(spec.columns[name])
+        columns.append(parse_numbers(texts, spec.csv) if numeric and not spec.csv.plain_numbers else texts)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
