@@ -195,6 +195,12 @@ def key_encoding(request: Request) -> dict[str, Any]:
     }
 
 
+def key_finer_encoding(request: Request) -> dict[str, Any]:
+    """Return :func:`key_encoding` of codes in cut cells, of the same rows of a person as before they were cut."""
+    persons = request.spec.unit.identifier is not None
+    return {**key_encoding(request), **({"rows": "chosen by uncut cells"} if persons else {})}
+
+
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
     """Return by what a person's rows are one record; nothing where they are not: earlier keys have no such field."""
     once = {"once": spec.once} if spec.once else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -59,7 +59,8 @@ class EncodingPlan:
     no attributes either, since they are drawn without a look at the private table.  ``panel``: what is public about the
     rows of one person, where they are linked; ``order``: the codec of the column that puts them in order, and
     ``order_unit`` its smallest step in the codec's numbers.  ``person_groups``: the attributes by which questions about
-    persons count them.
+    persons count them.  ``uncut``: the plan before any cell was cut, by whose codes rows of a person are chosen; None:
+    this one.
     """
 
     codecs: tuple[Codec, ...]
@@ -71,6 +72,7 @@ class EncodingPlan:
     order: Codec | None = None
     order_unit: int = 1
     person_groups: tuple[tuple[str, ...], ...] = ()
+    uncut: EncodingPlan | None = None
 
     @property
     def of_rows(self) -> EncodingPlan:
@@ -282,10 +284,11 @@ class ColumnCodecs:
     of numbers that are cut into parts.
     """
 
-    def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Iterable[CutCell] = ()) -> None:
+    def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Collection[CutCell] = ()) -> None:
         self.spec = spec
         self.rules = CompiledRules.compile(spec) if spec.rules else None
         self._even = frozenset(even)
+        self.uncut = ColumnCodecs(spec, even) if cuts else None
         self._cuts: dict[str, dict[int, int]] = {}
         for attribute, code, parts in cuts:
             self._cuts.setdefault(attribute, {})[code] = parts
@@ -301,7 +304,7 @@ class ColumnCodecs:
 
 
 def plan(
-    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Iterable[CutCell] = ()
+    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
     """Return :func:`arrange_codecs` of the codecs of ``spec``; ``even`` and ``cuts``: as theirs."""
     return arrange_codecs(ColumnCodecs(spec, even, cuts), order)
@@ -342,7 +345,8 @@ def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> En
     drawn = tuple(UnmeasuredColumn(column_codecs.of(name)[0], columns[name]) for name in others)
     panel = spec.panel
     if panel is None:
-        return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
+        uncut = None if column_codecs.uncut is None else arrange_codecs(column_codecs.uncut, order)
+        return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn, uncut=uncut)
     in_order = column_codecs.of(panel.order)[0]
     summaries = _build_summaries(spec, rules)
     if panel.household:
@@ -367,7 +371,7 @@ def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[Su
 
 
 def plan_every_column(
-    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Iterable[CutCell] = ()
+    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
     """Return the codecs of every measured column, computed and one-hot ones like any other, for an evaluation.
 
