@@ -221,10 +221,15 @@ def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floa
 
     RequestError if it holds none.
     """
-    codec = released.every_codec[name]
-    column = compute_values(name, codec, released.language, values)
+    column = compute_values(name, released.every_codec[name], released.language, values)
     if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
         raise RequestError(f"the column {name!r} holds no numbers", "Name a column of numbers", "query.columns")
+    return convert_to_numbers(released, name, column)
+
+
+def convert_to_numbers(released: ReleasedCounts, name: str, column: pa.Array | pa.ChunkedArray) -> Floats:
+    """Return values of a released column of numbers as numbers, NaN for null; moments in seconds."""
+    codec = released.every_codec[name]
     if codec.in_order:
         column = codec.read({name: column})[name]
     return column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)

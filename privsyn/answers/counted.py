@@ -330,8 +330,8 @@ def _answer_model_means(
     size = np.array([max(whole.low[place[label]], 0.0) for label in labels])
     root_size = np.sqrt(np.maximum(size, 1.0))
     departure = np.minimum(distance / 4, distance * CONCENTRATION / 2 * root_size / root_size.sum())
-    with np.errstate(divide="ignore"):
-        wide = (limits[1] - limits[0]) * departure / size
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wide = np.nan_to_num((limits[1] - limits[0]) * departure / size, posinf=np.inf)  # independent: no departure
     low, high = np.clip(alone.low - wide, *limits), np.clip(alone.high + wide, *limits)
     estimate = np.where(rows > 0, estimate, alone.estimate)
     return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")

@@ -305,7 +305,10 @@ def _open_workplace(keep: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".rerun-", dir=keep.absolute().parent if keep else None) as name:
             yield Path(name)
     except OSError as error:
-        raise PrivsynError(f"the files could not be written: {error.strerror}", "Free some space") from None
+        problem = f"the files cannot be written: {error.strerror}"
+        if keep is None:
+            raise PrivsynError(problem, "Free some space") from None
+        raise RequestError(problem, "Name a folder that can be written, or free some space", "rerun.keep") from None
 
 
 def _list_other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:

@@ -35,8 +35,12 @@ class Fitted(NamedTuple):
 
 
 def fit_least_squares(x: Floats, y: Floats) -> Floats:
-    """Return the coefficients of least squares, shape (columns,); the shortest of several solutions."""
-    return np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
+    """Return the coefficients of least squares, shape (columns,).
+
+    Of several solutions the shortest one, in standard deviations, so that none is lost beside large numbers.
+    """
+    scale = _compute_scale(x)
+    return np.asarray(np.linalg.lstsq(x / scale, y, rcond=None)[0] / scale, dtype=np.float64)
 
 
 def fit_logistic(x: Floats, y: Floats) -> Floats:

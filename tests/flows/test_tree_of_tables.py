@@ -226,7 +226,7 @@ def test_what_the_workload_of_a_further_table_names_is_measured(made: Any) -> No
 
 def test_that_it_cannot_be_improved_is_said(made: Any) -> None:
     tables, folder, _ = made
-    with pytest.raises(RequestError, match="earlier releases cannot be pooled"):
+    with pytest.raises(RequestError, match=r"release: .* cannot be improved: .*cannot be pooled.*of its own"):
         privsyn.improve(folder, 1.0, data=tables)
 
 
