@@ -33,6 +33,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
@@ -125,10 +126,15 @@ def _key_wide_codes(request: Request) -> dict[str, Any]:
 
 
 def _key_points(request: Request) -> dict[str, Any]:
-    """Return the cells of one value, by attribute, and the attributes of rounding; nothing where there are none."""
+    """Return the cells of one value, the attributes of rounding, and those with a bin for each value that comes out.
+
+    Nothing where there are none: earlier keys have no such fields.
+    """
     points = {a: b.points.cell.tolist() for a, b in request.encoding.binning.items() if b.points is not None}
     rounding = {a: b.chances.tolist() for a, b in request.encoding.binning.items() if b.chances is not None}
-    return {**({"points": points} if points else {}), **({"rounding": rounding} if rounding else {})}
+    by_value = [c.attribute for c in request.encoding.codecs if isinstance(c, OrderedCodec) and c.has_value_bins]
+    key = {"points": points, "rounding": rounding, "bins of values": by_value}
+    return {name: value for name, value in key.items() if value}
 
 
 def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -194,6 +200,12 @@ def key_encoding(request: Request) -> dict[str, Any]:
         **_key_points(request),
         **({"csv": spec.csv.model_dump()} if spec.csv != CsvOptions() else {}),  # earlier keys have no such field
     }
+
+
+def key_finer_encoding(request: Request) -> dict[str, Any]:
+    """Return :func:`key_encoding` of codes in cut cells, of the same rows of a person as before they were cut."""
+    persons = request.spec.unit.identifier is not None
+    return {**key_encoding(request), **({"rows": "chosen by uncut cells"} if persons else {})}
 
 
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
