@@ -280,6 +280,8 @@ def parse_question(text: str) -> ParsedQuestion:
         raise FieldError("has no condition after `where`", "Write one, such as `age >= 65`", ("where",))
     if where_at and any(_BY_AT_LAST.fullmatch(text, p[0]) for p in places if p[2] == "by" and p[0] > where_at[1]):
         raise FieldError("has `by` after `where`", "Write it before: `count by sex where age >= 65`", ("columns",))
+    if by_at and not parse_names(head[by_at[1] :]):
+        raise FieldError("has no column after `by`", "Name one, as in `count by sex`", ("columns",))
     function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
     if function:
         _check_not_negated(function[2])

@@ -242,7 +242,7 @@ class _Reader:
             return Node("constant", "truth", value=value)
         if isinstance(value, int | float):
             if not abs(value) < 1e300:
-                _refuse(f"the number {value!r} is too large")
+                _refuse("a number of 1e300 and more is too large", "Write a smaller one")
             return Node("constant", "number", value=float(value))
         if isinstance(value, str):
             return Node("constant", "text", value=value)

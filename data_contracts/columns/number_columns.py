@@ -232,6 +232,17 @@ class NumberColumn(Stepped):
         step = (self.max - self.min) / bins
         return (*(self.min + step * i for i in range(bins)), self.max)
 
+    def list_value_edges(self) -> tuple[float, ...]:
+        """Return edges at the values that may come out, one bin for each; none where they are many or have a step."""
+        if self.decimals is None or self.step is not None:
+            return ()
+        grid = Grid.of(10.0**-self.decimals)
+        first, end = grid.first(self.min), grid.first(self.max, above=True)
+        if not 2 <= end - first <= MAX_EXACT_INTEGERS:
+            return ()
+        inside = (grid.value(step) for step in range(first + 1, end))
+        return (self.min, *(value for value in inside if value < self.max), self.max)
+
     def grid(self) -> Grid | None:
         """Return the precision of ``step``."""
         return None if self.step is None else Grid.of(self.step)

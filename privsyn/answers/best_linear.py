@@ -58,19 +58,53 @@ class Linear:
         one, other = (left @ through).toarray(), (right @ through).toarray()
         return plain - np.einsum("ij,ji->i", one, scipy.linalg.cho_solve(self.factor, other.T))
 
+    def bound_variance(self, cells: NDArray[np.int64]) -> Floats:
+        """Return the variance of each cell: of ``cells``, unless they are many, as estimated, of others as measured."""
+        variance = self.variance.copy()
+        if len(cells) <= MOST_SUMS:
+            unit = sp.csr_matrix((np.ones(len(cells)), (np.arange(len(cells)), cells)), (len(cells), len(variance)))
+            variance[cells] = np.maximum(self.covariance(unit, unit), 0.0)
+        return variance
+
+
+class Observations(NamedTuple):
+    """What was measured of some cells: each of them, flat, and ``sums`` of them; all with the variance of their noise.
+
+    ``sums``: A, of shape (sums, cells), None without any.
+    """
+
+    cells: Floats
+    variance: Floats
+    sums: sp.csr_matrix | None
+    sum_values: Floats
+    sum_variance: Floats
+
+    def combine(self) -> Linear:
+        """Return the best linear estimate of the cells."""
+        if self.sums is None:
+            return Linear(self.cells, self.variance)
+        through = sp.csr_matrix(self.sums.multiply(self.variance))
+        factor = scipy.linalg.cho_factor((through @ self.sums.T).toarray() + np.diag(self.sum_variance), lower=True)
+        residual = self.sum_values - self.sums @ self.cells
+        cells = self.cells + through.T @ scipy.linalg.cho_solve(factor, residual)
+        return Linear(cells, self.variance, self.sums, factor)
+
 
 def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
     """Return the best linear estimate of the cells of ``columns``: in fine codes of one column, else in coarse codes.
 
     None where no measurement holds all of them.  Values that compression left out are in no cell of several columns.
     """
-    parts = {
-        kind: _pool_observations(observations) for kind, observations in _list_observations(released, columns).items()
-    }
+    observations = list_observations(released, columns)
+    return None if observations is None else observations.combine()
+
+
+def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
+    """Return what bears on the cells that :func:`estimate_best_linear` estimates; None as there."""
+    parts = {kind: _pool_observations(every) for kind, every in _list_observed(released, columns).items()}
     whole = parts.pop(Kind(columns, len(columns) == 1), None)
     if whole is None:
         return None
-    y, variance = whole[0].ravel(), whole[1].ravel()
     rows: list[sp.csr_matrix] = []
     values: list[Floats] = []
     noise: list[Floats] = []
@@ -80,13 +114,11 @@ def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | 
             rows.append(_find_summing_observation(released, columns, whole[0].shape, kind))
             values.append(z.ravel())
             noise.append(w.ravel())
-    if not rows:
-        return Linear(y, variance)
-    sums, sum_values, sum_noise = sp.vstack(rows, format="csr"), np.concatenate(values), np.concatenate(noise)
-    through = sp.csr_matrix(sums.multiply(variance))
-    factor = scipy.linalg.cho_factor((through @ sums.T).toarray() + np.diag(sum_noise), lower=True)
-    cells = y + through.T @ scipy.linalg.cho_solve(factor, sum_values - sums @ y)
-    return Linear(cells, variance, sums, factor)
+    sums = sp.vstack(rows, format="csr") if rows else None
+    nothing = [np.zeros(0)]
+    return Observations(
+        whole[0].ravel(), whole[1].ravel(), sums, np.concatenate(values or nothing), np.concatenate(noise or nothing)
+    )
 
 
 class Kind(NamedTuple):
@@ -100,7 +132,7 @@ Noisy = tuple[Floats, Floats]
 """Noisy counts and the variance of each, of one shape."""
 
 
-def _list_observations(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
+def _list_observed(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
     """Return all that was measured of ``columns`` and of sets of some of them."""
     observations: dict[Kind, list[Noisy]] = {}
     single = len(columns) == 1

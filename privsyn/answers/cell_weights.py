@@ -5,9 +5,9 @@ These are the levels of its columns, and the part of each cell that a condition 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import product
 from typing import Any
 
@@ -17,12 +17,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from privsyn.answers.conditions import AtLevel, Condition, name_codes_attribute
+from privsyn.answers.conditions import AllOf, AtLevel, Condition, name_codes_attribute
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.rules.intervals import NO, Interval, Truth, conjoin, place_on_axis, read_cells
 
 Floats = NDArray[np.float64]
 
@@ -173,9 +175,7 @@ class Cells:
             always = bool(condition.holds(self.drawn(columns[:1])).all())
             return np.full(sizes, always), np.full(sizes, always)
         if len(condition.columns) > 1:
-            part = self._share_of_drawn(condition)
-            if condition.compares_columns:
-                part = _mark_cut(part, self._find_meeting_cells(condition.columns))
+            part = _mark_possible(self._share_of_drawn(condition), self._evaluate(condition))
         else:
             (column,) = condition.columns
             part = self.share_inside(column, compute_fine_fractions(self.released, condition))
@@ -184,21 +184,19 @@ class Cells:
         whole = np.broadcast_to(placed.reshape([sizes[i] if i in axes else 1 for i in range(len(sizes))]), sizes)
         return whole >= 1, whole > 0
 
-    def _find_meeting_cells(self, columns: Clique) -> NDArray[np.bool_]:
-        """Return, flat, in which cells of two columns of numbers both can have one value; drawn values seldom do."""
-        if len(columns) != 2:
-            return np.zeros(int(np.prod([self.released.recode[c].size for c in columns])), dtype=bool)
-        ends = []
-        for column in columns:
-            reach, recode = self.released.reach[column], self.released.recode[column]
-            least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
-            if reach is not None:
-                fine = recode.kept & np.isfinite(reach[0])
-                np.minimum.at(least, recode.coarse[fine], reach[0][fine])
-                np.maximum.at(most, recode.coarse[fine], reach[1][fine])
-            ends.append((least, most))
-        (low, high), (other_low, other_high) = ends
-        return ((low[:, None] <= other_high) & (other_low <= high[:, None])).ravel()
+    def _evaluate(self, condition: Condition) -> Truth:
+        """Return what a condition may be in each coarse cell of its columns, flat."""
+        released, attributes = self.released, condition.columns
+
+        def read_column(name: str, vocabulary: Mapping[str, int]) -> Interval:
+            attribute = released.language.attributes.get(name, name)
+            fine = read_cells(released.codecs[attribute].counted_bounds()[name], vocabulary)
+            return place_on_axis(
+                _unite_fine_codes(fine, released.recode[attribute]), attributes.index(attribute), len(attributes)
+            )
+
+        truth, sizes = condition.evaluate(read_column), [self.shape[self.columns.index(a)] for a in attributes]
+        return Truth(*(np.broadcast_to(side, sizes).ravel() for side in (truth.true, truth.false, truth.unknown)))
 
     def drawn(self, columns: Clique) -> dict[str, pa.Array]:
         """Return values drawn evenly inside the cells of some of the columns, in their released types.
@@ -264,11 +262,48 @@ def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Fl
     (column,) = condition.columns
     size, thresholds = released.codecs[column].size, condition.list_thresholds()
     part: Floats = condition.holds(sample_points(released, column)).reshape(size, -1).mean(axis=1)
+    if not condition.compares_with_constants_only:
+        part = _mark_possible(part, _evaluate_in_fine_codes(released, condition))
     if not thresholds or not _is_interval(released, column):
         return part
     beside = condition.holds(sample_points(released, column, thresholds)).reshape(size, -1)
     least, most = np.minimum(part, beside.min(axis=1)), np.maximum(part, beside.max(axis=1))
     return _mark_cut(part, least < most)
+
+
+def _evaluate_in_fine_codes(released: ReleasedCounts, condition: Condition) -> Truth:
+    """Return what a condition may be in each fine code of its one column."""
+    codec = released.codecs[condition.columns[0]]
+    if isinstance(condition, AtLevel):
+        inside = np.isin(np.arange(codec.size), condition.codes)
+        return Truth(inside, ~inside, NO)
+    if isinstance(condition, AllOf):
+        return reduce(conjoin, (_evaluate_in_fine_codes(released, each) for each in condition.conditions))
+    bounds = codec.counted_bounds()
+    truth = condition.evaluate(lambda name, vocabulary: read_cells(bounds[name], vocabulary))
+    return Truth(*(np.broadcast_to(side, codec.size) for side in (truth.true, truth.false, truth.unknown)))
+
+
+def _mark_possible(parts: Floats, truth: Truth) -> Floats:
+    """Return the parts of cells, neither 0 where a condition may hold nor 1 where it may not.
+
+    ``parts``: by values drawn inside cells, which seldom hit what few values fulfil; ``truth``: what each may be.
+    """
+    may_not = truth.false | truth.unknown
+    return _mark_cut(parts, ((parts <= 0) & truth.true) | ((parts >= 1) & may_not))
+
+
+def _unite_fine_codes(fine: Interval, recode: AttributeRecode) -> Interval:
+    """Return for each coarse code the least interval that holds those of its fine codes."""
+    kept = np.flatnonzero(recode.kept)
+    valued = kept[fine.present[kept]]
+    low, high = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
+    np.minimum.at(low, recode.coarse[valued], fine.low[valued])
+    np.maximum.at(high, recode.coarse[valued], fine.high[valued])
+    null = np.bincount(recode.coarse[kept], weights=fine.null[kept], minlength=recode.size) > 0
+    present = low <= high
+    low, high = np.where(present, low, 0.0), np.where(present, high, 0.0)
+    return Interval(low, low if (low == high).all() else high, null, present)
 
 
 def _mark_cut(parts: Floats, cut: NDArray[np.bool_]) -> Floats:

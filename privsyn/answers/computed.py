@@ -24,6 +24,7 @@ from privsyn.answers.conditions import (
     Condition,
     Language,
     Parsed,
+    ReadColumn,
     Values,
     make_unknown_column_error,
     match_all_rows,
@@ -34,7 +35,7 @@ from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.base.errors import RequestError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.split import SplitCodec
-from privsyn.tasks.rules.intervals import convert_to_array
+from privsyn.tasks.rules.intervals import NO, YES, Interval, Truth, convert_to_array, read_cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,9 +77,41 @@ class ComputedLevel(Condition):
 
     def holds(self, values: Values) -> Bools:
         """Return whether the column's value is of the level."""
-        name = self.codec.attribute
-        codes = self.codec.encode({name: compute_values(name, self.codec, self.language, values)})[0]
+        return self._is_mine(compute_values(self.codec.attribute, self.codec, self.language, values))
+
+    def _is_mine(self, values: pa.Array) -> Bools:
+        """Return which values of the column are of the level."""
+        codes = self.codec.encode({self.codec.attribute: values})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
+
+    @property
+    def _type(self) -> pa.DataType:
+        return self.codec.ranges()[self.codec.attribute].type
+
+    def evaluate(self, read: ReadColumn) -> Truth:
+        """See :class:`Condition`; values beyond the column's bounds are of its first and its last level."""
+        book, name = self.language.book, self.codec.attribute
+        interval = book.resolve(lambda column: read(column, book.vocabulary))(name)
+        if self.codec.in_order:
+            cells = read_cells(self.codec.counted_bounds()[name], book.vocabulary)
+            codes = np.flatnonzero(cells.present)
+            codes = codes[np.argsort(cells.low[codes], kind="stable")]
+            first, last = (
+                np.maximum(np.searchsorted(cells.low[codes], end, side="right") - 1, 0)
+                for end in (interval.low, interval.high)
+            )
+            before = np.append(0, np.cumsum(self.codec.groups[codes] == self.level))
+            inside = before[last + 1] - before[first]
+            may, may_not = inside > 0, inside < last + 1 - first
+        else:  # one value, or where several are possible any
+            texts, several = pa.array(list(book.vocabulary), pa.string()), interval.low < interval.high
+            low = interval.low.ravel()
+            column = convert_to_array(Interval(low, low, NO, YES), self._type, texts, low.size)
+            hit = self._is_mine(column).reshape(interval.low.shape)
+            may, may_not = several | hit, several | ~hit
+        of_null = self._is_mine(pa.nulls(1, self._type))[0]
+        true = (interval.present & may) | (interval.null & of_null)
+        return Truth(true, (interval.present & may_not) | (interval.null & ~of_null), NO)
 
 
 def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
@@ -188,10 +221,15 @@ def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floa
 
     RequestError if it holds none.
     """
-    codec = released.every_codec[name]
-    column = compute_values(name, codec, released.language, values)
+    column = compute_values(name, released.every_codec[name], released.language, values)
     if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
         raise RequestError(f"the column {name!r} holds no numbers", "Name a column of numbers", "query.columns")
+    return convert_to_numbers(released, name, column)
+
+
+def convert_to_numbers(released: ReleasedCounts, name: str, column: pa.Array | pa.ChunkedArray) -> Floats:
+    """Return values of a released column of numbers as numbers, NaN for null; moments in seconds."""
+    codec = released.every_codec[name]
     if codec.in_order:
         column = codec.read({name: column})[name]
     return column.cast(pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64)

@@ -6,9 +6,9 @@ with it is unknown, and a row whose condition is unknown is not selected; ``is n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -22,13 +22,16 @@ from privsyn.data_contracts.spec_checks import NOT_MEASURED
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.rules.intervals import read_rows
+from privsyn.tasks.rules.intervals import Interval, Truth, conjoin, read_rows
 
 FIELD = "query.where"
 
 Bools = NDArray[np.bool_]
 Values = Mapping[str, pa.Array | pa.ChunkedArray]
 """Column -> its values, in the released types; columns that rules compute need not be there."""
+
+ReadColumn = Callable[[str, Mapping[str, int]], Interval]
+"""A column's intervals, by its name and the numbers of texts; of a row one value each."""
 
 
 class Language(NamedTuple):
@@ -59,13 +62,20 @@ class Condition:
         """Return whether it holds, row by row."""
         raise NotImplementedError
 
+    def evaluate(self, read: ReadColumn) -> Truth:
+        """Return whether it may be true, false or unknown where columns are in the intervals that ``read`` gives.
+
+        It never denies what is possible.
+        """
+        raise NotImplementedError
+
     def parts(self) -> list[Condition]:
         """Conditions that hold together where this one does, each on columns of its own."""
         return [self]
 
     @property
-    def compares_columns(self) -> bool:
-        """Whether a value of one column is compared with one of another."""
+    def compares_with_constants_only(self) -> bool:
+        """Whether it changes nowhere but at the numbers that it names."""
         return False
 
     @property
@@ -98,10 +108,14 @@ class AllOf(Condition):
         """Return whether every one holds."""
         return np.logical_and.reduce([condition.holds(values) for condition in self.conditions])
 
+    def evaluate(self, read: ReadColumn) -> Truth:
+        """See :class:`Condition`."""
+        return reduce(conjoin, (condition.evaluate(read) for condition in self.conditions))
+
     @property
-    def compares_columns(self) -> bool:
-        """Whether one of them compares columns."""
-        return any(condition.compares_columns for condition in self.conditions)
+    def compares_with_constants_only(self) -> bool:
+        """Whether all do."""
+        return all(condition.compares_with_constants_only for condition in self.conditions)
 
     @property
     def joined(self) -> tuple[Condition, ...]:
@@ -173,9 +187,14 @@ class Parsed(Condition):
         return self.language.list_attributes(self.node.columns)
 
     @property
-    def compares_columns(self) -> bool:
-        """Whether a part that nothing joins is about several columns."""
-        return any(len(n.columns) > 1 for n in self.node.walk() if n.op not in ("and", "or", "not"))
+    def compares_with_constants_only(self) -> bool:
+        """Whether every part that nothing joins is about one measured column and constants, and calculates nothing."""
+        return all(
+            len(node.columns) == 1
+            and node.columns[0] not in self.language.book.order
+            and all(_is_plain(argument) for argument in (node.args or (node,)))
+            for node in _iterate_unjoined(self.node)
+        )
 
     @property
     def joined(self) -> tuple[Condition, ...]:
@@ -208,21 +227,25 @@ class Parsed(Condition):
 
     def compares_only(self, pair: tuple[str, str]) -> bool:
         """Return whether it says only which of two columns is the larger, so that their difference decides it."""
-        compared = [n for n in self.node.walk() if n.op not in ("and", "or", "not", "column")]
+        compared = list(_iterate_unjoined(self.node))
         return {*self.node.columns} == {*pair} and all(
-            n.op in COMPARISONS.values() and all(arg.op == "column" for arg in n.args) and len({*n.columns}) == 2
+            n.op in COMPARISONS.values() and len({*n.columns}) == 2 and (_names_columns(n) or _compares_with_zero(n))
             for n in compared
         )
 
     def holds(self, values: Values) -> Bools:
         """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""
+        truth = self.evaluate(lambda name, vocabulary: read_rows(match_all_rows(values[name]), vocabulary))
+        return np.broadcast_to(truth.true, len(next(iter(values.values()))))
+
+    def evaluate(self, read: ReadColumn) -> Truth:
+        """See :class:`Condition`."""
         book = self.language.book
         texts = (n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant"))
         constants = dict.fromkeys([*book.vocabulary, *(t for each in texts for t in each if isinstance(t, str))])
         vocabulary = {text: number for number, text in enumerate(constants)}
-        env = book.resolve(lambda name: read_rows(match_all_rows(values[name]), vocabulary))
-        rows = len(next(iter(values.values())))
-        return np.broadcast_to(evaluate.evaluate_condition(self.node, env, vocabulary).true, rows)
+        columns = book.resolve(lambda name: read(name, vocabulary))
+        return evaluate.evaluate_condition(self.node, columns, vocabulary)
 
     def parts(self) -> list[Condition]:
         """Return what is joined by ``and``, where columns tell it apart."""
@@ -261,6 +284,30 @@ def make_unknown_column_error(name: str, field: str) -> RequestError:
     return RequestError(
         f"the release has no column {name!r}", "Name one of its columns; its README.md lists them", field
     )
+
+
+def _iterate_unjoined(node: Node) -> Iterator[Node]:
+    """Yield the parts of a condition that no ``and``, ``or`` or ``not`` joins."""
+    if node.op not in ("and", "or", "not"):
+        yield node
+        return
+    for argument in node.args:
+        yield from _iterate_unjoined(argument)
+
+
+def _names_columns(node: Node) -> bool:
+    return all(argument.op == "column" for argument in node.args)
+
+
+def _compares_with_zero(node: Node) -> bool:
+    """Return whether a comparison is one of a column less a column with 0."""
+    difference, zero = sorted(node.args, key=lambda argument: argument.op == "constant")
+    return difference.op in ("-", "days") and _names_columns(difference) and zero.op == "constant" and zero.value == 0
+
+
+def _is_plain(node: Node) -> bool:
+    """Return whether a side of a comparison is a column or a constant as it stands, perhaps with a minus before it."""
+    return node.op in ("column", "constant") or (node.op == "neg" and node.args[0].op == "constant")
 
 
 def _split_conjuncts(node: Node) -> list[Node]:

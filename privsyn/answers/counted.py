@@ -12,6 +12,7 @@ from privsyn.answers.best_linear import Linear, compute_normal_factor, compute_r
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
 from privsyn.answers.conditions import AllOf, Condition
+from privsyn.answers.counted_values import find_split_cells
 from privsyn.answers.model_bounds import CONCENTRATION, compute_bounds, compute_distance
 from privsyn.answers.question import Question, compute_left_out, select_shown_answers
 from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
@@ -46,22 +47,41 @@ def answer_counts(question: Question, level: float) -> Estimates:
     part = cells.fractions(question.where)
     labels, answers = cells.indicators(question.by)
     beyond = compute_left_out(question, question.where, z)
-    weights, shown = select_shown_answers(answers, part, beyond)
+    _, shown = select_shown_answers(answers, part, beyond)
     linear, labels = question.linear(), [labels[i] for i in shown]
     if linear is not None:
-        estimate, answers = linear.estimate(weights), answers[shown]
-        doubt = _cut(answers, part, linear) + beyond / 2
-        noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
-        error = np.sqrt(noise + _compute_sampling_variance(question, estimate, noise, question.total()))
+        ways = [_count(question, linear, answers[shown], part, beyond)]
+        if (split := find_split_cells(question.cells, part)) is not None:
+            _, answers = split.indicators(question.by)
+            ways.append(_count(question, split.linear(), answers[shown], split.fractions(question.where), beyond))
+        best = np.argmin([way.error for way in ways], axis=0), np.arange(len(shown))
+        estimate, error, doubt = (np.stack(figures)[best] for figures in zip(*ways, strict=True))
         possible = np.maximum(estimate, 0.0)  # no count is below 0: an interval around this one holds as often
         low, high = np.maximum(possible - z * error, 0.0), possible + z * error
-        return Estimates(labels, estimate, error, low, high, "implied" if doubt.any() else "measured")
+        return Estimates(labels, estimate, error, low, high, _name_source(doubt))
     _check_target(question)
     bounds = compute_bounds(question.released, question.columns, question.by, question.where, z)
     low, high = bounds.low[shown], bounds.high[shown] + beyond
     rows = sum_rows(question.released, question.columns, question.by, question.where)[shown]
     estimate = rows * question.total() / max(question.released.table.num_rows, 1)
     return Estimates(labels, np.clip(estimate, low, high), np.full(len(shown), np.nan), low, high, "model")
+
+
+class _Counted(NamedTuple):
+    """Estimated counts, their standard errors, and what of these is doubt where rows lie; each of shape (answers,)."""
+
+    estimate: Floats
+    error: Floats
+    doubt: Floats
+
+
+def _count(question: Question, linear: Linear, answers: sp.csr_matrix, part: Floats, beyond: float) -> _Counted:
+    """Return the counts of ``answers``, of which the condition holds in ``part`` of each cell."""
+    weights = sp.csr_matrix(answers.multiply(part))
+    estimate, doubt = linear.estimate(weights), _cut(answers, part, linear) + beyond / 2
+    noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
+    sampling = _compute_sampling_variance(question, estimate, noise, question.total())
+    return _Counted(estimate, np.sqrt(noise + sampling), doubt)
 
 
 def _check_target(question: Question) -> None:
@@ -80,19 +100,38 @@ def answer_shares(question: Question, event: Condition, level: float) -> Estimat
     part, part_of_event = cells.fractions(question.where), cells.fractions(join_conditions(question.where, event))
     labels, answers = cells.indicators(question.by)
     beyond = compute_left_out(question, join_conditions(question.where, event), z)
-    bottom, shown = select_shown_answers(answers, part, beyond)
+    _, shown = select_shown_answers(answers, part, beyond)
     labels, answers, linear = [labels[i] for i in shown], answers[shown], question.linear()
     if linear is None:
         _check_target(question)
         return _answer_model_shares(question, event, labels, shown, level)
-    top = sp.csr_matrix(answers.multiply(part_of_event))
+    ways = [_divide(question, linear, answers, part_of_event, part, beyond, z)]
+    if (split := find_split_cells(cells, part_of_event)) is not None:
+        _, answers = split.indicators(question.by)
+        parts = split.fractions(join_conditions(question.where, event)), split.fractions(question.where)
+        ways.append(_divide(question, split.linear(), answers[shown], *parts, beyond, z))
+    errors = [np.where(np.isfinite(way[1]), way[1], np.inf) for way in ways]
+    best = np.argmin(errors, axis=0), np.arange(len(shown))
+    share, error, low, high, doubt = (np.stack(figures)[best] for figures in zip(*ways, strict=True))
+    return Estimates(labels, share, error, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0), _name_source(doubt))
+
+
+def _divide(
+    question: Question,
+    linear: Linear,
+    answers: sp.csr_matrix,
+    part_of_event: Floats,
+    part: Floats,
+    beyond: float,
+    z: float,
+) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Return shares of ``answers``, their standard errors and intervals, and the doubt where rows lie, in records."""
+    top, bottom = (sp.csr_matrix(answers.multiply(each)) for each in (part_of_event, part))
     doubt = _cut(answers, part_of_event, linear) + _cut(answers, part, linear) + beyond / 2
     whole = np.maximum(linear.estimate(bottom), 1.0)
     noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
     doubt = np.sqrt(doubt**2 + _compute_sampling_variance(question, linear.estimate(top), noise, whole))
-    shares = _compute_ratio(linear, top, bottom, doubt, z, part=True)
-    low, high = np.clip(shares[2], 0.0, 1.0), np.clip(shares[3], 0.0, 1.0)
-    return Estimates(labels, shares[0], shares[1], low, high, _name_source(doubt, shares[0]))
+    return *_compute_ratio(linear, top, bottom, doubt, z, part=True), doubt
 
 
 def join_conditions(where: Condition | None, event: Condition) -> Condition:
@@ -126,7 +165,7 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
         means[1],
         np.clip(means[2], *limits),
         np.clip(means[3], *limits),
-        _name_source(doubt, means[0]),
+        _name_source(doubt),
     )
 
 
@@ -228,7 +267,7 @@ def _compute_ratio(
     return *interval[:2], *compute_ratio(np.clip(above, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
 
 
-def _name_source(doubt: Floats, estimate: Floats) -> str:
+def _name_source(doubt: Floats) -> str:
     return "implied" if doubt.any() else "measured"
 
 
@@ -240,7 +279,7 @@ def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
     """
     whole = (part <= 0) | (part >= 1)
     spread = np.where(whole, 0.0, np.maximum(part, 1 - part) / 2)
-    noise = np.asarray(answers @ (spread**2 * linear.variance)).ravel()
+    noise = np.asarray(answers @ (spread**2 * linear.bound_variance(np.flatnonzero(~whole)))).ravel()
     deviation: Floats = np.sqrt(np.asarray(answers @ (spread * np.maximum(linear.cells, 0.0))).ravel() ** 2 + noise)
     return deviation
 
@@ -291,8 +330,8 @@ def _answer_model_means(
     size = np.array([max(whole.low[place[label]], 0.0) for label in labels])
     root_size = np.sqrt(np.maximum(size, 1.0))
     departure = np.minimum(distance / 4, distance * CONCENTRATION / 2 * root_size / root_size.sum())
-    with np.errstate(divide="ignore"):
-        wide = (limits[1] - limits[0]) * departure / size
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wide = np.nan_to_num((limits[1] - limits[0]) * departure / size, posinf=np.inf)  # independent: no departure
     low, high = np.clip(alone.low - wide, *limits), np.clip(alone.high + wide, *limits)
     estimate = np.where(rows > 0, estimate, alone.estimate)
     return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")

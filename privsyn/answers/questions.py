@@ -127,7 +127,9 @@ class Questions:
             question = Question.of(self._counts, by, where, (column,), population=population)
             return build_answer_table(question, answer_means(question, column, level), about)
 
-        return self._answer_in_groups(groups, where, about, ask)
+        table = self._answer_in_groups(groups, where, about, ask)
+        table.attrs["words"] += self._describe_moments(column)
+        return table
 
     def quantile(
         self,
@@ -137,7 +139,7 @@ class Questions:
         where: str | None = None,
         level: float = LEVEL,
     ) -> pd.DataFrame:
-        """Quantiles of a column of numbers, nulls left out, among the rows of each group."""
+        """Quantiles of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.quantiles import answer_quantiles
         from privsyn.answers.question import Question
@@ -153,6 +155,7 @@ class Questions:
         table.attrs["words"] += [
             *describe_known_totals(question.released, question.columns),
             *describe_kept_rows(question.released),
+            *self._describe_moments(column),
         ]
         return table
 
@@ -175,6 +178,14 @@ class Questions:
                 )
             if name not in numbers:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
+        if len(set(columns)) < len(columns):
+            raise RequestError("names one column twice", "Name each column once", "query.columns")
+        if len(columns or numbers) < 2:
+            raise RequestError(
+                "a correlation is of two columns of numbers, and there is one at most here",
+                "Name two, or ask a release that has them",
+                "query.columns",
+            )
         correlations = answer_correlations(released, columns or numbers, _check_level(level))
         estimate, error, low, high = np.array([c[2:6] for c in correlations], dtype=np.float64).reshape(-1, 4).T
         pairs = {"a": [c.a for c in correlations], "b": [c.b for c in correlations]}
@@ -212,7 +223,8 @@ class Questions:
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
 
-        Texts become 0 and 1 for each value but the first.  Errors by simulation, which takes seconds the first time.
+        Texts become 0 and 1 for each value but the first, moments seconds since 1970.  Errors by
+        simulation, which takes a while the first time.
         """
         from privsyn.answers.simulated import answer_regression
 
@@ -285,6 +297,11 @@ class Questions:
             return build_answer_table(question, answer_shares(question, event, level), about)
 
         return ask
+
+    def _describe_moments(self, column: str) -> list[str]:
+        """Return what a figure of dates or times is counted in; nothing of numbers."""
+        moment = self._counts.language.types.get(column) == "moment"
+        return ["Dates are seconds since 1970-01-01, times of day seconds since midnight."] if moment else []
 
     def _answer_in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
         """Return the answers in groups, by columns that were counted and by those that rules compute."""
@@ -361,21 +378,22 @@ class Comparison:
 
     def count(self, *by: str, where: str | None = None, level: float = 0.95) -> pd.DataFrame:
         """Differences of counts, later less earlier; arguments as of ``Release.count``."""
-        return self._compare_answers(by, lambda r: r.count(*by, where=where, level=level))
+        return self.answer(lambda r: r.count(*by, where=where, level=level))
 
     def share(
         self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
         """Differences of shares; arguments as of ``Release.share``."""
-        return self._compare_answers(by, lambda r: r.share(what, by=by, where=where, level=level))
+        return self.answer(lambda r: r.share(what, by=by, where=where, level=level))
 
     def mean(
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
         """Differences of means; arguments as of ``Release.mean``."""
-        return self._compare_answers(by, lambda r: r.mean(column, by=by, where=where, level=level))
+        return self.answer(lambda r: r.mean(column, by=by, where=where, level=level))
 
-    def _compare_answers(self, by: str | Sequence[str], ask: Callable[[Questions], pd.DataFrame]) -> pd.DataFrame:
+    def answer(self, ask: Callable[[Questions], pd.DataFrame]) -> pd.DataFrame:
+        """Return the differences of what ``ask`` answers for both releases."""
         later, earlier = ask(self._later), ask(self._earlier)
         labels = [c for c in later.columns if c not in FIGURES]
         if labels:
@@ -479,11 +497,9 @@ def _parse_number(text: str) -> float:
 
 def parse_difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
     """Return how the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
-    question, compared = parse(text), later.compare(earlier)
-    if question.what == "count":
-        return compared.count(*question.by, *parse_names(question.of), where=question.where, level=level)
-    if question.what == "share":
-        return compared.share(question.of, by=question.by, where=question.where, level=level)
-    if question.what == "mean":
-        return compared.mean("".join(parse_names(question.of)), by=question.by, where=question.where, level=level)
-    raise RequestError(f"{question.what}() has no difference", "Ask for a count, a share or a mean", "query.columns")
+    question = parse(drop_table_names(text, later._counts.tables))
+    if question.what not in ("count", "share", "mean", "persons"):
+        raise RequestError(
+            f"{question.what}() has no difference", "Ask for a count, a share or a mean", "query.columns"
+        )
+    return later.compare(earlier).answer(lambda release: answer(release, text, level))

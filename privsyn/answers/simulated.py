@@ -21,7 +21,7 @@ from scipy.special import stdtrit
 
 from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cell_weights import as_released
-from privsyn.answers.computed import check_column, compute_row_numbers, compute_values
+from privsyn.answers.computed import check_column, compute_row_numbers, compute_values, convert_to_numbers
 from privsyn.answers.conditions import make_unknown_column_error, refuse_unmeasured
 from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.synthetic_rows import read_row_codes
@@ -343,10 +343,10 @@ def answer_regression(
     def figures(table: pa.Table) -> tuple[list[str], Floats]:
         names, design = ["(Intercept)"], [np.ones(table.num_rows)]
         for term in terms:
-            for name, values in _list_columns(table[term], term, levels[term]):
+            for name, values in _list_columns(released, table[term], term, levels[term]):
                 names.append(name)
                 design.append(values)
-        y = _list_columns(table[target], target, levels[target])[-1][1]
+        y = _list_columns(released, table[target], target, levels[target])[-1][1]
         x = np.stack(design, axis=1)
         whole = np.isfinite(x).all(axis=1) & np.isfinite(y)
         return names, (fit_least_squares if chosen == "linear" else fit_logistic)(x[whole], y[whole])
@@ -399,15 +399,15 @@ def _list_levels(released: ReleasedCounts, name: str) -> list[Any] | None:
     return [label for label in released.every_codec[name].labels() if label in present]
 
 
-def _list_columns(values: pa.ChunkedArray, name: str, levels: list[Any] | None) -> list[tuple[str, Floats]]:
-    """Return a column as numbers, NaN for null: itself, or 0 and 1 for each of its values but the first."""
+def _list_columns(
+    released: ReleasedCounts, values: pa.ChunkedArray, name: str, levels: list[Any] | None
+) -> list[tuple[str, Floats]]:
+    """Return a column as numbers, NaN for null: itself (moments in seconds), or 0 and 1 of each value but one."""
     array = values.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if levels is None:
-        if pa.types.is_temporal(array.type):
-            array = array.cast(pa.timestamp("us")).cast(pa.int64())
-        return [(name, array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float64))]
+        return [(name, convert_to_numbers(released, name, array))]
     text = np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
     null = np.array([v is None for v in text], dtype=bool) if array.null_count else np.zeros(len(text), dtype=bool)
     return [(f"{name}[{level}]", np.where(null, np.nan, (text == level).astype(np.float64))) for level in levels[1:]]

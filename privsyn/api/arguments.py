@@ -126,14 +126,19 @@ def _check(name: str, annotation: str, value: Any) -> Any:
     if not kind.lists:
         if kind.fits(value):
             return value
-        raise _make_error(name, kind, type(value).__name__)
+        raise _make_error(name, kind, _describe(value))
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise _make_error(name, kind, type(value).__name__)
     items = tuple(value)
     for item in items:
         if not kind.fits(item):
-            raise _make_error(name, kind, f"a list with {type(item).__name__}")
+            raise _make_error(name, kind, f"a list with {_describe(item)}")
     return items
+
+
+def _describe(value: Any) -> str:
+    """Return what an argument of a wrong type is; a text that names no path is of the right one."""
+    return "an empty text, or one with a zero character," if isinstance(value, str) else type(value).__name__
 
 
 def _make_error(name: str, kind: Kind, value: str) -> RequestError:

@@ -24,6 +24,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
 from privsyn.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
+from privsyn.pipelines.full_cell_steps import share_full_cells
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
 from privsyn.tasks.kernels.counting import choose_thread_count
@@ -67,6 +68,13 @@ START = "start"
 
 HEADINGS = ("step", "CPU", "wall", "peak memory", "disk")
 WORKER_HEADING = "CPU of workers"
+
+
+FULL_CELLS = (
+    "No interval of numbers holds most of the made-up rows; where one holds most of yours, they are encoded once more, "
+    "in the parts that it is cut into."
+)
+"""Said where a release looks for such intervals."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +182,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         f"scored, {marginals:,} joint marginals measured.",
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
         "of a machine that does nothing else.",
+        *((FULL_CELLS,) if share_full_cells(Request(spec)) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
         *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),
     )

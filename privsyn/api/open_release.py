@@ -106,10 +106,14 @@ class Release(Questions):
         marginal: its ``attributes``, its ``counts`` (floats; the last attribute changes fastest, in the codes of
         ``recode``) and ``sigma``, the standard deviation of a count's noise as it was measured.  ``one_way``,
         ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost; pairs
-        of one cell after the single columns of ``measured`` are trends, asked again.
+        of one cell after the single columns of ``measured`` are trends, asked again.  Those of a further table of a
+        tree have its name before theirs: ``drugs/consistent``.
         """
         names = [name for name in sorted(self.manifest.files) if name.startswith("marginals/")]
-        return {Path(name).stem: pq.read_table(self._check_file(name)) for name in names}
+        return {
+            name.removeprefix("marginals/").removesuffix(".parquet"): pq.read_table(self._check_file(name))
+            for name in names
+        }
 
     def publish(
         self, database: str, *, prefix: str | None = None, schema: str | None = None, replace: bool = False

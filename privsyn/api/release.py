@@ -267,13 +267,14 @@ def rerun(
         release: The release, a run's name, or a released folder.
         keep: A folder that is not there yet, for the files that were made; None: they are not kept.
         out: As for ``open_release``.
-        prior: The file of the release's public prior, where it had one.
+        prior: The file of the release's public prior, or the folder of the release that it was, where it had one.
 
     Returns:
         What agrees: ``agrees`` (all does), ``files``, ``problems``.
 
     Raises:
-        RequestError: It is not a release or is one of another version, or ``keep`` exists already.
+        RequestError: It is not a release or is one of another version, ``prior`` is not its public prior, or ``keep``
+            exists already.
 
     Privacy: anybody may do this.  It needs no ledger, no private folder and no table, draws nothing and costs nothing.
     """

@@ -34,6 +34,7 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import fill
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.versions import list_versions
+from privsyn.sources.public_table import check_file
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
 from privsyn.storage.store import Store
@@ -188,7 +189,8 @@ def rerun(
     """Make a release again from its folder and compare every file with its manifest.
 
     ``release``: the folder, or a run's name in the released root; ``keep``: a folder that does not exist yet, for the
-    files made again; ``prior``: the file of the release's public prior, where it had one.  Needs nothing else; leaves
+    files made again; ``prior``: the file of the release's public prior, or the folder of the release that it was, where
+    it had one.  Needs nothing else; leaves
     nothing but ``keep``.  Raises RequestError if ``release`` is not a release, or is of a form that this program does
     not know, or if ``prior`` does not fit it; the result holds whatever does not agree.
     """
@@ -223,7 +225,15 @@ def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
             f"the release had a public prior (SHA-256 {spec.prior.sha256[:12]}...), whose file is not in its folder"
         )
         raise RequestError(problem, "Name the file", PRIOR)
-    return spec.model_copy(update={"prior": spec.prior.at(str(file))})
+    place = {"release" if file.is_dir() else "table": str(file)}
+    prior = spec.prior.model_copy(update=place)
+    try:
+        check_file(prior)
+    except RequestError:
+        problem = f"is not the public prior of the release, the file with the SHA-256 {prior.sha256[:12]}..."
+        cure = "Name that file, or the folder of a release whose synthetic.parquet or synthetic.csv it is"
+        raise RequestError(problem, cure, PRIOR) from None
+    return spec.model_copy(update={"prior": prior})
 
 
 def _make(
@@ -295,7 +305,10 @@ def _open_workplace(keep: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".rerun-", dir=keep.absolute().parent if keep else None) as name:
             yield Path(name)
     except OSError as error:
-        raise PrivsynError(f"the files could not be written: {error.strerror}", "Free some space") from None
+        problem = f"the files cannot be written: {error.strerror}"
+        if keep is None:
+            raise PrivsynError(problem, "Free some space") from None
+        raise RequestError(problem, "Name a folder that can be written, or free some space", "rerun.keep") from None
 
 
 def _list_other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:

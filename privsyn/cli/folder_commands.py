@@ -36,7 +36,7 @@ def rerun_command(
         str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep what was made, in a new folder.")
     ] = None,
     prior: Annotated[
-        str | None, typer.Option("--prior", metavar="FILE", help="The release's public prior, if it had one.")
+        str | None, typer.Option("--prior", metavar="PLACE", help="The file, or release's folder, that was its prior.")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,
     as_json: AsJson = False,

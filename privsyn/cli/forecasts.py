@@ -44,6 +44,12 @@ def parse_numbers(text: str) -> list[float]:
         raise RequestError(f"{text!r} are not numbers", "Write them as 0.2,1,5", "forecast.epsilons") from None
 
 
+def refuse_without_rows(*options: object) -> None:
+    """Raise RequestError if any of the options is given: only a forecast has them, and it is of a number of rows."""
+    if any(option is not None for option in options):
+        raise RequestError("is missing", "Say about how many rows, from public knowledge", "forecast.rows")
+
+
 def forecast_as_asked(
     spec: ReleaseSpec,
     rows: int | None,
@@ -63,8 +69,7 @@ def forecast_as_asked(
         parse_path(earlier, "--earlier"),
     )
     if rows is None:
-        if any(option is not None for option in (earlier, public, strength, plot)):
-            raise RequestError("is missing", "Say about how many rows, from public knowledge", "forecast.rows")
+        refuse_without_rows(earlier, public, strength, plot)
         return None
     from privsyn.api.progress import show_bar
     from privsyn.forecasts.forecast import forecast
@@ -204,11 +209,11 @@ def epsilon_command(
         promised = delta if delta is not None else USUAL_DELTA if loaded is None else loaded.privacy.delta
         wanted = [*parse_numbers(epsilons), *(() if loaded is None else (loaded.privacy.epsilon,))]
         risks = compute_risks(wanted, promised)
-        forecast = (
-            None
-            if loaded is None
-            else forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
-        )  # fmt: skip
+        forecast = None
+        if loaded is None:
+            refuse_without_rows(earlier, public, strength, plot)
+        else:
+            forecast = forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
         if as_json:
             content = {
                 "risks": [r.as_json() for r in risks],

@@ -56,7 +56,9 @@ def query_command(
         picture, folder = parse_path(plot, "--plot"), parse_path(out, "--out")
         if as_json and as_csv:
             raise RequestError("--json and --csv are two formats", "Choose one of them")
-        releases = [_open(name, folder) for name in (release, earlier) if name is not None]
+        releases = [_open(release, folder, "query.release")]
+        if earlier is not None:
+            releases.append(_open(earlier, folder, "query.other"))
         queried = releases if table is None else [opened.of_table(table) for opened in releases]
         answers = _build_answers(queried, question, level, population=population)
         if picture is not None:
@@ -67,10 +69,12 @@ def query_command(
         _print(answers, as_json=as_json, as_csv=as_csv)
 
 
-def _open(release: str, folder: Path | None) -> Release:
+def _open(release: str, out: Path | None, field: str) -> Release:
     from privsyn.api.open_release import open_release
+    from privsyn.base.settings import load_settings
+    from privsyn.storage.released_files import release_folder
 
-    return open_release(release, out=None if folder is None else folder.absolute())
+    return open_release(release_folder(release, load_settings(None if out is None else out.absolute()), field))
 
 
 def _build_answers(releases: Sequence[Questions], question: str, level: float, *, population: bool) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from privsyn.base.errors import RequestError
 from privsyn.cli.common import (
     COMMAND_LINE,
     AsFlow,
@@ -29,6 +30,7 @@ from privsyn.cli.common import (
     OutFolder,
     PrivateTable,
     RunsFolder,
+    SecondName,
     SpecEpsilon,
     SpecPath,
     get_command_name,
@@ -68,10 +70,7 @@ def release_command(
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,
-    new_dataset: Annotated[
-        str | None,
-        typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
-    ] = None,
+    new_dataset: SecondName = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before the first charge of a data set, which fixes its cap.")
     ] = False,
@@ -104,6 +103,10 @@ def release_command(
         table = parse_table(data, "--data")
         settings = read_settings(out)  # a wrong variable is refused before anything starts
         request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
+        if estimate and dry_run:
+            raise RequestError("--estimate and --dry-run are two answers", "Ask for one of them")
+        if workers and not estimate:
+            raise RequestError("is for an estimate", "Add --estimate, or leave it out", "--workers")
         if estimate:
             _print_estimate(request, rows_about, workers, as_json=as_json)
             return
@@ -140,7 +143,6 @@ def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool)
 
 def _print_estimate(request: ReleaseSpec, rows_about: int | None, workers: int, *, as_json: bool) -> None:
     from privsyn.api.estimate import estimate
-    from privsyn.base.errors import RequestError
     from privsyn.cli.forecasts import build_table
 
     if rows_about is None:
@@ -182,7 +184,6 @@ def show_summary(candidate: Candidate, summary: ReleaseSummary, start: float, *,
 
 def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
     """Say so where no two columns were counted together."""
-    from privsyn.base.errors import RequestError
     from privsyn.data_contracts.certificate import explain_missing_relations
     from privsyn.publish.certificate_of_run import list_measured_relations
     from privsyn.storage.released_files import read_certificate

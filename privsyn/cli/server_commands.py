@@ -20,15 +20,14 @@ HealthPort = Annotated[
 
 
 def init_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made where it is missing; no file is replaced.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Made where it is missing; no file is replaced.")],
     debug: Debug = False,
 ) -> None:
     """Write what a server starts from: deployments, an operator's policy, PostgreSQL's scripts, units, an example."""
     with print_errors(debug=debug):
         from privsyn.server.starter_files import write_starter_files
 
-        parse_path(str(folder), "init.folder")
-        for path in write_starter_files(folder):
+        for path in write_starter_files(parse_path(folder, "init.folder") or Path()):
             people.print(f"Wrote {path}", soft_wrap=True)
         people.print(
             f"Next: cd {folder}; privsyn server; and in another terminal, there too: privsyn deploy.", soft_wrap=True

@@ -33,6 +33,7 @@ from privsyn.cli.forecasts import (
     Strength,
     forecast_as_asked,
     parse_numbers,
+    refuse_without_rows,
     render_forecast,
 )
 
@@ -152,11 +153,15 @@ def check_command(
         tables: Any = _read_tables(data, loaded.tables) if loaded.tables else None
         request = loaded
         if data and not loaded.tables:
-            request = override_options(loaded, data=parse_table(data[-1], "--data"))
+            if len(data) > 1:
+                raise RequestError("is given several times, and the spec is of one table", "Give it once", "--data")
+            request = override_options(loaded, data=parse_table(data[0], "--data"))
             tables = request.data
         source = open_for_check(request, tables, Settings())
         report = check(request, source)
         wanted = None if epsilons is None else parse_numbers(epsilons)
+        if rows_about is None:
+            refuse_without_rows(epsilons)
         forecast = forecast_as_asked(loaded, rows_about, wanted, earlier, public, strength, plot)
         if as_json:
             more = {
@@ -203,7 +208,7 @@ def _read_tables(texts: Sequence[str] | None, names: Collection[str]) -> dict[st
     if not texts:
         return None
     parts = dict(text.partition("=")[::2] for text in texts)
-    if set(parts) != set(names):
+    if set(parts) != set(names) or len(texts) != len(names):
         problem = f"says where each of the spec's tables is, {' and '.join(names)}"
         raise RequestError(problem, f"Write {' '.join(f'--data {name}=PATH' for name in names)}", "--data")
     return {name: str(parse_table(place, "--data")) for name, place in parts.items()}

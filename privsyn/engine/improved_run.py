@@ -67,7 +67,8 @@ def build_improved_spec(
             {**_list_requested(spec), "improves": {"earlier": earlier, "epsilon": epsilon, "delta": delta}}
         )
     except ValidationError as error:
-        raise messages.request_error(messages.from_validation(error, {})) from None
+        problem = f"{note['run']} cannot be improved: {messages.from_validation(error, {})[0].text}"
+        raise RequestError(problem, "Make a release of its own instead", RUN) from None
     account_rho(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.accountant)
     together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.accountant)
     return new.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": together})})

@@ -196,16 +196,17 @@ def open_table(
     spec: ReleaseSpec,
     field: str,
     *,
-    kept_only: bool = False,
+    kept_by: EncodingPlan | None = None,
 ) -> OpenTable:
     """Return a table (a path of CSV or Parquet, or in memory) with checked structure; ``field`` names it in errors.
 
-    Columns that the release drops may be absent, but with ``kept_only`` not the unit's identifier.
+    ``kept_by``: the plan of the release whose rows of each person are kept; None: every row is.  Columns that the
+    release drops may be absent, but where rows are kept not the unit's identifier.
     Raises RequestError for a table that does not fit.
     """
     if isinstance(table, str) and not table.strip():
         raise RequestError("is empty", "Name a path, or leave the option out", field)
-    unit = spec.unit if kept_only else ALL_ROWS
+    unit = ALL_ROWS if kept_by is None else spec.unit
     needed = {*spec.measured_columns, unit.identifier}
     try:
         names = set(list_table_columns(table, spec))
@@ -213,9 +214,7 @@ def open_table(
         source = open_source(table, spec.model_copy(update={"columns": columns, "unit": unit}))
     except RequestError as error:
         raise error.about(field, {"release.data": field}) from None
-    counted = [name for codec in encoding.codecs for name in codec.ranges()]
-    order = [*counted, *(name for name in spec.released_columns if name not in counted)]
-    return OpenTable(source, encoding, unit, plan(spec, order) if spec.rules or spec.panel else encoding)
+    return OpenTable(source, encoding, unit, kept_by or encoding)
 
 
 def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> CodedTable:

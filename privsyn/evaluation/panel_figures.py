@@ -244,7 +244,7 @@ def _list_regressions(both: tuple[PanelTable, PanelTable], panel: Panel) -> Iter
             largest = int(np.nanargmax(np.abs(slopes[0]))) if np.isfinite(slopes[0]).any() else 0
             off = float(np.abs(slopes[0] - slopes[1]).max())
             words = f"{name}-effects regression on the other columns, the steepest slope ({others[largest]})"
-            yield compare_figures(words, column, [float(s[largest]) for s in slopes], _keep_finite(off))
+            yield compare_figures(words, column, [float(s[largest]) for s in slopes], off)
 
 
 def list_household_figures(
@@ -281,10 +281,9 @@ def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:
 
 
 def compare_figures(name: str, column: str, figures: list[float] | None, distance: float | None = None) -> PanelFigure:
-    """Return a figure of the real and of the synthetic table, and their distance."""
-    real, synthetic = (None, None) if figures is None else (_keep_finite(figure) for figure in figures)
+    """Return a figure of the real and of the synthetic table, and their distance; NaN, as of nobody, is no figure."""
+    real, synthetic, distance = (
+        figure if figure is not None and math.isfinite(figure) else None
+        for figure in (*(figures or (None, None)), distance)
+    )
     return PanelFigure(name=name, column=column, real=real, synthetic=synthetic, distance=distance)
-
-
-def _keep_finite(figure: float) -> float | None:
-    return figure if math.isfinite(figure) else None

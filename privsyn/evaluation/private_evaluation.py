@@ -211,7 +211,8 @@ def _open(request: EvaluationRequest, release: Release) -> _OpenedTables:
             name += "'"
         compared[name] = opened(table, field="evaluate.against")
     holdout = None if request.holdout is None else opened(request.holdout, field="evaluate.holdout")
-    return _OpenedTables(opened(release.private_table, field="evaluate.data", kept_only=True), holdout, compared)
+    real = opened(release.private_table, field="evaluate.data", kept_by=release.measured)
+    return _OpenedTables(real, holdout, compared)
 
 
 def _build_evaluation(

@@ -91,7 +91,9 @@ def compute_risks(epsilons: Iterable[float], delta: float) -> list[Risk]:
         return [compute_risk(epsilon, delta) for epsilon in sorted({*epsilons})]
     except (ValueError, OverflowError):
         raise RequestError(
-            "these epsilons and delta cannot be accounted", "Choose epsilons above 0 and a delta between 0 and 1"
+            "these cannot be accounted with this delta",
+            "Choose epsilons above 0 and a delta between 0 and 1",
+            "forecast.epsilons",
         ) from None
 
 

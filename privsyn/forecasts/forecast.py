@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.answers.counted import Question, answer_means
@@ -29,6 +30,7 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import ONE_ROW
 from privsyn.data_contracts.rules import Rule, list_conditions, list_continued_expressions, list_expressions
+from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -341,11 +343,11 @@ def _simulate(
     at_spec_epsilon = _with_epsilon(request, spec.privacy.epsilon)
     stand_in = MadeUpTable.of(at_spec_epsilon, rows, earlier, public_table, strength, table)
     qualities: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
-    drawn = [(stand_in.table(seed), stand_in.prior(seed)) for seed in range(seeds)]
+    drawn = [(stand_in.table(seed), stand_in.prior(seed), stand_in.stored(seed)) for seed in range(seeds)]
     for done, (epsilon, seed) in enumerate(product(wanted, range(seeds))):
         progress(done, jobs)
-        made_up, prior = drawn[seed]
-        qualities[epsilon].append(simulate_figures(_with_epsilon(request, epsilon, prior), made_up, seed))
+        made_up, prior, stored = drawn[seed]
+        qualities[epsilon].append(simulate_figures(_with_epsilon(request, epsilon, prior), made_up, seed, stored))
     unknown = list_nullable(spec) if stand_in.made_up else ()
     at = [
         _forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up)
@@ -594,21 +596,32 @@ def find_threshold(strength: Floats, share: float) -> float | None:
     return float(np.sqrt(max(ranked[min(number, len(ranked) - 1)], 1e-4) * ranked[number - 1]))
 
 
-def simulate_figures(request: Request, fine: CodeTable, seed: int) -> ReleaseQuality:
-    """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise."""
-    order = request.column_order or tuple(request.spec.released_columns)
-    seeded = replace(request, spec=request.spec.with_rows(seed=seed), column_order=order)
-    steps = build_steps(seeded)
+def simulate_figures(request: Request, fine: CodeTable, seed: int, stored: pa.Table | None = None) -> ReleaseQuality:
+    """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise.
 
-    # codes have no single values
-    inputs = {"encode": {"encoded_rows": fine.to_arrow()}, **NO_CELL_COUNTS, **NO_VALUE_COUNTS}
-    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), given=inputs).run()
+    ``stored``: the same rows with their values, which have full cells and frequent values as those of a release have;
+    None: nothing is looked for inside cells.
+    """
+    order = request.column_order or tuple(request.spec.released_columns)
+    unit = Unit(records_per_person=request.records)  # a row is a row of its own, whoever it is of
+    spec = request.spec.with_rows(seed=seed).model_copy(update={"unit": unit})
+    seeded = replace(request, spec=spec, column_order=order)
+    steps = build_steps(seeded)
+    given = {"encode": {"encoded_rows": fine.to_arrow()}}
+    if stored is None:
+        private, without_values = None, {**NO_CELL_COUNTS, **NO_VALUE_COUNTS}
+    else:
+        batches = stored.to_batches()
+        private, without_values = PrivateAccess(lambda repairs=None: batches), {}
+    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), private, {**given, **without_values}).run()
     released = MemoryCounts.of_run(seeded, name_by_files(steps, outputs))
-    real, rows = to_bins(fine, seeded.encoding.groups), outputs["decode"]["synthetic"]
-    synthetic = encode_table(rows.to_batches(), seeded.encoding).bins
-    above = {*seeded.encoding.list_attributes_within(seeded.above)}
+    encoding, rows = released.request.encoding, outputs["decode"]["synthetic"]
+    cut = stored is not None and released.request.cuts
+    real = encode_table(batches, encoding).bins if cut else to_bins(fine, encoding.groups)
+    synthetic = encode_table(rows.to_batches(), encoding).bins
+    above = {*encoding.list_attributes_within(seeded.above)}
     singles = [(name,) for name in real.domain.attributes if name not in above]
-    alone = set(list_counted_alone(seeded.encoding.binning))
+    alone = set(list_counted_alone(encoding.binning))
     related = [name for name in real.domain.attributes if name not in alone]
     sizes = Domain.of({name: real.domain.size(name) for name in related})
     pairs = [pair for pair in draw_cliques(sizes, 2, MOST_PAIRS, 0) if not above.issuperset(pair)]

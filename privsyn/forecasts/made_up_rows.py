@@ -23,7 +23,7 @@ from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.evaluation.coded_tables import open_table
+from privsyn.evaluation.coded_tables import OpenTable, open_table
 from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.released_files import (
     check_measured,
@@ -48,13 +48,15 @@ class MadeUpTable(NamedTuple):
     """What stands in for the private table, by the seed of a simulated release.
 
     ``table``: its rows in fine codes; ``prior``: rows in the place of the spec's prior, None: its own, if it has one;
-    ``words``: what it is; ``made_up``: no table is behind it.
+    ``words``: what it is; ``made_up``: no table is behind it; ``stored``: the same rows with their values, None where
+    they have only codes.
     """
 
     table: Callable[[int], CodeTable]
     prior: Callable[[int], CodeTable | None]
     words: str
     made_up: bool = False
+    stored: Callable[[int], pa.Table | None] = lambda seed: None
 
     @classmethod
     def of(
@@ -83,7 +85,10 @@ class MadeUpTable(NamedTuple):
             else:
                 source = read_public_rows(public or "", encoding, request.spec)
             return cls(
-                lambda seed: resample_rows(source, rows, seed), lambda seed: None, f"rows like those of the {kind}"
+                lambda seed: resample_rows(source.codes, rows, seed),
+                lambda seed: None,
+                f"rows like those of the {kind}",
+                stored=lambda seed: source.stored.take(_draw_places(source.codes, rows, seed)),
             )
         if prior is not None:
             if strength is not None:
@@ -105,12 +110,23 @@ class MadeUpTable(NamedTuple):
 
 def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
     """``rows`` rows drawn from the table with replacement."""
-    drawn = np.random.default_rng([seed, stream]).integers(0, table.rows, rows)
+    drawn = _draw_places(table, rows, seed, stream)
     return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
 
 
-def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str = "") -> CodeTable:
-    """Return the synthetic rows of a released folder, in fine codes; of a further ``table`` with those above them.
+def _draw_places(table: CodeTable, rows: int, seed: int, stream: int = 1) -> NDArray[np.int64]:
+    return np.random.default_rng([seed, stream]).integers(0, table.rows, rows)
+
+
+class PublicRows(NamedTuple):
+    """Rows that anybody may have: in fine codes, and as they are stored."""
+
+    codes: CodeTable
+    stored: pa.Table
+
+
+def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str = "") -> PublicRows:
+    """Return the synthetic rows of a released folder; of a further ``table`` with those above them.
 
     Raises RequestError where it is no release or its columns are others.
     """
@@ -134,11 +150,11 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
         if isinstance(error, RequestError):
             raise error.about(field) from None
         raise RequestError(f"{release} cannot be read", "Name a released folder", field) from None
-    return _sample_rows(open_table(rows, encoding, spec, field).read().fine, field)
+    return _read_opened(open_table(rows, encoding, spec, field), field)
 
 
-def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> CodeTable:
-    """Return the rows of a public table, in fine codes.
+def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> PublicRows:
+    """Return the rows of a public table.
 
     Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
     """
@@ -148,13 +164,14 @@ def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpe
         raise RequestError(
             "is the spec's own table, which is private", "Name a public table of the same columns", "forecast.public"
         )
-    return _sample_rows(open_table(str(path), encoding, spec, "forecast.public").read().fine, "forecast.public")
+    return _read_opened(open_table(str(path), encoding, spec, "forecast.public"), "forecast.public")
 
 
-def _sample_rows(table: CodeTable, field: str) -> CodeTable:
-    if not table.rows:
+def _read_opened(opened: OpenTable, field: str) -> PublicRows:
+    codes = opened.read().fine
+    if not codes.rows:
         raise RequestError("has no rows", "Name a table with rows", field)
-    return table
+    return PublicRows(codes, pa.Table.from_batches(opened.batches()))
 
 
 def list_nullable(spec: ReleaseSpec) -> tuple[str, ...]:

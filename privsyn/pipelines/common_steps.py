@@ -28,12 +28,14 @@ from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.tasks.codecs.binning import list_roundings
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
-from privsyn.tasks.estimation.recode import recode_to_table
+from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -124,10 +126,15 @@ def _key_wide_codes(request: Request) -> dict[str, Any]:
 
 
 def _key_points(request: Request) -> dict[str, Any]:
-    """Return the cells of one value, by attribute, and the attributes of rounding; nothing where there are none."""
+    """Return the cells of one value, the attributes of rounding, and those with a bin for each value that comes out.
+
+    Nothing where there are none: earlier keys have no such fields.
+    """
     points = {a: b.points.cell.tolist() for a, b in request.encoding.binning.items() if b.points is not None}
     rounding = {a: b.chances.tolist() for a, b in request.encoding.binning.items() if b.chances is not None}
-    return {**({"points": points} if points else {}), **({"rounding": rounding} if rounding else {})}
+    by_value = [c.attribute for c in request.encoding.codecs if isinstance(c, OrderedCodec) and c.has_value_bins]
+    key = {"points": points, "rounding": rounding, "bins of values": by_value}
+    return {name: value for name, value in key.items() if value}
 
 
 def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
@@ -195,6 +202,12 @@ def key_encoding(request: Request) -> dict[str, Any]:
     }
 
 
+def key_finer_encoding(request: Request) -> dict[str, Any]:
+    """Return :func:`key_encoding` of codes in cut cells, of the same rows of a person as before they were cut."""
+    persons = request.spec.unit.identifier is not None
+    return {**key_encoding(request), **({"rows": "chosen by uncut cells"} if persons else {})}
+
+
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
     """Return by what a person's rows are one record; nothing where they are not: earlier keys have no such field."""
     once = {"once": spec.once} if spec.once else {}
@@ -256,12 +269,22 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     )
 
 
-def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def compress_by_one_ways(
+    request: Request,
+    inputs: Inputs,
+    settings: Compression,
+    least: compress_domain.LeastCodes = compress_domain.NO_LEAST,
+) -> Recode:
+    """Return the recoding by the noisy one-ways; ``least``: codes that attributes have at least."""
     queries, answers = inputs.noisy("one_way_marginals")
-    public, prior = request.public, request.public.prior
+    prior, binning = request.public.prior, request.encoding.binning
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
-    recode = compress(answers, queries, request.encoding.binning, request.spec.mechanism.compression)
-    return {"recode": recode_to_table(public.add_known_codes(recode), request.encoding.labels())}
+    return request.public.add_known_codes(compress(answers, queries, binning, settings, least))
+
+
+def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = compress_by_one_ways(request, inputs, request.spec.mechanism.compression)
+    return {"recode": recode_to_table(recode, request.encoding.labels())}
 
 
 COMPRESS_DOMAIN = Step(

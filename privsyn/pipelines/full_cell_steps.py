@@ -25,7 +25,7 @@ from privsyn.pipelines.common_steps import (
     count_cells,
     encode_rows,
     explain_one_cell,
-    key_encoding,
+    key_finer_encoding,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -131,7 +131,7 @@ ENCODE_FINER = Step(
     kind=StepKind.TRANSFORM,
     inputs=(CUTS,),
     outputs={"encoded_rows": tables.ENCODED_ROWS},
-    settings=key_encoding,
+    settings=key_finer_encoding,
     reads=(KnowledgePart.CODES,),
     run=_encode_finer,
 )

@@ -21,7 +21,7 @@ from privsyn.pipelines.common_steps import (
     check_unchanged,
     count_cells,
     explain_one_cell,
-    key_encoding,
+    key_finer_encoding,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -108,7 +108,7 @@ LOCATE_VALUES = Step(
     kind=StepKind.TRANSFORM,
     inputs=(COUNTED,),
     outputs={"located_rows": tables.LOCATED_ROWS},
-    settings=key_encoding,
+    settings=key_finer_encoding,
     reads=(KnowledgePart.CODES,),
     run=_locate,
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -119,11 +120,11 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     columns = {name: _describe(spec.get_published_column(name)) for name in release.ranges}
     comment = f"{source}. {release.promise} {reference}"
     tables = [_read_table(folder, manifest, list_synthetic_names(manifest), f"{start}synthetic", comment, columns)]
-    for name in sorted(name for name in manifest.files if name.startswith("marginals/")):
+    table_of_file = name_counts(name for name in manifest.files if name.startswith("marginals/"))
+    for name in sorted(table_of_file):
         about = f"{name}: {words[name]}" if words.get(name) else name
         of_counts = f"{source}, {about}. Made from the private table with {_state_promise(release)} {reference}"
-        path = PurePosixPath(name).with_suffix("").relative_to("marginals")  # of a further table below its name
-        tables.append(_read_table(folder, manifest, [name], start + "_".join(path.parts), of_counts))
+        tables.append(_read_table(folder, manifest, [name], start + table_of_file[name], of_counts))
     for table in list_linked_tables(spec):
         file, described = name_linked_file(table), spec.tables[table].columns
         columns = {name: _describe(describe_linked_column(spec, table, name)) for name in described}
@@ -146,6 +147,18 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     release_row = release_row.cast(pa.schema([f.with_nullable(False) for f in release_row.schema]))
     comment = f"{source}. {release.promise} One row: what was promised, and the note."
     return [*tables, NewTable(names[-1], release_row.schema, release_row.to_batches(), comment)]
+
+
+def name_counts(files: Iterable[str]) -> dict[str, str]:
+    """Return the table of each file of noisy counts: one of a further table begins with the further table's name.
+
+    ``consistent__sets`` of a further table ``consistent`` is not ``consistent_sets`` of the tables before.
+    """
+    parts = {name: PurePosixPath(name).with_suffix("").relative_to("marginals").parts for name in files}
+    joined = Counter("_".join(of_file).lower() for of_file in parts.values())
+    return {
+        name: ("_" if joined["_".join(of_file).lower()] == 1 else "__").join(of_file) for name, of_file in parts.items()
+    }
 
 
 def _describe(column: Any) -> str:

@@ -35,6 +35,8 @@ def write_starter_files(folder: Path) -> list[Path]:
     texts = {f"deployments/{name}": _read_deployment(name, root).encode() for name in DEPLOYMENTS}
     texts["examples/gss.yaml"] = read_example_spec("gss.parquet").encode()
     texts["examples/gss.parquet"] = read_example_table()
+    if root.exists() and not root.is_dir():
+        raise RequestError(f"{root} is a file, not a folder", "Name another folder", FIELD)
     for name in texts:
         if (root / name).exists():
             raise RequestError(f"{root / name} is there already; nothing was written", "Name another folder", FIELD)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
+from privsyn.data_contracts.columns import CategoricalColumn, Column, IntegerColumn, NumberColumn
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
@@ -21,9 +21,16 @@ def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
     columns = []
     for name, texts in zip(batch.schema.names, batch.columns, strict=True):
         texts = drop_null_texts(texts, spec.nulls_of(name))
-        numeric = isinstance(spec.columns[name], IntegerColumn | NumberColumn)
+        numeric = _holds_numbers(spec.columns[name])
         columns.append(parse_numbers(texts, spec.csv) if numeric and not spec.csv.plain_numbers else texts)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _holds_numbers(column: Column) -> bool:
+    """Return whether a column is of numbers, or of categories with decimals."""
+    if isinstance(column, CategoricalColumn):
+        return any(isinstance(value, float) for value in column.values)
+    return isinstance(column, IntegerColumn | NumberColumn)
 
 
 def drop_null_texts(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:

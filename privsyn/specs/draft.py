@@ -164,7 +164,8 @@ def read_csv_options(options: Mapping[str, Any]) -> CsvOptions:
         return CsvOptions.model_validate(dict(options))
     except ValidationError as error:
         problem = from_validation(error)[0]
-        text = f"`{problem.field}` {problem.text}" if problem.field else problem.text
+        named = problem.field and not problem.text.startswith(f"`{problem.field}`")
+        text = f"`{problem.field}` {problem.text}" if named else problem.text
         raise RequestError(text, problem.cure, "draft_spec.csv") from None
 
 

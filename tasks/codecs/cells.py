@@ -112,10 +112,12 @@ def build_cells(
     closed: bool = True,
     even: bool = False,
     points: Collection[float] = (),
+    split: bool = True,
 ) -> Cells:
     """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide ones more).
 
     ``points``: values inside the edges, on the grid if there is one, with a bin of their own in their section.
+    ``split``: whether other bins may have several cells.
 
     ``even``: no bin counts as wide, as in releases made before wide bins had more cells.  ``barriers``: values inside
     the edges at which a bin ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a
@@ -123,9 +125,9 @@ def build_cells(
     """
     points = set(points)
     bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed, points))
-    narrow = {} if even else _find_wide_bins(bins, edges, grid)
+    narrow = {} if even or not split else _find_wide_bins(bins, edges, grid)
     fine = [
-        _double_widths(part, grid, narrow[i]) if i in narrow else _split_finely(part, grid)
+        [part] if not split else _double_widths(part, grid, narrow[i]) if i in narrow else _split_finely(part, grid)
         for i, part in enumerate(bins)
     ]
     bin_of = np.repeat(np.arange(len(bins)), [len(parts) for parts in fine]).astype(np.int32)

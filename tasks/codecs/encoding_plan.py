@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
+from privsyn.data_contracts.columns.grid import find_next_value
 from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
@@ -59,7 +60,8 @@ class EncodingPlan:
     no attributes either, since they are drawn without a look at the private table.  ``panel``: what is public about the
     rows of one person, where they are linked; ``order``: the codec of the column that puts them in order, and
     ``order_unit`` its smallest step in the codec's numbers.  ``person_groups``: the attributes by which questions about
-    persons count them.
+    persons count them.  ``uncut``: the plan before any cell was cut, by whose codes rows of a person are chosen; None:
+    this one.
     """
 
     codecs: tuple[Codec, ...]
@@ -71,6 +73,7 @@ class EncodingPlan:
     order: Codec | None = None
     order_unit: int = 1
     person_groups: tuple[tuple[str, ...], ...] = ()
+    uncut: EncodingPlan | None = None
 
     @property
     def of_rows(self) -> EncodingPlan:
@@ -282,10 +285,11 @@ class ColumnCodecs:
     of numbers that are cut into parts.
     """
 
-    def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Iterable[CutCell] = ()) -> None:
+    def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Collection[CutCell] = ()) -> None:
         self.spec = spec
         self.rules = CompiledRules.compile(spec) if spec.rules else None
         self._even = frozenset(even)
+        self.uncut = ColumnCodecs(spec, even) if cuts else None
         self._cuts: dict[str, dict[int, int]] = {}
         for attribute, code, parts in cuts:
             self._cuts.setdefault(attribute, {})[code] = parts
@@ -295,13 +299,14 @@ class ColumnCodecs:
     def of(self, name: str) -> list[Codec]:
         """Return the codec of a column, and that of its heaps where it has any."""
         if name not in self._made:
-            thresholds = sorted({edge for by_column in self._thresholds for edge in by_column.get(name, ())})
+            every = {edge for by_column in self._thresholds for edge in by_column.get(name, ())}
+            thresholds = _drop_repeated(every, self.spec.columns[name])
             self._made[name] = _build_codecs(name, self.spec, thresholds, self._even, self._cuts.get(name, NO_CUTS))
         return self._made[name]
 
 
 def plan(
-    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Iterable[CutCell] = ()
+    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
     """Return :func:`arrange_codecs` of the codecs of ``spec``; ``even`` and ``cuts``: as theirs."""
     return arrange_codecs(ColumnCodecs(spec, even, cuts), order)
@@ -342,7 +347,8 @@ def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> En
     drawn = tuple(UnmeasuredColumn(column_codecs.of(name)[0], columns[name]) for name in others)
     panel = spec.panel
     if panel is None:
-        return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn)
+        uncut = None if column_codecs.uncut is None else arrange_codecs(column_codecs.uncut, order)
+        return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn, uncut=uncut)
     in_order = column_codecs.of(panel.order)[0]
     summaries = _build_summaries(spec, rules)
     if panel.household:
@@ -367,7 +373,7 @@ def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[Su
 
 
 def plan_every_column(
-    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Iterable[CutCell] = ()
+    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
     """Return the codecs of every measured column, computed and one-hot ones like any other, for an evaluation.
 
@@ -410,7 +416,12 @@ def _build_codecs(
             return _with_heaps(whole, column, rounded)
         case NumberColumn():
             points, rounded = _choose_cells(column, spec)
-            number = NumberCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded, cuts=cuts)
+            edges = _choose_edges(column, spec, name)
+            points = tuple(p for p in points if not edges or p == edges[-1])  # other values have a bin each
+            even_cells = name in even
+            number = NumberCodec(
+                name, column, thresholds, even=even_cells, points=points, rounded=rounded, cuts=cuts, edges=edges
+            )
             return _with_heaps(number, column, rounded)
         case DatetimeColumn():
             return _with_calendar(DatetimeCodec(name, column, thresholds, even=name in even), column, spec)
@@ -425,6 +436,18 @@ def _build_codecs(
     raise TypeError(f"{name!r} is not a released column")
 
 
+def _drop_repeated(edges: Collection[float], column: Any) -> list[float]:
+    """Return the edges, ascending, without a second one for one threshold between values that may come out.
+
+    ``x <= 0.6`` of numbers with one decimal ends at 0.7 for a rule, and right after 0.6 for a question, which serves
+    the rule as well: nothing comes out between.
+    """
+    if not isinstance(column, NumberColumn) or column.decimals is None or column.step is not None:
+        return sorted(edges)
+    before = {edge: round(edge - 10.0**-column.decimals, column.decimals) for edge in edges}
+    return sorted(edge for edge in edges if find_next_value(before[edge], None) not in edges)
+
+
 def _choose_cells(
     column: IntegerColumn | NumberColumn, spec: ReleaseSpec
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -432,6 +455,13 @@ def _choose_cells(
     compression, is_open = spec.mechanism.compression, column.leaves_bins_open
     points = column.point_values() if compression.single_values and is_open else ()
     return points, column.round_numbers() if compression.round_numbers and is_open else ()
+
+
+def _choose_edges(column: NumberColumn, spec: ReleaseSpec, name: str) -> tuple[float, ...]:
+    """Return edges at the few values that may come out; none where bins are given, and of columns with like bins."""
+    together = {member for group in spec.together for member in group}
+    is_open = spec.mechanism.compression.single_values and column.leaves_bins_open
+    return column.list_value_edges() if is_open and name not in together else ()
 
 
 def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:

@@ -16,7 +16,7 @@ from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
-from privsyn.tasks.codecs.cells import Bin, Floats, holds_one_value
+from privsyn.tasks.codecs.cells import Bin, Floats, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
 from privsyn.tasks.codecs.heaping import HeapSampler, count_heaps
@@ -60,9 +60,12 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         points: Collection[float] = (),
         rounded: Collection[float] = (),
         cuts: Mapping[int, int] = NO_CUTS,
+        edges: tuple[float, ...] = (),
     ) -> None:
         self._column: _Column = column
-        super().__init__(name, column, barriers, even=even, points=points, cuts=cuts)
+        super().__init__(name, column, barriers, even=even, points=points, cuts=cuts, edges=edges)
+        if edges:
+            self.points = find_points(self.cells, self.value_grid)
         self._step: float | int | None = column.step
         heaps = column.heap_values() or tuple(rounded)
         self.leaves_cell = bool(column.heaps)

@@ -56,13 +56,14 @@ def draw_steps_inside(
 ) -> Floats:
     """Return a whole step k of each cell, drawn evenly among those with low <= value(k) < high, shape (cells,).
 
-    At ``top``, the column's largest value, value(k) = high counts, too.  A cell without a step gets the last one
+    In a cell that ends at ``top``, the column's largest value, value(k) = high counts, too, as it does in one of a
+    single value.  A cell without a step gets the last one
     before it.  ``first`` and ``last``: whole numbers within two steps of the true ones, first from below and last from
     above.
     """
     for _ in range(2):
         first = first + (value(first) < low)
-        last = last - np.where(high == top, value(last) > high, value(last) >= high)
+        last = last - np.where((high == top) | (low == high), value(last) > high, value(last) >= high)
     choices = last - first + 1
     return np.where(choices > 0, first + np.floor(rng.random(len(low)) * choices), first - 1)
 
@@ -73,7 +74,8 @@ class OrderedCodec(Codec):
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
     rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
     more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``cuts``: fine cell ->
-    into how many parts it is cut, of a column with a grid (:func:`cut_cells`).
+    into how many parts it is cut, of a column with a grid (:func:`cut_cells`).  ``edges``: of bins with a cell each, in
+    place of the column's; empty: none.
     """
 
     def __init__(
@@ -85,13 +87,22 @@ class OrderedCodec(Codec):
         even: bool = False,
         points: Collection[float] = (),
         cuts: Mapping[int, int] = NO_CUTS,
+        edges: tuple[float, ...] = (),
     ) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
         self._grid: Grid | None = column.grid()
         self._exact = np.array(column.exact_values(), dtype=np.float64)
-        self._edges = column.edge_values()
+        self._edges = edges or column.edge_values()
+        self.has_value_bins = bool(edges)
         self.cells = build_cells(
-            self._edges, column.exact_values(), barriers, self._grid, closed=column.closed, even=even, points=points
+            self._edges,
+            column.exact_values(),
+            barriers,
+            self._grid,
+            closed=column.closed,
+            even=even,
+            points=points,
+            split=not edges,
         )
         if cuts and self._grid is not None:
             self.cells = cut_cells(self.cells, self._grid, cuts)
@@ -162,8 +173,9 @@ class OrderedCodec(Codec):
 
     @property
     def _top(self) -> float:
-        """The upper edge of a cell that holds it; infinite if there is none."""
-        return self._find_bounds()[1] if self.cells.fine[-1].closed else np.inf
+        """The upper edge of an interval that holds it; infinite if there is none."""
+        last = self.cells.fine[-1]
+        return self._find_bounds()[1] if last.closed and last.low < last.high else np.inf
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""

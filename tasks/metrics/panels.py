@@ -205,7 +205,9 @@ def _count_rows_by_code(table: PanelTable, columns: Sequence[str]) -> Integers:
     """Return how many rows with each code of each column every person has, shape (persons, codes of all columns)."""
     number, persons = table.number, len(table.starts)
     counts = [
-        np.bincount(number * table.sizes[c] + table.codes[c], minlength=persons * table.sizes[c]).reshape(persons, -1)
+        np.bincount(number * table.sizes[c] + table.codes[c], minlength=persons * table.sizes[c]).reshape(
+            persons, table.sizes[c]
+        )
         for c in columns
     ]
     return np.concatenate([np.zeros((persons, 0), np.int64), *counts], axis=1)

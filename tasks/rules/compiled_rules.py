@@ -37,7 +37,7 @@ from privsyn.data_contracts.rules import (
 )
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.rules import evaluate, intervals
-from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, read_cells, read_rows
+from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, place_on_axis, read_cells, read_rows
 from privsyn.tasks.rules.person_rows import PersonRows
 
 _NULL = -1e300  # the number that stands for null among the keys
@@ -364,12 +364,7 @@ class CompiledRules:
         axes = {name: axis for axis, columns in enumerate(attributes) for name in columns}
 
         def known(name: str) -> Interval:
-            interval = read_cells(cells[name], self.vocabulary)
-            shape = [1] * len(attributes)
-            shape[axes[name]] = -1
-            low = interval.low.reshape(shape)
-            high = low if interval.exact else interval.high.reshape(shape)
-            return Interval(low, high, interval.null.reshape(shape), interval.present.reshape(shape))
+            return place_on_axis(read_cells(cells[name], self.vocabulary), axes[name], len(attributes))
 
         truth = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
         return np.asarray(truth.true & ~truth.false & ~truth.unknown)

@@ -265,6 +265,14 @@ def read_cells(cells: Any, vocabulary: Mapping[str, int]) -> Interval:
     return Interval(np.where(null, 0.0, low), np.where(null, 0.0, high), null, ~null)
 
 
+def place_on_axis(interval: Interval, axis: int, axes: int) -> Interval:
+    """Return intervals of shape (cells,) along one axis of a grid of so many ``axes``."""
+    shape = [-1 if i == axis else 1 for i in range(axes)]
+    low = interval.low.reshape(shape)
+    high = low if interval.exact else interval.high.reshape(shape)
+    return Interval(low, high, interval.null.reshape(shape), interval.present.reshape(shape))
+
+
 def convert_to_array(interval: Interval, kind: pa.DataType, texts: pa.Array, rows: int) -> pa.Array:
     """Return exact intervals as an Arrow column of ``rows`` rows; a value that the type cannot hold becomes null."""
     null = np.broadcast_to(interval.null | ~interval.present, rows)

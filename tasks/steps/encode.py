@@ -163,8 +163,10 @@ def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArr
     """Mask of shape (rows,): the passes before encoding, since bounding needs every row of a person at once.
 
     Persons are split into groups of about PERSON_ROWS rows by a hash of their identifiers.  Each group has a pass, so
-    that no more than one group is held.  The mask does not depend on the groups.
+    that no more than one group is held.  The mask does not depend on the groups, nor on cells that were cut: every step
+    of a release has the same rows of a person.
     """
+    plan = plan.uncut or plan
     keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
     groups = -(-len(keep) // PERSON_ROWS)
     for group in range(groups):

@@ -7,6 +7,7 @@ used: the one-ways of the first stage take part with the weight of their own noi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +20,7 @@ from privsyn.data_contracts.domain import Clique, Domain, Merge, Merges
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import BlockMember, KnownZeros, list_tied_blocks
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.merged_codes import merge_counts
 from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, PooledEstimator, fit_pooled_coefficients
 from privsyn.tasks.estimation.projection import apply_norm_sub, fit_to_sums, rake
 from privsyn.tasks.estimation.shrink_departures import shrink_marginal
@@ -54,7 +56,7 @@ class _Estimate:
     """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
 
     ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public; ``merges``:
-    as of a marginal.
+    as of a marginal; ``is_pair``: whether it is shrunk with all other pairs.
     """
 
     attributes: Clique
@@ -63,6 +65,7 @@ class _Estimate:
     zero: NDArray[np.bool_] | None = None
     known: Floats | None = None
     merges: Merges = ()
+    is_pair: bool = False
 
     def get_merge(self, attribute: str) -> Merge | None:
         """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
@@ -118,28 +121,21 @@ class _MergedMember:
     def __init__(self, estimate: _Estimate, shared: Clique, merges: Merges) -> None:
         self.estimate = estimate
         self.gone = tuple(i for i, a in enumerate(estimate.attributes) if a not in shared)
-        axes = [i for i, a in enumerate(estimate.attributes) if a in shared]
-        self.merges = [(axis, merge) for axis, merge in zip(axes, merges, strict=True) if merge is not None]
-        total = self._merge(estimate.variance.sum(axis=self.gone, keepdims=True))
+        by_attribute = dict(zip((a for a in estimate.attributes if a in shared), merges, strict=True))
+        self.merges = [by_attribute.get(a) for a in estimate.attributes]
+        total = merge_counts(estimate.variance.sum(axis=self.gone, keepdims=True), self.merges)
         self.precision = 1.0 / total.squeeze(self.gone)
         self.shape = total.shape
         self.share = estimate.variance / self._split(total)
 
-    def _merge(self, counts: Floats) -> Floats:
-        for axis, merge in self.merges:
-            starts = np.zeros((int(merge.max()) + 1, merge.size))
-            starts[merge, np.arange(merge.size)] = 1.0
-            counts = np.moveaxis(np.tensordot(starts, counts, axes=(1, axis)), 0, axis)
-        return counts
-
     def _split(self, counts: Floats) -> Floats:
-        for axis, merge in self.merges:
-            counts = counts.take(merge, axis=axis)
+        for axis, merge in enumerate(self.merges):
+            counts = counts if merge is None else counts.take(merge, axis=axis)
         return counts
 
     def project(self) -> Floats:
         """Return counts on the shared attributes, by the shared codes."""
-        return self._merge(self.estimate.counts.sum(axis=self.gone, keepdims=True)).squeeze(self.gone)
+        return merge_counts(self.estimate.counts.sum(axis=self.gone, keepdims=True), self.merges).squeeze(self.gone)
 
     def shift(self, change: Floats) -> None:
         """Spread ``change``, of the shape of :meth:`project`, over the cells."""
@@ -163,6 +159,7 @@ def make_consistent(
     known: KnownTotals | None = None,
     pooled: OrderedCodes | None = None,
     trend_deviations: Mapping[Clique, float] = MappingProxyType({}),
+    named_pairs: AbstractSet[Clique] = frozenset(),
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -194,6 +191,7 @@ def make_consistent(
 
     A measured marginal of merged codes (``merges``) agrees with the others on what both know: sums over its codes of an
     attribute, and of several where another holds these by codes that are parts of its own.  Zeros are not known in it.
+    ``named_pairs``: those that are shrunk as pairs are, also in merged codes; others in such codes are shrunk alone.
 
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
@@ -201,7 +199,13 @@ def make_consistent(
         _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
     ]
     larger = [
-        _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2), merges=m.merges)
+        _Estimate(
+            m.attributes,
+            m.counts.astype(np.float64),
+            np.full(m.counts.shape, s**2),
+            merges=m.merges,
+            is_pair=len(m.attributes) == 2 and (not m.merges or m.attributes in named_pairs),
+        )
         for m, s in zip(measured, sigmas, strict=True)
     ]
     estimates = singles + larger
@@ -268,8 +272,8 @@ def _shrink_all(
         if ordered is not None:
             estimators = _fit_pooled(estimates, ordered, trend_deviations)
         for e, estimator in zip(estimates, estimators, strict=True):
-            is_pair = len(e.attributes) == 2 and not e.merges
-            _shrink(e, expected(e.attributes) if expected and is_pair else None, estimator)
+            shares = expected(e.attributes) if expected and e.is_pair else None
+            _shrink(e, shares if shares is None else merge_counts(shares, e.merges), estimator)
 
 
 def _fit_pooled(
@@ -277,8 +281,7 @@ def _fit_pooled(
 ) -> list[PooledEstimator | None]:
     """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
     fitted = [
-        len(e.attributes) == 2 and not e.merges and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0
-        for e in estimates
+        len(e.attributes) == 2 and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0 for e in estimates
     ]
     pairs = [
         NoisyPair(
@@ -287,12 +290,20 @@ def _fit_pooled(
             remove_interaction(e.counts, float(e.counts.sum())),
             float(e.variance.mean()),
             trend_deviations.get(e.attributes, np.inf),
+            (_mark_ordered(e, 0, ordered), _mark_ordered(e, 1, ordered)),
         )
         for e, fits in zip(estimates, fitted, strict=True)
         if fits
     ]
-    estimators = iter(fit_pooled_coefficients(pairs, ordered))
+    estimators = iter(fit_pooled_coefficients(pairs))
     return [next(estimators) if fits else None for fits in fitted]
+
+
+def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDArray[np.bool_] | None:
+    """Return which codes of an axis have an order, of merged ones those of such codes alone; None where none has."""
+    attribute = estimate.attributes[axis]
+    marks, merge = ordered.get(attribute), estimate.get_merge(attribute)
+    return marks if marks is None or merge is None else np.bincount(merge, weights=~marks) == 0
 
 
 def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:

@@ -237,6 +237,9 @@ def test_an_earlier_release_is_a_prior(save: Any, tmp_path: Path) -> None:
     assert second.run != first.run
     told = "had not been in the private table, beyond what the public prior says already: (1, 1e-09)"
     assert told in (Path(second.released) / "README.md").read_text()
+    assert privsyn.rerun(second.released, prior=first.released).agrees
+    with pytest.raises(RequestError, match=r"is not the public prior of the release.* whose synthetic.parquet"):
+        privsyn.rerun(second.released, prior=second.released)
 
 
 def test_what_never_occurs_in_the_prior_cannot_occur_where_that_is_declared(save: Any, tmp_path: Path) -> None:

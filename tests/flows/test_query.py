@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import privsyn
-from privsyn.answers.questions import ParsedQuestion, parse
+from privsyn.answers.questions import ParsedQuestion, parse, parse_difference
 from tests.support.commands import privsyn as command
 from tests.support.places import ROOT
 
@@ -108,6 +108,9 @@ def test_the_command_prints_a_table_json_csv_and_a_picture(alone: Path, tmp_path
         ("quantile(age, most)", "is no number"),
         ("quantile(age, 2)", "not between 0 and 1"),
         ("correlation() by region", "takes neither"),
+        ("correlation(age)", "two columns of numbers"),
+        ("correlation(age, age)", "one column twice"),
+        ("count by", "no column after `by`"),
         ("regress(age)", "not of the form"),
         ("regress(region ~ age)", "does not hold two values"),
     ],
@@ -134,6 +137,8 @@ def test_two_formats_and_a_wrong_picture_are_refused(alone: Path, tmp_path: Path
     assert "neither .png nor .svg" in command("query", alone, "region", "--plot", tmp_path / "p.gif").stderr
     assert command("query", alone, "region", "--level", 2).exit_code == 2
     assert "is this release itself" in command("query", alone, "region", "--earlier", alone).stderr
+    assert "--earlier: there is no release 'none'" in command("query", alone, "region", "--earlier", "none").stderr
+    assert "RELEASE: there is no release ''" in command("query", "", "region").stderr
 
 
 def test_differences_have_the_wider_interval(alone: Path, tmp_path: Path) -> None:
@@ -143,6 +148,15 @@ def test_differences_have_the_wider_interval(alone: Path, tmp_path: Path) -> Non
     assert changed.estimate.tolist() == pytest.approx((one.estimate - other.estimate).tolist())
     assert (changed.high - changed.low >= (one.high - one.low) * 0.99).all()
     assert later.compare(earlier).mean("income").source[0] == "implied"
+    asked = parse_difference(later, earlier, "share(`region`)")
+    assert asked.equals(later.compare(earlier).share("region"))
+
+
+def test_a_mean_by_an_independent_column_is_that_of_all_rows(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a level at which no group is sure to have a row, too."""
+    monkeypatch.setattr("privsyn.answers.counted.compute_distance", lambda *_: 0.0)
+    of_groups, of_all = (privsyn.open_release(alone).mean("age", by=by, level=1 - 1e-15) for by in ("income", ()))
+    assert (of_groups.low == of_all.low[0]).all() and (of_groups.high == of_all.high[0]).all()
 
 
 @pytest.mark.parametrize(

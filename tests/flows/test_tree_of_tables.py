@@ -17,6 +17,8 @@ from privsyn.answers import questions
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.ledgers.ledger import Ledger
+from privsyn.publish.database_tables import name_counts
+from privsyn.publish.formats.data_package import name_resource
 from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content
 from tests.support.releases import QUICK
 from tests.support.repeated_noise import share_noise
@@ -151,6 +153,16 @@ def test_a_database_has_every_table_and_its_counts(made: Any, tmp_path: Path) ->
         for name in NAMES:
             assert database.table(f"tables_{name}").df().shape == found[name].shape
     assert {"consistent", "drugs_consistent", "buys_consistent"} <= {*names}
+    counts = privsyn.open_release(folder).marginals
+    assert counts["consistent"].equals(pq.read_table(folder / "marginals" / "consistent.parquet"))
+    assert counts["drugs/consistent"].equals(pq.read_table(folder / "marginals" / "drugs" / "consistent.parquet"))
+
+
+def test_a_further_table_may_be_called_as_a_file_of_counts() -> None:
+    files = ["marginals/consistent.parquet", "marginals/consistent_sets.parquet", "marginals/consistent/sets.parquet"]
+    assert list(name_counts(files).values()) == ["consistent", "consistent_sets", "consistent__sets"]
+    resources = [name_resource(file, files) for file in files]
+    assert resources[1:] == ["marginals-consistent-sets-parquet", "marginals-consistent.sets-parquet"]
 
 
 def test_all_looks_are_one_record_and_cost_the_whole_budget(made: Any) -> None:
@@ -217,7 +229,7 @@ def test_what_the_workload_of_a_further_table_names_is_measured(made: Any) -> No
 
 def test_that_it_cannot_be_improved_is_said(made: Any) -> None:
     tables, folder, _ = made
-    with pytest.raises(RequestError, match="earlier releases cannot be pooled"):
+    with pytest.raises(RequestError, match=r"release: .* cannot be improved: .*cannot be pooled.*of its own"):
         privsyn.improve(folder, 1.0, data=tables)
 
 

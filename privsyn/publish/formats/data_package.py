@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,7 @@ def _describe_linked(release: Described) -> list[dict[str, Any]]:
             schema |= {} if row_key is None else {"primaryKey": row_key}
             if upper is not None:
                 key = str(spec.tables[upper].key)
-                refers = {"resource": _name_resource(name_linked_file(upper, kind)), "fields": key}
+                refers = {"resource": name_resource(name_linked_file(upper, kind)), "fields": key}
                 schema["foreignKeys"] = [{"fields": key, "reference": refers}]
             about = words.get(table, f"Rows of {upper}, of each in their order.")
             resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
@@ -155,14 +156,18 @@ def _describe_marginals(release: Described) -> list[dict[str, Any]]:
     return [{**_describe_file(release, name, "parquet"), "description": about} for name in names]
 
 
-def _name_resource(file: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", file.lower())
+def name_resource(file: str, others: Iterable[str] = ()) -> str:
+    """Return the resource of a file; where another file in a folder above would have its name, with a point in it."""
+    name = re.sub(r"[^a-z0-9]+", "-", file.lower())
+    above, _, last = file.rpartition("/")
+    taken = any(name_resource(other) == name and other.count("/") < file.count("/") for other in others)
+    return f"{name_resource(above)}.{name_resource(last)}" if taken else name
 
 
 def _describe_file(release: Described, name: str, kind: str) -> dict[str, Any]:
     file = release.files[name]
     return {
-        "name": _name_resource(name),
+        "name": name_resource(name, release.files),
         "path": name,
         "format": kind,
         "mediatype": _MEDIA[kind],

@@ -75,16 +75,66 @@ def test_intervals_about_the_population_hold_it_where_those_about_the_table_do_n
     assert np.mean(held) > 0.88 and np.mean(of_table) < 0.8
 
 
-def test_how_often_two_columns_are_equal_is_held() -> None:
-    """Values drawn evenly inside cells are hardly ever equal, and rows may all be."""
+@cache
+def release_of_amounts() -> tuple[pa.Table, MemoryCounts]:
+    """Rows whose wages are their income, or 500 below it, and a release of them."""
     rng = np.random.default_rng(5)
     wages = rng.integers(0, 20_000, 3_000)
-    rows = pa.table({"wages": wages, "income": np.where(rng.random(3_000) < 0.8, wages, wages + 500)})
-    column = {"kind": "integer", "min": 0, "max": 25_000}
-    asked = make_spec({"wages": column, "income": column}, synthesis={"sweeps": 2})
-    one = released(rows, asked, 0)
+    income = np.where(rng.random(3_000) < 0.8, wages, wages + 500)
+    rate, day = rng.integers(0, 300, 3_000) / 100, np.datetime64("2000-01-01") + rng.integers(0, 3_000, 3_000)
+    rows = pa.table({"wages": wages, "income": pa.array(income, mask=wages < 90), "rate": rate, "day": pa.array(day)})
+    amount = {"kind": "integer", "min": 0, "max": 25_000}
+    columns = {
+        "wages": amount,
+        "income": amount | {"nullable": True},
+        "rate": {"kind": "number", "min": 0, "max": 3, "decimals": 2},
+        "day": {"kind": "date", "min": "2000-01-01", "max": "2010-01-01"},
+    }
+    return rows, released(rows, make_spec(columns, synthesis={"sweeps": 2}), 0)
+
+
+def test_how_often_two_columns_are_equal_is_held() -> None:
+    """Values drawn evenly inside cells are hardly ever equal, and rows may all be."""
+    rows, one = release_of_amounts()
     found = answer_counts(Question.of(one, (), read_condition("wages == income", one.language)), 0.95)
-    assert found.low[0] <= (rows["wages"].to_numpy() == rows["income"].to_numpy()).sum() <= found.high[0]
+    assert found.low[0] <= pc.sum(pc.equal(rows["wages"], rows["income"])).as_py() <= found.high[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "income * 2 == 26830",
+        "income * 2 in [26830, 7]",
+        "income + 1 != 13416",
+        "income // 7 == 1916",
+        "income % 1000 == 415",
+        "not abs(income - 13415) > 0",
+        "income + 1 is null or 2 * income == 26830",
+        "rate * 100 == 134",
+        "floor(rate) == rate",
+        "day(day) == 29 and month(day) == 2",
+        "year(day) * 100 + month(day) == 200403",
+        "wages == income",
+        "wages <= income",
+        "income - wages in [500]",
+        "income * 2 - wages - wages != 0",
+        "max(wages, income) == income or rate * 2 == 1",
+        "income + wages == 26830",
+        "(wages if rate > 1 else income) == 13415",
+        "income + wages + rate * 100 > 27094 and income + wages + rate * 100 < 27096",
+    ],
+)
+def test_no_cell_of_a_row_that_fulfils_a_condition_is_said_to_fulfil_it_nowhere(text: str) -> None:
+    """Nor is one of a row that does not said to fulfil it everywhere."""
+    rows, one = release_of_amounts()
+    condition = read_condition(text, one.language)
+    cells = Cells(one, condition.columns)
+    codes = [one.codecs[a].encode({a: rows[a].combine_chunks()})[0] for a in condition.columns]
+    if not cells.fine:
+        codes = [one.recode[a].coarse[fine] for a, fine in zip(condition.columns, codes, strict=True)]
+    part = cells.fractions(condition)[np.ravel_multi_index(codes, cells.shape)]
+    held = condition.holds({name: rows[name] for name in rows.column_names})
+    assert held.any() and (part[held] > 0).all() and (part[~held] < 1).all()
 
 
 def test_the_combination_is_the_generalized_least_squares_solution() -> None:

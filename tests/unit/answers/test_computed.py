@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.coverage import MemoryCounts
+from privsyn.answers.cell_weights import Cells
+from privsyn.answers.computed import list_levels
 from privsyn.answers.questions import Questions
 from privsyn.base.errors import RequestError
 from tests.support.answered import COLUMNS, released, table
@@ -71,6 +73,16 @@ def test_counts_of_computed_columns_follow_from_those_of_their_sources() -> None
     assert years.estimate.sum() == pytest.approx(3_000, abs=150)
     real = release().count(where="`work years` >= 20", level=0.999)
     assert real.low[0] <= (frame["work years"] >= 20).sum() <= real.high[0]
+
+
+def test_no_cell_of_a_row_is_said_to_have_no_value_of_its_computed_level() -> None:
+    counts, ages = release()._counts, rows()["age"].combine_chunks()
+    codes, _ = counts.codecs["age"].encode({"age": ages})
+    computed = counts.every_codec["work years"]
+    levels = computed.groups[computed.encode({"work years": rows()["work years"].combine_chunks()})[0]]
+    for level, (_, condition) in enumerate(list_levels(counts, "work years")):
+        part = Cells(counts, ("age",)).fractions(condition)[codes]
+        assert (part[levels == level] > 0).all() and (part[levels != level] < 1).all()
 
 
 def test_means_and_shares_of_computed_columns_have_intervals() -> None:

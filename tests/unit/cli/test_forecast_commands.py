@@ -34,6 +34,10 @@ def test_without_a_number_of_rows_there_is_no_forecast(spec: Path) -> None:
     assert "forecast" not in json.loads(privsyn("spec", "check", spec, "--json").stdout)
     refused = privsyn("spec", "check", spec, "--strength", 0.5)
     assert refused.exit_code == 2 and "--rows-about" in refused.stderr
+    assert "--rows-about: is missing" in privsyn("spec", "check", spec, "--epsilons", "5").stderr
+    assert "given several times" in privsyn("spec", "check", spec, "--data", spec, "--data", spec).stderr
+    for options, words in ((("--workers", 3), "--workers: is for"), (("--estimate", "--dry-run"), "two answers")):
+        assert words in privsyn("release", spec, *options).stderr
 
 
 def test_epsilon_says_what_an_attacker_learns_and_what_others_chose(spec: Path) -> None:
@@ -51,7 +55,8 @@ def test_epsilon_says_what_an_attacker_learns_and_what_others_chose(spec: Path) 
     [
         (("--epsilons", "a,b"), "--epsilons"),
         (("--epsilons", "-1"), "cannot be accounted"),
-        (("--delta", "2"), "cannot be accounted"),
+        (("--delta", "2"), "--epsilons: these cannot be accounted"),
+        (("--plot", "x.png"), "--rows-about: is missing"),
         (("--rows-about", "9"), "needs a spec"),
     ],
 )

@@ -21,6 +21,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.specs import make_spec
+from tests.unit.tasks.estimation.test_full_cells import WEIGHT, weights
 
 COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"kind": "integer", "min": 18, "max": 49, "bins": 8},
@@ -75,6 +76,15 @@ def test_a_public_table_and_an_earlier_release_stand_in_for_the_private_one(tmp_
     with pytest.raises(RequestError, match="was changed after its publication") as caught:
         privsyn.forecast(SPEC, 2_000, earlier=released.folder, epsilons=[], seeds=1)
     assert caught.value.field == "forecast.earlier"
+
+
+def test_a_public_table_with_full_cells_has_them_cut_as_a_release_does(tmp_path: Path) -> None:
+    rows = weights(3_000)
+    pq.write_table(rows, tmp_path / "public.parquet")
+    spec = make_spec(dict.fromkeys(rows.column_names, WEIGHT), synthesis={"sweeps": 1})
+    made = privsyn.forecast(spec, 3_000, public=tmp_path / "public.parquet", epsilons=[], seeds=1).at[0]
+    strongest = max(made.relations, key=lambda relation: relation.strength)
+    assert set(strongest.columns) == {"person", "household"} and strongest.strength > 0.3
 
 
 def test_it_says_which_relations_are_measured_and_in_how_many_codes(tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ def test_the_command_writes_them_once_and_replaces_nothing(tmp_path: Path) -> No
     assert all(path.read_bytes() == text for path, text in kept.items() if path.exists())
     (tmp_path / "file").touch()
     assert privsyn("init", tmp_path / "file" / "x").exit_code != 0
+    assert "FOLDER: " in (wrong := privsyn("init", tmp_path / "file").stderr) and "is a file" in wrong
+    assert "FOLDER: is empty" in privsyn("init", "").stderr
 
 
 WRONG = {

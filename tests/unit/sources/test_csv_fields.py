@@ -36,6 +36,14 @@ def test_a_german_spreadsheet(tmp_path: Path) -> None:
     assert found == [("1234.5", "\u00fc"), ("7", "b;c"), (NOT_A_NUMBER + "1.5", "NA"), (None, None)]
 
 
+def test_categories_with_decimals_have_the_files_mark(tmp_path: Path) -> None:
+    column = {"kind": "categorical", "values": [1.5, -3.0]}
+    assert rows(tmp_path, b"n;t\n1,5;1,5\n2;-3,0\n", {"n": NUMBER, "t": column}, delimiter=";", decimal=",") == [
+        ("1.5", "1.5"),
+        ("2", "-3.0"),
+    ]
+
+
 def test_other_quotation_marks_and_none(tmp_path: Path) -> None:
     assert rows(tmp_path, b"n,t\n1,'b,\"c'\n", BOTH, quote="'") == [("1", 'b,"c')]
     assert rows(tmp_path, b'n|t\n1|"b\n2|c"\n', BOTH, quote="", delimiter="|") == [("1", '"b'), ("2", 'c"')]

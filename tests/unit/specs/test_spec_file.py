@@ -177,7 +177,10 @@ def test_shared_values_by_anchor() -> None:
         ),
         (HEAD + COLUMNS + "engine: {worker: 1}", ["Did you mean `workers`? Its fields are kind, workers."]),
         (HEAD + COLUMNS + "adaptive: {turns: 1}", ["`adaptive`. Its fields are rounds, share, scores, triples."]),
-        (HEAD + COLUMNS + "about: {order: x}", ["a field of the spec itself", "Write `order` beside `about`, not inside it"]),
+        (
+            HEAD + COLUMNS + "about: {order: x}",
+            ["a field of the spec itself", "Write `order` beside `about`, not inside it"],
+        ),
         (HEAD + COLUMNS + "about: {titel: x}", ["`about`. Did you mean `title`? Its fields are title,"]),
         ("a: !!python/name:os.system x", ["line 1", "tag"]),
         ("<<: 5", ["line 1", "merge", "no mapping"]),

@@ -57,6 +57,33 @@ def test_zero_and_the_bounds_have_cells_of_their_own(column: dict[str, Any], lab
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "decimals", "values"),
+    [(0, 1, 0, [0, 1]), (0, 2, 1, [i / 10 for i in range(21)]), (0.05, 0.75, 1, [i / 10 for i in range(1, 8)])],
+)
+def test_few_values_of_decimals_have_a_cell_each(low: float, high: float, decimals: int, values: list[float]) -> None:
+    column = {"kind": "number", "min": low, "max": high, "decimals": decimals}
+    (codec,) = plan_one(column).codecs
+    codes, _ = codec.encode({"x": pa.array(values, pa.float64())})
+    assert codes.tolist() == list(range(codec.size)) and len(values) == codec.size
+    assert codec.decode(codes, np.random.default_rng(0))["x"].to_pylist() == values
+    assert plan_one(column, preset="0.3").codecs[0].size == 64
+
+
+@pytest.mark.parametrize(("rule", "asked", "forbidden"), [("x > 0.6", "x <= 0.6", 2), ("x == 0.6", "x != 0.6", 1)])
+def test_a_rule_and_a_question_with_one_threshold_make_one_edge(rule: str, asked: str, forbidden: int) -> None:
+    column = {"kind": "number", "min": 0, "max": 1, "decimals": 1, "bins": 2}
+    columns = {"x": column, "s": {"kind": "boolean"}}
+    both, question = (
+        plan_one(column, columns=columns, workload=[{"question": f"s where {asked}"}], rules=rules)
+        for rules in ([{"never": rule}], [])
+    )
+    assert both.codecs[0].labels() == question.codecs[0].labels()
+    assert both.rules is not None
+    cells = {"x": both.codecs[0].value_bounds()["x"]}
+    assert both.rules.find_impossible_cells(both.rules.conditions[0], cells, [["x"]]).sum() == forbidden
+
+
+@pytest.mark.parametrize(
     ("column", "spec"),
     [
         (WAGE | {"bins": 20}, {}),

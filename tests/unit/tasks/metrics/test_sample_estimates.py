@@ -29,6 +29,11 @@ def test_logistic_of_two_groups() -> None:
     assert fit.errors[1] == pytest.approx(np.sqrt(1 / 90 + 1 / 60 + 1 / 40 + 1 / 160), rel=1e-3)
 
 
+@pytest.mark.parametrize("two_values", [True, False])
+def test_no_row_has_no_coefficient(two_values: bool) -> None:
+    assert np.isnan(fit_regression(np.ones((0, 2)), np.ones(0), two_values=two_values).coefficients).all()
+
+
 def test_no_more_rows_than_columns_have_no_error() -> None:
     assert np.isnan(fit_regression(np.ones((1, 1)), np.ones(1), two_values=False).errors).all()
 
@@ -42,3 +47,11 @@ def test_a_quantile_has_the_error_of_its_order_statistics() -> None:
 
 def test_a_share_has_the_error_of_a_binomial() -> None:
     assert compute_share(20, 100) == pytest.approx((0.2, 0.04))
+
+
+def test_least_squares_of_moments_keeps_the_other_columns() -> None:
+    """Seconds since 1970 are so large beside 0 and 1 that columns would be taken for none."""
+    rng = np.random.default_rng(3)
+    x = np.stack([np.ones(200), rng.integers(0, 2, 200), 1.6e15 + rng.integers(0, 10**12, 200)], axis=1)
+    y = x @ np.array([-2.0, 3.0, 1e-12])
+    assert fit_regression(x, y, two_values=False).coefficients[1:] == pytest.approx([3.0, 1e-12], rel=1e-3)

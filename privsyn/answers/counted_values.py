@@ -1,0 +1,183 @@
+"""The cells of one column of numbers, heavy ones split into the values that were counted one by one and all others.
+
+A release counts the single values of heavy cells (tasks/estimation/frequent_values.py).  Their noise is that of a look
+with little budget, so an answer about whole cells gains nothing by them; one about a value inside a cell, such as
+``wages == 1500``, is all but unknown without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from privsyn.answers.best_linear import Linear, Observations, list_observations
+from privsyn.answers.cell_weights import BESIDE, AnswerLevels, Cells, as_released, compute_fine_fractions
+from privsyn.answers.conditions import Condition
+from privsyn.answers.released_counts import ReleasedCounts
+from privsyn.pipelines.value_steps import COUNTED_FILE
+from privsyn.tasks.codecs.numbers import SteppedCodec
+from privsyn.tasks.estimation.frequent_values import read_counted
+
+Floats = NDArray[np.float64]
+
+UNMEASURED = 1e8
+"""Variance of the other values of a split cell, in that of its values: they are known from its sum alone."""
+
+MOST_LISTED = 1_000_000
+"""Values of a column's split cells that are looked at one by one, at most; of more, as if none had been counted."""
+
+
+class SplitCells(NamedTuple):
+    """The fine codes of a column, ascending, heavy ones split: their counted values, then all others, if it has any.
+
+    Arrays of shape (cells,): ``fine``: the fine code; ``number``: the multiple of the column's step that a ``single``
+    value is; ``counts``: its noisy count, and ``variance`` of that, 0 of other cells.
+    """
+
+    codec: SteppedCodec[Any]
+    fine: NDArray[np.int64]
+    number: NDArray[np.int64]
+    single: NDArray[np.bool_]
+    counts: Floats
+    variance: Floats
+
+    @property
+    def values(self) -> Floats:
+        """The single values."""
+        grid = self.codec.value_grid
+        assert grid is not None  # noqa: S101 - single values are multiples
+        return np.asarray(grid.value(self.number[self.single].astype(np.float64)))
+
+    @property
+    def rest(self) -> NDArray[np.int64]:
+        """The cells of all other values of a split fine code."""
+        return np.flatnonzero(~self.single & np.isin(self.fine, self.fine[self.single]))
+
+
+def _find_split(released: ReleasedCounts, column: str) -> SplitCells | None:
+    """Return the cells of a column, heavy ones split; None where none of its values were counted one by one."""
+    key = ("split cells", column)
+    if key not in released.cache:
+        released.cache[key] = _split_cells(released, column)
+    cells: SplitCells | None = released.cache[key]
+    return cells
+
+
+def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
+    listed = {c.attribute: c for c in read_counted(released.read(COUNTED_FILE))} if released.value_files else {}
+    codec = released.codecs[column]
+    if column not in listed or not isinstance(codec, SteppedCodec):
+        return None
+    _, cell, number = listed[column]
+    sizes = np.append([len(inside) for inside in codec.cell_values], np.zeros(codec.size - len(codec.cell_values)))
+    counted = np.bincount(cell, minlength=codec.size)
+    if sizes[counted > 0].sum() > MOST_LISTED:
+        return None
+    looks = [released.find_noisy(look, column) for look in released.value_files]
+    precision = sum(1 / sigma**2 for _, sigma in looks)
+    counts = np.sum([answers[:-1] / sigma**2 for answers, sigma in looks], axis=0) / precision
+    others = np.flatnonzero((counted < sizes) | (counted == 0) | (codec.step_grid is None))
+    nothing = np.zeros(len(others))
+    fine = np.concatenate([cell, others])
+    order = np.argsort(fine, kind="stable")
+    parts = (
+        (number, np.zeros(len(others), dtype=np.int64)),
+        (np.ones(len(cell), dtype=bool), nothing > 0),
+        (counts, nothing),
+        (np.full(len(cell), 1 / precision), nothing),
+    )
+    return SplitCells(codec, fine[order], *(np.concatenate(part)[order] for part in parts))
+
+
+@dataclass(frozen=True)
+class ValueCells(Cells):
+    """The cells of one column, of which heavy ones are split as in ``split``."""
+
+    split: SplitCells | None = None
+
+    @property
+    def _split(self) -> SplitCells:
+        assert self.split is not None  # noqa: S101 - made with one
+        return self.split
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells of the column."""
+        return (len(self._split.fine),)
+
+    def levels(self, column: str) -> AnswerLevels:
+        """Return the levels of the column, as of its fine codes."""
+        levels = super().levels(column)
+        return AnswerLevels(levels.labels, levels.of_cell[self._split.fine])
+
+    def fractions(self, condition: Condition | None) -> Floats:
+        """See :class:`Cells`; of a single value all or nothing."""
+        if condition is None or not condition.columns:
+            return np.ones(self.shape)
+        split = self._split
+        part = compute_fine_fractions(self.released, condition)[split.fine]
+        part[split.single] = self._hold(condition, split.values)
+        if split.codec.step_grid is None and not condition.compares_with_constants_only:
+            return part  # of numbers between the multiples nothing more is sure
+        for cell in split.rest.tolist():
+            part[cell] = self._hold(condition, self._list_others(int(split.fine[cell]), condition)).mean()
+        return part
+
+    def linear(self) -> Linear:
+        """Return the best linear estimate of the cells, by the one-ways, the counted values and all sums of them."""
+        split, (column,) = self._split, self.columns
+        every = list_observations(self.released, (column,))
+        assert every is not None  # noqa: S101 - every release measures single columns
+        cells, rest = len(split.fine), split.rest
+        inside = sp.csr_matrix((np.ones(cells), (split.fine, np.arange(cells))), shape=(every.cells.size, cells))
+        whole = np.unique(split.fine[split.single])
+        counts = np.where(split.single, split.counts, every.cells[split.fine])
+        variance = np.where(split.single, split.variance, every.variance[split.fine])
+        counts[rest], variance[rest] = 0.0, UNMEASURED * (split.variance.max() + variance[rest])
+        sums = [inside[whole], *([] if every.sums is None else [every.sums @ inside])]
+        return Observations(
+            counts,
+            variance,
+            sp.vstack(sums, format="csr"),
+            np.append(every.cells[whole], every.sum_values),
+            np.append(every.variance[whole], every.sum_variance),
+        ).combine()
+
+    def _hold(self, condition: Condition, numbers: Floats) -> NDArray[np.bool_]:
+        """Return whether a condition holds for these numbers of the column."""
+        (column,) = self.columns
+        return condition.holds({column: as_released(numbers, self._split.codec.ranges()[column].type)})
+
+    def _list_others(self, code: int, condition: Condition) -> Floats:
+        """Return what stands for the values of a split fine code that were not counted.
+
+        Its other multiples of the step; where values may lie between them, the middles there and what the condition
+        names, with those beside it.
+        """
+        split, (column,) = self._split, self.columns
+        grid, steps = split.codec.value_grid, split.codec.cell_values[code]
+        assert grid is not None  # noqa: S101 - cells without multiples are not split
+        every = np.arange(steps.start, steps.stop, dtype=np.float64)
+        values = np.asarray(grid.value(every))
+        if split.codec.step_grid is None:
+            named = np.array(condition.list_thresholds())
+            away = np.maximum(np.abs(named), 1.0) * BESIDE
+            low, high = (side[code] for side in self.released.reach[column] or ())
+            between = np.concatenate([grid.value(every + 0.5), named - away, named, named + away])
+            values = np.append(values, between[(low <= between) & (between <= high)])
+        return np.setdiff1d(values, split.values)
+
+
+def find_split_cells(cells: Cells, part: Floats) -> ValueCells | None:
+    """Return the cells of one column, heavy ones split; None where no heavy one is cut, and of several columns.
+
+    ``part``: the part of each cell in which a condition holds.
+    """
+    split = _find_split(cells.released, cells.columns[0]) if cells.fine else None
+    if split is None or not ((part > 0) & (part < 1))[split.fine[split.single]].any():
+        return None
+    return ValueCells(cells.released, cells.columns, cells.coarse, split)
