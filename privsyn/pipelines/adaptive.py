@@ -31,7 +31,13 @@ from privsyn.pipelines.common_steps import (
     stream_codes,
 )
 from privsyn.pipelines.full_cell_steps import share_full_cells
-from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_measured_tables, list_set_stages
+from privsyn.pipelines.named_sets import (
+    build_compression_step,
+    build_set_steps,
+    compute_share,
+    list_measured_tables,
+    list_set_stages,
+)
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
     build_measurement,
@@ -81,6 +87,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
             trends=share_trends(request),
             values=share_values(request),
             cells=share_full_cells(request),
+            compress=build_compression_step(request, options.split.exact()[2]),
         ),
         *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),

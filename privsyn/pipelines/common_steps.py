@@ -28,13 +28,14 @@ from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
-from privsyn.tasks.estimation.recode import recode_to_table
+from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
@@ -268,12 +269,22 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     )
 
 
-def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+def compress_by_one_ways(
+    request: Request,
+    inputs: Inputs,
+    settings: Compression,
+    least: compress_domain.LeastCodes = compress_domain.NO_LEAST,
+) -> Recode:
+    """Return the recoding by the noisy one-ways; ``least``: codes that attributes have at least."""
     queries, answers = inputs.noisy("one_way_marginals")
-    public, prior = request.public, request.public.prior
+    prior, binning = request.public.prior, request.encoding.binning
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)
-    recode = compress(answers, queries, request.encoding.binning, request.spec.mechanism.compression)
-    return {"recode": recode_to_table(public.add_known_codes(recode), request.encoding.labels())}
+    return request.public.add_known_codes(compress(answers, queries, binning, settings, least))
+
+
+def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = compress_by_one_ways(request, inputs, request.spec.mechanism.compression)
+    return {"recode": recode_to_table(recode, request.encoding.labels())}
 
 
 COMPRESS_DOMAIN = Step(

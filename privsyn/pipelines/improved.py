@@ -30,7 +30,13 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
 )
 from privsyn.pipelines.full_cell_steps import share_full_cells
-from privsyn.pipelines.named_sets import build_set_measurement, build_set_steps, compute_share, list_set_stages
+from privsyn.pipelines.named_sets import (
+    build_compression_step,
+    build_set_measurement,
+    build_set_steps,
+    compute_share,
+    list_set_stages,
+)
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
     JOINT_COUNTS,
@@ -63,7 +69,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     first, *further = (rho / total for rho in request.rounds)
     measurement, trends, values = options.split.exact()[2], share_trends(request), share_values(request)
     cells = share_full_cells(request)
-    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends, values, cells))
+    compress = build_compression_step(request, measurement * first)
+    steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends, values, cells, compress))
     steps += build_set_steps(request, measurement * first)
     looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"], list(list_trends(request)))
     measuring_sets, counting_values = list_set_stages(request), list(list_value_looks(request))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -17,17 +18,19 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
+    COMPRESS_DOMAIN,
     ONE_CELL,
     RECODE,
     RECODED,
     RELEASED,
+    compress_by_one_ways,
     list_released_tables,
     publish_noisy,
     stream_codes,
 )
 from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.recode import estimate_total
+from privsyn.tasks.estimation.recode import estimate_total, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, KnowledgePart
 from privsyn.tasks.steps import named_sets, triple_scores
@@ -61,15 +64,48 @@ def compute_shares(request: Request) -> Shares:
     """Return the parts of a measurement's budget that are for sets, each 0 where there are none.  Public."""
     spec = request.spec
     search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
-    sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
-    sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
-    named = named_sets.compute_share(sizes, len(spec.measured_columns)) * (1 - search)
+    named_sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
+    sizes = [*named_sizes, *[(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)]  # two columns and their difference
+    named = named_sets.compute_share(sizes, len(spec.measured_columns))
+    named = max(named, named_sets.compute_least_share(named_sizes)) * (1 - search)
     return Shares(named, search * SCORES_PART, search * (1 - SCORES_PART))
 
 
 def compute_share(request: Request) -> Fraction:
     """Return the part of a measurement's budget that is for sets, named or found, and for looking for them.  Public."""
     return sum(compute_shares(request), Fraction(0))
+
+
+def build_compression_step(request: Request, measurement: Fraction) -> Step:
+    """Return the step that chooses codes: of columns of named sets as many as the sets' noise leaves rows for.
+
+    ``measurement``: the share of the budget of which the sets have their parts.  Without named sets, or where none of
+    their columns has codes of equal mass, it is the step of all mechanisms.
+    """
+    compression, binning = request.spec.mechanism.compression, request.encoding.binning
+    columns = {a for m in request.spec.measured_sets for a in request.encoding.attributes_of(m.columns)}
+    if not (compression.enabled and compression.equal_mass and any(binning[a].is_open for a in columns)):
+        return COMPRESS_DOMAIN
+    share = measurement * compute_shares(request).named
+
+    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+        public, settings = request.public, request.spec.mechanism.compression
+        fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
+        ordered, rho = get_ordered(request.encoding.binning), request.total_rho * share
+        sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, public.on(fine).starts)
+        differences = {codec.attribute for codec in request.encoding.differences}
+        named = [planned for planned in sets if not differences & {*planned.attributes}]
+        least = named_sets.count_wanted_codes(named, fine, request.encoding.binning)
+        recode = compress_by_one_ways(request, inputs, settings, least)
+        return {"recode": recode_to_table(recode, request.encoding.labels())}
+
+    return replace(
+        COMPRESS_DOMAIN,
+        settings=lambda r: {**r.spec.mechanism.compression.key(), "sets": str(r.total_rho * share)},
+        reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
+        run=run,
+        words=lambda r: f"{COMPRESS_DOMAIN.words(r)}; columns of named sets have codes for these",
+    )
 
 
 def build_set_steps(request: Request, measurement: Fraction) -> tuple[Step, ...]:

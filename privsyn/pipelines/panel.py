@@ -31,7 +31,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
+from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
 from privsyn.pipelines.without_rows import (
@@ -88,7 +88,9 @@ def build_looks(request: Request) -> tuple[Step, ...]:
     part = Fraction(1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * counted - WITHOUT_ROWS_SHARE * panel.above)
     measurement, sets = options.split.exact()[2], compute_share(request)
     return (
-        *build_up_to_measurement(options, measurement * (1 - sets), part),
+        *build_up_to_measurement(
+            options, measurement * (1 - sets), part, compress=build_compression_step(request, measurement * part)
+        ),
         *build_set_steps(request, measurement * part),
         *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
         *((KEEP_ROWS, MEASURE_ROWS) if counted else ()),

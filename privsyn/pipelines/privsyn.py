@@ -41,7 +41,7 @@ from privsyn.pipelines.common_steps import (
     stream_codes,
 )
 from privsyn.pipelines.full_cell_steps import build_full_cell_steps, share_full_cells
-from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
+from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
 from privsyn.pipelines.trend_steps import (
     TRENDS,
@@ -88,6 +88,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
             trends=share_trends(request),
             values=share_values(request),
             cells=share_full_cells(request),
+            compress=build_compression_step(request, measurement),
         ),
         *build_set_steps(request, measurement),  # not in the paper
         *build_row_steps(  # lines 6 and 7
@@ -103,12 +104,13 @@ def build_up_to_measurement(
     trends: Fraction = NOTHING,
     values: Fraction = NOTHING,
     cells: Fraction = NOTHING,
+    compress: Step = COMPRESS_DOMAIN,
 ) -> tuple[Step, ...]:
     """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
 
     ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part, and ``trends`` and
     ``values`` of ``measurement``; 0: there is no look at trends, and no count of single values.  ``cells``: the part of
-    ``values`` that the look for full cells has.
+    ``values`` that the look for full cells has.  ``compress``: the step that chooses codes.
     """
     one_ways, scores, _ = options.split.exact()
     looks = (TRENDS,) if trends else ()
@@ -118,7 +120,7 @@ def build_up_to_measurement(
         ENCODE,
         *(build_full_cell_steps(measurement * cells * part, single) if cells else ()),  # not in the paper
         single,  # line 1
-        COMPRESS_DOMAIN,  # line 2
+        compress,  # line 2
         RECODE_ROWS,
         build_scores_step(lambda r: get_options(r).selection, scores * part),  # line 3, Algorithm 1
         *([build_trend_step(measurement * trends * part)] if trends else []),  # not in the paper

@@ -128,11 +128,12 @@ def read_consistent_marginals(
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
     settings, known = get_consistency(request), request.public.on(recode)
     by_trend = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
-    totals = known.public.totals
+    totals, sets = known.public.totals, read_set_marginals(inputs, stages)
     if by_trend is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else by_trend.pool_in(m) for m in one_way]
         measured = [by_trend.pool_in(m) for m in measured]
-    measured += [*known.known_pairs, *read_set_marginals(inputs, stages)]
+        sets = [by_trend.pool_in(m) for m in sets]
+    measured += [*known.known_pairs, *sets]
     expected = by_trend if known.prior_pairs is None else known.prior_pairs
     consistent = make_consistent.make_consistent(
         one_way,

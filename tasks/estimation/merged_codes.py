@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, Merge
+from privsyn.data_contracts.domain import Clique, Merge, Merges
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +31,9 @@ class CoarseCounts:
     """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep.
 
     ``variance``: of the noise of each count; None where there is none.  ``begin``: the merged code that each code
-    begins in, all in one where it is None; ``grows``: whether more are made of these as cells allow.
+    begins in, all in one where it is None; ``grows``: whether more are made of these as cells allow.  ``beside``: codes
+    beside those in order, such as null, that stay apart from these: the shares by which others are split are of these
+    others alone, and LEAST_CODES are.
     """
 
     counts: Floats
@@ -39,6 +41,7 @@ class CoarseCounts:
     variance: Floats | None = None
     begin: Merge | None = None
     grows: bool = True
+    beside: NDArray[np.bool_] | None = None
 
 
 def count_affordable_cells(total: float, sigma: float) -> int:
@@ -49,12 +52,12 @@ def count_affordable_cells(total: float, sigma: float) -> int:
 def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) -> list[Merge]:
     """Return the merged code of every code of each attribute of ``clique``: of at most ``cells`` cells together.
 
-    Every attribute that grows has LEAST_CODES, or as many as its codes are, even where these are more cells.  The
-    merged codes of an attribute are numbered by the first code in each.
+    Every attribute that grows has LEAST_CODES, of those in order where others are beside them, or as many as its codes
+    are, even where these are more cells.  The merged codes of an attribute are numbered by the first code in each.
     """
     parts = [_SplitCodes(coarse[a]) for a in clique]
     for part in parts:
-        while part.grows and len(part.members) < LEAST_CODES and part.heaviest is not None:
+        while part.grows and len(part.members) < part.least and part.heaviest is not None:
             part.split()
     growing = [i for i, part in enumerate(parts) if part.grows]
     while growing:
@@ -68,6 +71,19 @@ def _count_with_one_more(parts: list[_SplitCodes], index: int) -> int:
     return prod(len(part.members) + (i == index) for i, part in enumerate(parts))
 
 
+def merge_counts(counts: Floats, merges: Merges) -> Floats:
+    """Return the sums of ``counts`` over merged codes.
+
+    ``merges``: of each axis, None where its codes stay; empty where all do.
+    """
+    for axis, merge in enumerate(merges):
+        if merge is not None:
+            parts = np.zeros((int(merge.max()) + 1, merge.size))
+            parts[merge, np.arange(merge.size)] = 1.0
+            counts = np.moveaxis(np.tensordot(parts, counts, axes=(1, axis)), 0, axis)
+    return counts
+
+
 class _SplitCodes:
     """The codes of an attribute in parts: ``members`` of each, and the share of the ``heaviest`` that can be split."""
 
@@ -76,14 +92,17 @@ class _SplitCodes:
         self._in_order = coarse.in_order
         self._variance = np.zeros_like(self._mass) if coarse.variance is None else coarse.variance
         self.grows = coarse.grows
+        beside = np.zeros(len(self._mass), bool) if coarse.beside is None else coarse.beside
         begin = np.zeros(len(self._mass), np.int64) if coarse.begin is None else coarse.begin
         self.members = [np.flatnonzero(begin == part) for part in np.unique(begin)]
+        self.least = LEAST_CODES + int(beside.any())
+        self._whole = float(self._mass[~beside].sum())
 
     @property
     def heaviest(self) -> float | None:
         """The share of the heaviest part of several codes, None where every part is one code."""
         position = self._find_heaviest()
-        return None if position is None else float(self._mass[self.members[position]].sum() / self._mass.sum())
+        return None if position is None else float(self._mass[self.members[position]].sum()) / self._whole
 
     def _find_heaviest(self) -> int | None:
         several = [i for i, codes in enumerate(self.members) if len(codes) > 1]

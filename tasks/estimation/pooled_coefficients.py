@@ -44,6 +44,7 @@ class NoisyPair:
     """Noisy ``counts``, and ``expected`` ones of independence, of one shape; ``variance``: of a cell's noise, > 0.
 
     ``trend_deviation``: standard deviation of a look at the pair's trend that was pooled into the counts.
+    ``ordered``: which codes of each attribute have an order, None where none has; two codes need none.
     """
 
     attributes: Clique
@@ -51,6 +52,7 @@ class NoisyPair:
     expected: Floats
     variance: float
     trend_deviation: float = np.inf
+    ordered: tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None] = (None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +129,9 @@ class PooledEstimator:
         return np.ascontiguousarray(shares[which].T)
 
 
-def fit_pooled_coefficients(
-    pairs: Sequence[NoisyPair], ordered: Mapping[str, NDArray[np.bool_]]
-) -> list[PooledEstimator]:
-    """Return an estimator of each pair.
-
-    ordered: which codes have an order, of the attributes that have such codes; an attribute of two codes needs none.
-    """
-    read = [_read_pair(pair, ordered) for pair in pairs]
+def fit_pooled_coefficients(pairs: Sequence[NoisyPair]) -> list[PooledEstimator]:
+    """Return an estimator of each pair."""
+    read = [_read_pair(pair) for pair in pairs]
     by_kind: dict[int, list[tuple[Floats, Floats]]] = {}
     for pair, coefficients in zip(pairs, read, strict=True):
         values = coefficients.read(pair.counts)
@@ -148,9 +145,9 @@ def fit_pooled_coefficients(
     return [PooledEstimator(coefficients, shares) for coefficients in read]
 
 
-def _read_pair(pair: NoisyPair, ordered: Mapping[str, NDArray[np.bool_]]) -> _Coefficients:
+def _read_pair(pair: NoisyPair) -> _Coefficients:
     first, second = (
-        _build_basis(pair.expected.sum(axis=1 - axis), ordered.get(a)) for axis, a in enumerate(pair.attributes)
+        _build_basis(pair.expected.sum(axis=1 - axis), ordered) for axis, ordered in enumerate(pair.ordered)
     )
     total = float(pair.expected.sum())
     variance = pair.variance / total**2 * np.outer(first.spread, second.spread)

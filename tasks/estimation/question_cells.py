@@ -33,14 +33,15 @@ _JOINS = ("and", "or", "not")
 
 
 class Start(NamedTuple):
-    """What the merged codes of an attribute begin with, and whether they are split further (:class:`CoarseCounts`)."""
+    """What the merged codes of an attribute begin with, and how they are split further (:class:`CoarseCounts`)."""
 
     begin: Merge
     grows: bool
+    beside: NDArray[np.bool_] | None = None
 
 
 Starts = Mapping[frozenset[str], Mapping[str, Start]]
-"""Attributes of a measured set -> what each attribute that a question has a say in begins with."""
+"""Attributes of a measured set -> what each attribute begins with."""
 
 NO_STARTS: Starts = {}
 
@@ -51,15 +52,18 @@ Grouping = tuple[NDArray[np.integer[Any]], int]
 def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[str, Grouping]) -> Starts:
     """Return what the attributes of the spec's measured questions begin with, in the codes of ``groupings``.
 
-    Of compared columns it is what their difference begins with: below, at and above 0 are never one code.
+    Of compared columns it is what their difference begins with: below, at and above 0 are never one code.  Of a pair of
+    which nothing is asked null and values in order are never one code: how the values rise together is what it is for.
     Questions of the same attributes are one set: its codes tell apart what any of them does.
     """
     codecs = {codec.attribute: codec for codec in encoding.codecs}
     starts_by_set: dict[frozenset[str], dict[str, list[Start]]] = {}
+    asked: set[frozenset[str]] = set()
     for marginal in spec.measured_sets:
         attributes = frozenset(encoding.attributes_of(marginal.columns))
         starts_of_set = starts_by_set.setdefault(attributes, {a: [] for a in attributes})
         question = marginal.asked if marginal.summary is None else None
+        asked |= {attributes} if marginal.asked is not None else set()
         by = attributes if question is None else set(encoding.attributes_of(question.counted_by))
         leaves = list(_split(parse_conditions(marginal, spec.released_columns), attributes, codecs))
         for a in attributes:
@@ -70,11 +74,25 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
             grows = marginal.asked is None or (a in by and ordered) or (a, None) in leaves
             starts_of_set[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
     starts = {attributes: _unite(starts_of_set) for attributes, starts_of_set in starts_by_set.items()}
+    for attributes in starts_by_set.keys() - asked:
+        if len(attributes) == 2:
+            starts[attributes] = {a: _keep_order_apart(codecs[a], groupings[a]) for a in attributes}
     for codec in encoding.differences:
         begin = _join_codes([codec.signs], groupings[codec.attribute])
         compared = frozenset((codec.first.attribute, codec.second.attribute, codec.attribute))
         starts[compared] = {codec.attribute: Start(begin, True)}
     return starts
+
+
+def _keep_order_apart(codec: Codec, grouping: Grouping) -> Start:
+    """Return a start in which groups of codes in order are one part, and the others, such as null, another."""
+    group, size = grouping
+    in_order = np.zeros(size, bool)
+    for start, end in codec.in_order:
+        inside = (codec.groups >= start) & (codec.groups < end) & (group >= 0)
+        in_order[group[inside]] = True
+    beside = ~in_order if in_order.any() else None
+    return Start(np.zeros(size, np.int64) if beside is None else beside.astype(np.int64), True, beside)
 
 
 def find_idle_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, bool]]:

@@ -155,7 +155,12 @@ def weigh_by_chance(recode: AttributeRecode, chances: Floats) -> AttributeRecode
 
 
 def compress_attribute(
-    noisy: NDArray[Any], sigma: float, attribute: AttributeBins, settings: Compression, codes: int | None = None
+    noisy: NDArray[Any],
+    sigma: float,
+    attribute: AttributeBins,
+    settings: Compression,
+    codes: int | None = None,
+    least: Sequence[int] = (),
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
@@ -171,7 +176,8 @@ def compress_attribute(
     their group of the lowest level, and these with those of the level above where they are too few (not in the paper).
     A cell of one value (``attribute.points``) that does not stand out is in the code of the cell beside it.
 
-    ``codes``: how many codes the bins in order are joined into; None: as many as come out of theta.
+    ``codes``: how many codes the bins in order are joined into; None: as many as come out of theta.  ``least``: how
+    many each section of these has at least; none: 1.
     """
     y, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
     levels = [level.of for level in attribute.levels]
@@ -181,7 +187,7 @@ def compress_attribute(
     if levels:
         theta = max(theta, WORTH_A_CODE * float(total.sum()))
     low = total < theta if settings.enabled else np.zeros(attribute.size, dtype=bool)
-    first = _begin_codes(total, low, theta, sigma, attribute, settings, codes)
+    first = _begin_codes(total, low, theta, sigma, attribute, settings, codes, least)
     for start, end in attribute.in_order if codes is not None or settings.neighbours else ():
         low[start:end] = False  # every interval has a code now
     # a faint cell is in the code of the one beside it, which begins a code if either of them did
@@ -213,6 +219,7 @@ def _begin_codes(
     attribute: AttributeBins,
     settings: Compression,
     codes: int | None,
+    least: Sequence[int] = (),
 ) -> NDArray[np.bool_]:
     """Return which bins a code begins with, shape (bins,): those that are not low, and sections of intervals anew.
 
@@ -220,16 +227,16 @@ def _begin_codes(
     ``theta`` and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum reaches
     one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a section
     without any is one code (``settings.neighbours``; not in the paper).  With ``codes``, bins are joined into so many
-    of about equal noisy mass, each section into its share of them by mass, at least one, whatever is low (not in the
-    paper).
+    of about equal noisy mass, each section into its share of them by mass, and into ``least`` at least, whatever is low
+    (not in the paper).
     """
     first, cells, mass = ~low, np.bincount(attribute.groups), np.maximum(total, 0.0)
     worth_a_code = WORTH_A_CODE * float(total.sum())
-    for start, end in attribute.in_order:
+    for (start, end), fewest in zip(attribute.in_order, least or (1,) * len(attribute.in_order), strict=True):
         part = slice(start, end)
         if codes is not None:
             share = mass[part].sum() / max(mass.sum(), 1.0)
-            first[part] = mark_first_of_equal_mass(total[part], max(1, round(codes * share)))
+            first[part] = mark_first_of_equal_mass(total[part], max(fewest, round(codes * share)))
         elif settings.neighbours:
             noise = sigma * np.sqrt(cells[part])  # a bin is a sum of fine cells, each with noise of its own
             first[part] = mark_first_of_intervals(total[part], low[part], max(theta, worth_a_code), noise, worth_a_code)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.domain import Clique, Merge
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.known_zeros import KnownZeros
@@ -232,7 +232,10 @@ class Trends:
         )
 
     def pool_in(self, measured: Marginal) -> Marginal:
-        """Return a noisy one-way or pair with what trends say pooled in, by inverse variance; others as they are."""
+        """Return a noisy one-way or pair with what trends say pooled in, by inverse variance; others as they are.
+
+        A pair of merged codes has it only where these are of one score each: of others a sum of scores is unknown.
+        """
         if len(measured.attributes) == 1:
             (a,) = measured.attributes
             return replace(measured, counts=self.one_ways[a][:-1]) if a in self.ranks else measured
@@ -240,11 +243,23 @@ class Trends:
         if looked is None or measured.sigma <= 0:
             return measured
         trend, noise = looked
-        product = np.outer(*(self.ranks[a].score[:-1].astype(np.float64) for a in measured.attributes))
+        first, second = (self._read_scores(a, measured.get_merge(a)) for a in measured.attributes)
+        if first is None or second is None:
+            return measured
+        product = np.outer(first, second)
         variance = measured.sigma**2
         gain = variance / (variance * float((product**2).sum()) + noise**2)
         residual = trend - float((product * measured.counts).sum())
         return replace(measured, counts=measured.counts + product * (residual * gain))
+
+    def _read_scores(self, attribute: str, merge: Merge | None) -> Floats | None:
+        """Return the scores of an attribute's codes, or of merged ones; None where one has several."""
+        score = self.ranks[attribute].score[:-1].astype(np.float64)
+        if merge is None:
+            return score
+        merged = np.zeros(int(merge.max()) + 1)
+        merged[merge] = score
+        return merged if (merged[merge] == score).all() else None
 
     def is_known(self, pair: Clique) -> bool:
         """Return whether the pair has a trend."""
@@ -355,10 +370,13 @@ def list_missing_pairs(
 ) -> list[Marginal]:
     """Return the pairs with a trend that no consistent marginal holds, as counts that agree with the one-ways.
 
+    A larger set in merged codes does not hold its pairs, a pair in merged codes is held.
+
     ``zeros``: cells that no row can be in.  The ``sigma`` of a pair is its root mean square error by its trend's noise.
     """
     ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
-    held = {frozenset(pair) for m in consistent if not m.merges for pair in combinations(m.attributes, 2)}
+    measured = [m.attributes for m in consistent if not m.merges or len(m.attributes) == 2]
+    held = {frozenset(pair) for attributes in measured for pair in combinations(attributes, 2)}
     missing = [p for p in trends.correlation if trends.is_known(p) and frozenset(p) not in held]
     by_pair: dict[Clique, Marginal] = {}
     for pairs, whole in trends.iterate_shares(missing):

@@ -275,9 +275,9 @@ class KnowledgeInCodes:
 
     @property
     def starts(self) -> Starts:
-        """The groups of codes from which merging for measured questions begins."""
+        """The groups of codes from which merging for measured sets begins."""
         spec = self.public.spec
-        if not spec.compared_pairs and not any(marginal.question for marginal in spec.measured_sets):
+        if not spec.compared_pairs and not spec.measured_sets:
             return NO_STARTS
         self.public.check(KnowledgePart.TARGETS)
         groupings = {a: (np.where(r.kept, r.coarse, -1), r.size) for a, r in self.recode.items()}

@@ -7,7 +7,7 @@ this is better than the noisy counts alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,18 +34,26 @@ from privsyn.tasks.estimation.recode import (
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable
 
+LeastCodes = Mapping[str, Sequence[int]]
+"""Attribute -> how many codes each section of its bins in order has at least; 1 of attributes that are not in it."""
+
+NO_LEAST: LeastCodes = {}
+"""No attribute has more codes than the others."""
+
 
 def compress_domain(
     answers: Sequence[NDArray[np.int64]],
     queries: Sequence[Query],
     binning: Binning,
     settings: Compression,
+    least: LeastCodes = NO_LEAST,
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
     Attributes with levels have the counts of all levels; the levels' own attributes, and those with ``chances``, have
     one code.  With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy
-    mass as :func:`privsyn.tasks.estimation.recode.count_codes` says.
+    mass as :func:`privsyn.tasks.estimation.recode.count_codes` says, and at least as many as
+    ``least`` says.
     """
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
@@ -58,8 +66,10 @@ def compress_domain(
         recode[a] = compress_attribute(y, sigma[a], bins, settings)
         if bins.chances is not None:
             recode[a] = weigh_by_chance(recode[a], bins.chances)
-        elif codes is not None and bins.in_order and bins.is_open and are_worth_joining(recode[a].size, codes):
-            recode[a] = compress_attribute(y, sigma[a], bins, settings, codes)
+        elif codes is not None and bins.in_order and bins.is_open:
+            fewest = least.get(a, ())
+            if are_worth_joining(recode[a].size, max(codes, sum(fewest))):
+                recode[a] = compress_attribute(y, sigma[a], bins, settings, codes, fewest)
     return recode | {a: as_one_code(recode[a]) for a in list_level_attributes(binning)}
 
 
@@ -83,6 +93,7 @@ def compress_towards(
     queries: Sequence[Query],
     binning: Binning,
     settings: Compression,
+    least: LeastCodes = NO_LEAST,
 ) -> Recode:
     """Compress by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
 
@@ -92,7 +103,7 @@ def compress_towards(
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
     noisy = {a: y.astype(np.float64) for a, y in looks if a not in not_drawn}
     sigma = {q.attributes[0]: q.sigma for q in queries if q.attributes[0] in noisy}
-    recode = compress_domain(answers, queries, binning, settings)
+    recode = compress_domain(answers, queries, binning, settings, least)
     if not noisy:
         return recode
     for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
@@ -102,7 +113,7 @@ def compress_towards(
             continue
         noise, bins = float(np.sqrt(drawn.variance.mean())), binning[a]
         codes = recode[a].size if settings.equal_mass and bins.in_order and bins.is_open else None
-        r = compress_attribute(drawn.mean, noise, bins, settings, codes)
+        r = compress_attribute(drawn.mean, noise, bins, settings, codes, least.get(a, ()))
         weight = np.zeros(len(r.coarse))
         weight[r.kept] = weigh_inside(drawn.mean[r.kept], 0.0, bins.groups[r.kept], r.coarse[r.kept])
         recode[a] = replace(r, variance=drawn.variance, weight=weight)

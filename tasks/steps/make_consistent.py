@@ -19,6 +19,7 @@ from privsyn.data_contracts.domain import Clique, Domain, Merge, Merges
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.known_zeros import BlockMember, KnownZeros, list_tied_blocks
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.merged_codes import merge_counts
 from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, PooledEstimator, fit_pooled_coefficients
 from privsyn.tasks.estimation.projection import apply_norm_sub, fit_to_sums, rake
 from privsyn.tasks.estimation.shrink_departures import shrink_marginal
@@ -118,28 +119,21 @@ class _MergedMember:
     def __init__(self, estimate: _Estimate, shared: Clique, merges: Merges) -> None:
         self.estimate = estimate
         self.gone = tuple(i for i, a in enumerate(estimate.attributes) if a not in shared)
-        axes = [i for i, a in enumerate(estimate.attributes) if a in shared]
-        self.merges = [(axis, merge) for axis, merge in zip(axes, merges, strict=True) if merge is not None]
-        total = self._merge(estimate.variance.sum(axis=self.gone, keepdims=True))
+        by_attribute = dict(zip((a for a in estimate.attributes if a in shared), merges, strict=True))
+        self.merges = [by_attribute.get(a) for a in estimate.attributes]
+        total = merge_counts(estimate.variance.sum(axis=self.gone, keepdims=True), self.merges)
         self.precision = 1.0 / total.squeeze(self.gone)
         self.shape = total.shape
         self.share = estimate.variance / self._split(total)
 
-    def _merge(self, counts: Floats) -> Floats:
-        for axis, merge in self.merges:
-            starts = np.zeros((int(merge.max()) + 1, merge.size))
-            starts[merge, np.arange(merge.size)] = 1.0
-            counts = np.moveaxis(np.tensordot(starts, counts, axes=(1, axis)), 0, axis)
-        return counts
-
     def _split(self, counts: Floats) -> Floats:
-        for axis, merge in self.merges:
-            counts = counts.take(merge, axis=axis)
+        for axis, merge in enumerate(self.merges):
+            counts = counts if merge is None else counts.take(merge, axis=axis)
         return counts
 
     def project(self) -> Floats:
         """Return counts on the shared attributes, by the shared codes."""
-        return self._merge(self.estimate.counts.sum(axis=self.gone, keepdims=True)).squeeze(self.gone)
+        return merge_counts(self.estimate.counts.sum(axis=self.gone, keepdims=True), self.merges).squeeze(self.gone)
 
     def shift(self, change: Floats) -> None:
         """Spread ``change``, of the shape of :meth:`project`, over the cells."""
@@ -268,8 +262,8 @@ def _shrink_all(
         if ordered is not None:
             estimators = _fit_pooled(estimates, ordered, trend_deviations)
         for e, estimator in zip(estimates, estimators, strict=True):
-            is_pair = len(e.attributes) == 2 and not e.merges
-            _shrink(e, expected(e.attributes) if expected and is_pair else None, estimator)
+            shares = expected(e.attributes) if expected and len(e.attributes) == 2 else None
+            _shrink(e, shares if shares is None else merge_counts(shares, e.merges), estimator)
 
 
 def _fit_pooled(
@@ -277,8 +271,7 @@ def _fit_pooled(
 ) -> list[PooledEstimator | None]:
     """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
     fitted = [
-        len(e.attributes) == 2 and not e.merges and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0
-        for e in estimates
+        len(e.attributes) == 2 and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0 for e in estimates
     ]
     pairs = [
         NoisyPair(
@@ -287,12 +280,20 @@ def _fit_pooled(
             remove_interaction(e.counts, float(e.counts.sum())),
             float(e.variance.mean()),
             trend_deviations.get(e.attributes, np.inf),
+            (_mark_ordered(e, 0, ordered), _mark_ordered(e, 1, ordered)),
         )
         for e, fits in zip(estimates, fitted, strict=True)
         if fits
     ]
-    estimators = iter(fit_pooled_coefficients(pairs, ordered))
+    estimators = iter(fit_pooled_coefficients(pairs))
     return [next(estimators) if fits else None for fits in fitted]
+
+
+def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDArray[np.bool_] | None:
+    """Return which codes of an axis have an order, of merged ones those of such codes alone; None where none has."""
+    attribute = estimate.attributes[axis]
+    marks, merge = ordered.get(attribute), estimate.get_merge(attribute)
+    return marks if marks is None or merge is None else np.bincount(merge, weights=~marks) == 0
 
 
 def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain, Merge
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import MERGES, build_code_schema
+from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation.expected_error import split_by_weight
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
@@ -27,6 +28,12 @@ from privsyn.tasks.kernels.counting import Countable, count_all
 
 MOST_SHARE = Fraction(1, 2)
 """Share of the third stage's budget that sets have at most."""
+
+WIDE_COLUMNS = 10
+"""Columns of a table in which named sets have a share that they have in wider tables, too, up to WIDE_SHARE."""
+
+WIDE_SHARE = Fraction(1, 10)
+"""Share of the third stage's budget that named sets have for being named in a wide table, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +60,21 @@ def compute_share(sizes: Sequence[tuple[int, float]], columns: int) -> Fraction:
 
     All pairs inside the sets with the weights of these, against all pairs of ``columns`` columns; MOST_SHARE at most.
     """
-    pairs = Fraction(columns * (columns - 1), 2)
-    inside = sum((Fraction(n * (n - 1), 2) * Fraction(repr(float(weight))) for n, weight in sizes), Fraction(0))
-    return min(MOST_SHARE, inside / (inside + pairs)) if inside else Fraction(0)
+    inside = sum((_count_pairs(n) * Fraction(repr(float(weight))) for n, weight in sizes), Fraction(0))
+    return min(MOST_SHARE, inside / (inside + _count_pairs(columns))) if inside else Fraction(0)
+
+
+def compute_least_share(sizes: Sequence[tuple[int, float]]) -> Fraction:
+    """Return the share that sets which a spec names have in tables of any width.
+
+    That in a table of WIDE_COLUMNS columns, WIDE_SHARE at most: by their part of all pairs, a pair of 108 columns would
+    have a share of .0002, and be counted in noise.
+    """
+    return min(WIDE_SHARE, compute_share(sizes, WIDE_COLUMNS))
+
+
+def _count_pairs(columns: int) -> Fraction:
+    return Fraction(columns * (columns - 1), 2)
 
 
 def plan_sets(
@@ -70,7 +89,7 @@ def plan_sets(
 
     named: attributes and weight of each set; attributes of one code are left out, and sets of which fewer than two are
     left, unless that leaves none; sets with the same attributes are one; ``in_order``: the attributes whose codes are
-    intervals; ``rho``: the budget of all; ``starts``: what questions say of the codes of some.
+    intervals; ``rho``: the budget of all; ``starts``: what codes of some begin with.
     """
     domain = build_coarse_domain(recode)
     coarse = read_coarse_counts(recode, in_order)
@@ -90,6 +109,24 @@ def plan_sets(
         started = {a: replace(coarse[a], **start._asdict()) for a, start in begun.get(clique, {}).items()}
         planned.append(PlannedSet(clique, tuple(merge_codes({**coarse, **started}, clique, cells)), weight))
     return planned
+
+
+def count_wanted_codes(sets: Sequence[PlannedSet], recode: Recode, binning: Binning) -> dict[str, tuple[int, ...]]:
+    """Return how many codes each section of an attribute's bins needs for the merged codes of ``sets``.
+
+    sets: planned by the codes of ``recode``, which are as fine as the one-ways allow; attributes without sections are
+    left out.
+    """
+    wanted: dict[str, tuple[int, ...]] = {}
+    for planned in sets:
+        for a, merge in zip(planned.attributes, planned.merges, strict=True):
+            r, bins = recode[a], binning[a]
+            parts = [
+                merge[r.coarse[r.kept & (bins.groups >= start) & (bins.groups < end)]] for start, end in bins.in_order
+            ]
+            before = wanted.get(a, (1,) * len(parts))
+            wanted[a] = tuple(max(n, len(np.unique(part))) for n, part in zip(before, parts, strict=True))
+    return {a: counts for a, counts in wanted.items() if counts}
 
 
 def read_coarse_counts(recode: Recode, in_order: AbstractSet[str]) -> dict[str, CoarseCounts]:

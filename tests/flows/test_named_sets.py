@@ -23,6 +23,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, get_step, release_steps
 from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -81,6 +82,16 @@ def test_every_mechanism_with_targets_has_the_steps_and_its_shares_sum_to_one(me
     steps = build_steps(request)
     check_shares(steps, request)
     assert {"plan_sets", "merge_rows", "measure_sets"} <= {step.name for step in steps}
+
+
+def test_codes_follow_named_sets_where_their_columns_have_no_bins_and_nowhere_else() -> None:
+    wide = {"kind": "integer", "min": 0, "max": 9_999}
+    binned = Request(make_spec(workload=NAMED[1:]))
+    opened = Request(make_spec(columns={**binned.spec.public()["columns"], "income": wide}, workload=NAMED[1:]))
+    without = Request(opened.spec.model_copy(update={"workload": ()}))
+    steps = [get_step(build_steps(request), "compress_domain") for request in (binned, opened, without)]
+    assert [step.run is COMPRESS_DOMAIN.run for step in steps] == [True, False, True]
+    assert "sets" in steps[1].settings(opened) and KnowledgePart.TARGETS in steps[1].reads
 
 
 @pytest.mark.parametrize("without", [{"preset": "0.3"}, {"workload": [{**NAMED[0], "measured": False}]}])

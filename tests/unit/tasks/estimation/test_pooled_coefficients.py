@@ -8,13 +8,14 @@ import pytest
 from privsyn.tasks.estimation.pooled_coefficients import NoisyPair, fit_pooled_coefficients
 
 
-def _mark(pairs: list[NoisyPair]) -> dict[str, np.ndarray]:
-    """Return marks by which all codes of these pairs are in order."""
-    return {a: np.ones(size, bool) for p in pairs for a, size in zip(p.attributes, p.counts.shape, strict=True)}
-
-
 def _make_pair(
-    number: int, trend: float, noise: float, rng: np.random.Generator, sizes: tuple[int, int] = (3, 3)
+    number: int,
+    trend: float,
+    noise: float,
+    rng: np.random.Generator,
+    sizes: tuple[int, int] = (3, 3),
+    *,
+    in_order: bool = True,
 ) -> tuple[NoisyPair, np.ndarray]:
     """Return a pair of even one-ways and 4,500 rows with a trend, and its true counts."""
     first, second = (np.linspace(-1.2, 1.2, size) for size in sizes)
@@ -22,21 +23,22 @@ def _make_pair(
     true = expected * (1 + trend * np.outer(first, second))
     noisy = true + rng.normal(0, noise, sizes)
     noisy += noisy.mean() - noisy.mean(axis=0) - noisy.mean(axis=1, keepdims=True) + expected.mean() - noisy.mean()
-    return NoisyPair((f"c{2 * number}", f"c{2 * number + 1}"), noisy, expected, noise**2), true
+    ordered = (np.ones(sizes[0], bool), np.ones(sizes[1], bool)) if in_order else (None, None)
+    return NoisyPair((f"c{2 * number}", f"c{2 * number + 1}"), noisy, expected, noise**2, ordered=ordered), true
 
 
 def test_counts_far_above_their_noise_stay_as_they_are() -> None:
     rng = np.random.default_rng(1)
     for in_order in (True, False):
-        pair, true = _make_pair(0, 0.4, 0.01, rng, (5, 4))
-        (estimate,) = fit_pooled_coefficients([pair], _mark([pair]) if in_order else {})
+        pair, true = _make_pair(0, 0.4, 0.01, rng, (5, 4), in_order=in_order)
+        (estimate,) = fit_pooled_coefficients([pair])
         assert estimate(pair.counts) == pytest.approx(true, abs=0.2)
 
 
 def test_one_ways_stay_what_they_are() -> None:
     rng = np.random.default_rng(2)
     pairs = [_make_pair(i, 0.2, 60, rng)[0] for i in range(6)]
-    for pair, estimate in zip(pairs, fit_pooled_coefficients(pairs, _mark(pairs)), strict=True):
+    for pair, estimate in zip(pairs, fit_pooled_coefficients(pairs), strict=True):
         found = estimate(pair.counts)
         assert found.sum(axis=0) == pytest.approx(pair.expected.sum(axis=0))
         assert found.sum(axis=1) == pytest.approx(pair.expected.sum(axis=1))
@@ -49,8 +51,8 @@ def test_many_pairs_tell_a_trend_from_noise_better_than_one() -> None:
         rng = np.random.default_rng(seed)
         made = [_make_pair(i, trend, 84, rng) for i, trend in enumerate(rng.choice([0.0, 0.0, 0.05, 0.3], 20))]
         pairs = [pair for pair, _ in made]
-        for (pair, true), estimate in zip(made, fit_pooled_coefficients(pairs, _mark(pairs)), strict=True):
-            (own,) = fit_pooled_coefficients([pair], _mark([pair]))
+        for (pair, true), estimate in zip(made, fit_pooled_coefficients(pairs), strict=True):
+            (own,) = fit_pooled_coefficients([pair])
             together.append(np.abs(estimate(pair.counts) - true).sum())
             alone.append(np.abs(own(pair.counts) - true).sum())
             raw.append(np.abs(pair.counts - true).sum())
@@ -60,11 +62,10 @@ def test_many_pairs_tell_a_trend_from_noise_better_than_one() -> None:
 def test_noise_alone_is_taken_off_without_and_with_an_order() -> None:
     for in_order in (True, False):
         rng = np.random.default_rng(3)
-        pairs = [_make_pair(i, 0.0, 50, rng, (6, 6))[0] for i in range(20)]
-        ordered = _mark(pairs) if in_order else {}
+        pairs = [_make_pair(i, 0.0, 50, rng, (6, 6), in_order=in_order)[0] for i in range(20)]
         left = [
             np.abs(estimate(pair.counts) - pair.expected).sum() / np.abs(pair.counts - pair.expected).sum()
-            for pair, estimate in zip(pairs, fit_pooled_coefficients(pairs, ordered), strict=True)
+            for pair, estimate in zip(pairs, fit_pooled_coefficients(pairs), strict=True)
         ]
         assert np.mean(left) < 0.1
 
@@ -72,7 +73,7 @@ def test_noise_alone_is_taken_off_without_and_with_an_order() -> None:
 def test_an_attribute_of_one_code_or_without_rows_does_no_harm() -> None:
     for counts in (np.array([[400.0], [600.0]]), np.array([[500.0, 0], [500.0, 0]])):
         pair = NoisyPair(("c0", "c1"), counts, counts, 9.0)
-        (estimate,) = fit_pooled_coefficients([pair], _mark([pair]))
+        (estimate,) = fit_pooled_coefficients([pair])
         assert estimate(counts) == pytest.approx(counts)
 
 
@@ -82,8 +83,8 @@ def test_codes_beside_those_in_order_are_told_apart_from_their_trend() -> None:
     expected = np.outer([1_000.0, 1_000, 1_000, 9_000], [4_000.0, 4_000, 4_000]) / 12_000
     true = expected * (1 + 0.4 * np.outer(scores, scores[:3]))
     noisy = true + rng.normal(0, 40, true.shape)
-    pair = NoisyPair(("c0", "c1"), noisy, expected, 40.0**2)
-    (estimate,) = fit_pooled_coefficients([pair], {"c0": np.arange(4) < 3, "c1": np.ones(3, bool)})
+    pair = NoisyPair(("c0", "c1"), noisy, expected, 40.0**2, ordered=(np.arange(4) < 3, np.ones(3, bool)))
+    (estimate,) = fit_pooled_coefficients([pair])
     measure = lambda counts: float(scores @ counts @ scores[:3] / (scores @ true @ scores[:3]))  # noqa: E731
     for found in (estimate(noisy), estimate.keep_trend(noisy, expected)):
         assert measure(found) == pytest.approx(measure(noisy), abs=0.05)

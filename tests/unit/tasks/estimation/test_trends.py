@@ -13,6 +13,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.merged_codes import merge_counts
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 from privsyn.tasks.estimation.trends import (
     MOST_CORRELATION,
@@ -143,6 +144,20 @@ def test_a_trend_pooled_in_makes_faint_counts_surer() -> None:
         before.append(((noisy.counts - true) * product).sum())
         after.append(((trends.pool_in(noisy).counts - true) * product).sum())
     assert np.std(after) < 0.3 * np.std(before)
+
+
+def test_a_trend_is_pooled_into_merged_codes_of_one_score_each_and_no_others() -> None:
+    rows, trends = read_trends(1, 20.0)
+    true = count(rows, ("a", "b")).astype(np.float64)
+    signs = [np.unique(trends.ranks[a].score[:-1], return_inverse=True)[1] for a in ("a", "b")]
+    halves = np.arange(len(true)) // (len(true) - 1)  # all but the last code are one, so it has both signs
+    merged = Marginal(("a", "b"), merge_counts(true, signs), 50.0, tuple(signs))
+    mixed = Marginal(("a", "b"), merge_counts(true, (halves, halves)), 50.0, (halves, halves))
+    assert not np.array_equal(trends.pool_in(merged).counts, merged.counts)
+    assert trends.pool_in(mixed) is mixed
+    ones = [Marginal((a,), count(rows, (a,)).astype(np.float64), NOISE) for a in NAMES]
+    assert ("a", "b") in {m.attributes for m in list_missing_pairs(trends, ones)}
+    assert ("a", "b") not in {m.attributes for m in list_missing_pairs(trends, [*ones, merged])}
 
 
 def test_a_column_of_one_code_tells_nothing() -> None:

