@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,7 +199,7 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_released_tables(searched)),
         outputs={"merges": tables.MERGES},
-        settings=lambda r: {**measure.priced(r), "found": str(shares.found)},
+        settings=lambda r: {**measure.priced(r), "found": str(shares.found), **key_named_pairs(r)},
         reads=(KnowledgePart.TARGETS,),
         run=run,
         published={
@@ -290,6 +290,18 @@ def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
             "sets" if n is None else f"sets_{n}", "has the joint counts of the named sets in merged codes"
         ),
     )
+
+
+def list_named_pairs(request: Request) -> frozenset[Clique]:
+    """Return the pairs of attributes that the spec names as measured sets."""
+    encoding = request.encoding
+    sets = {encoding.domain.ordered(encoding.attributes_of(m.columns)) for m in request.spec.measured_sets}
+    return frozenset(clique for clique in sets if len(clique) == 2)
+
+
+def key_named_pairs(request: Request) -> dict[str, Any]:
+    """Return how named pairs are counted and shrunk, for cache keys; nothing without any: earlier keys have no such."""
+    return {"pairs": "as pairs"} if list_named_pairs(request) else {}
 
 
 def list_set_stages(request: Request) -> list[str]:

@@ -32,7 +32,9 @@ from privsyn.pipelines.common_steps import (
 from privsyn.pipelines.named_sets import (
     MERGES,
     has_sets,
+    key_named_pairs,
     list_measured_tables,
+    list_named_pairs,
     list_whole_stages,
     read_set_marginals,
     read_sets,
@@ -129,10 +131,11 @@ def read_consistent_marginals(
     settings, known = get_consistency(request), request.public.on(recode)
     by_trend = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
     totals, sets = known.public.totals, read_set_marginals(inputs, stages)
+    named_pairs = list_named_pairs(request)
     if by_trend is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else by_trend.pool_in(m) for m in one_way]
         measured = [by_trend.pool_in(m) for m in measured]
-        sets = [by_trend.pool_in(m) for m in sets]
+        sets = [by_trend.pool_in(m) if m.attributes in named_pairs else m for m in sets]
     measured += [*known.known_pairs, *sets]
     expected = by_trend if known.prior_pairs is None else known.prior_pairs
     consistent = make_consistent.make_consistent(
@@ -148,8 +151,12 @@ def read_consistent_marginals(
         known=totals,
         pooled=mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None,
         trend_deviations={} if by_trend is None else by_trend.deviation,
+        named_pairs=named_pairs,
     )
-    return recode, consistent, [] if by_trend is None else list_missing_pairs(by_trend, consistent, known.zeros)
+    if by_trend is None:
+        return recode, consistent, []
+    held = [m for m in consistent if not m.merges or m.attributes in named_pairs]
+    return recode, consistent, list_missing_pairs(by_trend, held, known.zeros)
 
 
 def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
@@ -232,7 +239,7 @@ def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) ->
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
         outputs=dict.fromkeys(files, tables.MARGINALS),
-        settings=key_consistency,
+        settings=lambda r: {**key_consistency(r), **(key_named_pairs(r) if has_sets(stages) else {})},
         reads=CONSISTENCY_READS,
         run=run,
         version=8,

@@ -370,13 +370,10 @@ def list_missing_pairs(
 ) -> list[Marginal]:
     """Return the pairs with a trend that no consistent marginal holds, as counts that agree with the one-ways.
 
-    A larger set in merged codes does not hold its pairs, a pair in merged codes is held.
-
     ``zeros``: cells that no row can be in.  The ``sigma`` of a pair is its root mean square error by its trend's noise.
     """
     ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
-    measured = [m.attributes for m in consistent if not m.merges or len(m.attributes) == 2]
-    held = {frozenset(pair) for attributes in measured for pair in combinations(attributes, 2)}
+    held = {frozenset(pair) for m in consistent for pair in combinations(m.attributes, 2)}
     missing = [p for p in trends.correlation if trends.is_known(p) and frozenset(p) not in held]
     by_pair: dict[Clique, Marginal] = {}
     for pairs, whole in trends.iterate_shares(missing):

@@ -7,6 +7,7 @@ used: the one-ways of the first stage take part with the weight of their own noi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -55,7 +56,7 @@ class _Estimate:
     """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
 
     ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public; ``merges``:
-    as of a marginal.
+    as of a marginal; ``is_pair``: whether it is shrunk with all other pairs.
     """
 
     attributes: Clique
@@ -64,6 +65,7 @@ class _Estimate:
     zero: NDArray[np.bool_] | None = None
     known: Floats | None = None
     merges: Merges = ()
+    is_pair: bool = False
 
     def get_merge(self, attribute: str) -> Merge | None:
         """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
@@ -157,6 +159,7 @@ def make_consistent(
     known: KnownTotals | None = None,
     pooled: OrderedCodes | None = None,
     trend_deviations: Mapping[Clique, float] = MappingProxyType({}),
+    named_pairs: AbstractSet[Clique] = frozenset(),
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -188,6 +191,7 @@ def make_consistent(
 
     A measured marginal of merged codes (``merges``) agrees with the others on what both know: sums over its codes of an
     attribute, and of several where another holds these by codes that are parts of its own.  Zeros are not known in it.
+    ``named_pairs``: those that are shrunk as pairs are, also in merged codes; others in such codes are shrunk alone.
 
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
@@ -195,7 +199,13 @@ def make_consistent(
         _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
     ]
     larger = [
-        _Estimate(m.attributes, m.counts.astype(np.float64), np.full(m.counts.shape, s**2), merges=m.merges)
+        _Estimate(
+            m.attributes,
+            m.counts.astype(np.float64),
+            np.full(m.counts.shape, s**2),
+            merges=m.merges,
+            is_pair=len(m.attributes) == 2 and (not m.merges or m.attributes in named_pairs),
+        )
         for m, s in zip(measured, sigmas, strict=True)
     ]
     estimates = singles + larger
@@ -262,7 +272,7 @@ def _shrink_all(
         if ordered is not None:
             estimators = _fit_pooled(estimates, ordered, trend_deviations)
         for e, estimator in zip(estimates, estimators, strict=True):
-            shares = expected(e.attributes) if expected and len(e.attributes) == 2 else None
+            shares = expected(e.attributes) if expected and e.is_pair else None
             _shrink(e, shares if shares is None else merge_counts(shares, e.merges), estimator)
 
 

@@ -96,6 +96,7 @@ def test_a_pair_in_merged_codes_keeps_its_trend() -> None:
         one_way_weight=10.0,
         shrink=True,
         pooled={a: np.ones(12, bool) for a in names},
+        named_pairs=frozenset(pairs),
     )
     kept = [float((m.counts * slope).sum() / (true * slope).sum()) for m in found[len(names) :]]
     assert np.mean(kept) > 0.8
