@@ -20,7 +20,7 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
-from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.promise import MOST_RECORDS, Unit
 from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
@@ -355,8 +355,9 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
     if unit.get("max_records") is None:
         problem = f"nothing says how many rows of {above} are kept at most"
         raise FieldError(problem, "Write `max: K`, a public number", ("tables", below, "max"))
-    if type(most) is int and most < 2:
-        raise FieldError(f"is {most}, and rows are linked to each other", "Keep 2 or more", ("tables", below, "max"))
+    if most is not None and not (type(most) is int and 2 <= most <= MOST_RECORDS):
+        cure = f"Keep a whole number, from 2 to {MOST_RECORDS:,}"
+        raise FieldError(f"is {most!r}, and rows are linked to each other", cure, ("tables", below, "max"))
     key, identifier = tables[above].get("key"), unit.get("household_id") or unit.get("person_id")
     if identifier is None:
         raise FieldError(

@@ -41,7 +41,7 @@ class DatasetPolicy(FrozenModel):
         default=None,
         description="The shortest period that is released; with one, every release is of a period that has begun.",
     )
-    outputs: tuple[Format | Literal["figures", "itemsets"], ...] = Field(
+    outputs: tuple[Literal[Format, "figures", "itemsets"], ...] = Field(
         default=("parquet",),
         description="File formats of the synthetic table, `figures`: noisy quality figures, and `itemsets`: frequent "
         "itemsets.",

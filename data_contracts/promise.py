@@ -9,6 +9,9 @@ from pydantic import Field, model_validator
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 
+MOST_RECORDS = 10_000
+"""Largest number of records of a person, or members of a household."""
+
 
 class Unit(FrozenModel):
     """The unit of protection: one person with how many records, or one household.  Mandatory, no default."""
@@ -18,7 +21,7 @@ class Unit(FrozenModel):
     records_per_person: int | None = Field(
         default=None,
         ge=1,
-        le=10_000,
+        le=MOST_RECORDS,
         description="Public bound on the records one person has in the table; every sensitivity is multiplied by it.",
     )
     person_id: str | None = Field(
@@ -27,7 +30,7 @@ class Unit(FrozenModel):
     max_records: int | None = Field(
         default=None,
         ge=1,
-        le=10_000,
+        le=MOST_RECORDS,
         description="At most this many records a person, or members a household, are kept, before anything else: every "
         "count, share and mean "
         "of the release is of the kept rows.",

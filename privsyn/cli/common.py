@@ -45,6 +45,10 @@ WARN_EPSILON = 10.0
 OutFolder = Annotated[str | None, typer.Option(metavar="PATH", help="Folder for released/ and private/.")]
 RunsFolder = Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/ and private/.")]
 PrivateTable = Annotated[str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")]
+SecondName = Annotated[
+    str | None,
+    typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
+]
 SpecEpsilon = Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
 AsFlow = Annotated[

@@ -15,6 +15,7 @@ from privsyn.cli.common import (
     Debug,
     OutFolder,
     PrivateTable,
+    SecondName,
     SpecEpsilon,
     make_folder,
     open_results,
@@ -42,6 +43,7 @@ def itemsets_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although the release exists; costs budget.")
     ] = False,
+    new_dataset: SecondName = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -61,7 +63,7 @@ def itemsets_command(
             make_folder(settings)
         warn_of_epsilon(itemset_spec.privacy.epsilon)
         with show_progress_bars(build_itemset_steps(itemset_spec), people) as report:
-            summary = publish_itemsets(itemset_spec, settings, fresh=fresh, report=report)
+            summary = publish_itemsets(itemset_spec, settings, fresh=fresh, new_dataset=new_dataset, report=report)
         if as_json:
             print_answer(json.dumps(summary.model_dump(mode="json")))
         _print_summary(summary, open_results(as_json=as_json))

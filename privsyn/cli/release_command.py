@@ -30,6 +30,7 @@ from privsyn.cli.common import (
     OutFolder,
     PrivateTable,
     RunsFolder,
+    SecondName,
     SpecEpsilon,
     SpecPath,
     get_command_name,
@@ -69,10 +70,7 @@ def release_command(
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,
-    new_dataset: Annotated[
-        str | None,
-        typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
-    ] = None,
+    new_dataset: SecondName = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before the first charge of a data set, which fixes its cap.")
     ] = False,

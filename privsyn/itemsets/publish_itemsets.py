@@ -72,12 +72,14 @@ def publish_itemsets(
     settings: Settings,
     *,
     fresh: bool = False,
+    new_dataset: str | None = None,
     noise: NoiseSource | None = None,
     report: ReportProgress = ignore_progress,
 ) -> ItemsetSummary:
     """Release the frequent itemsets that ``asked`` asks for, charged to its data set; or find them.
 
-    The same request on the same table again draws and costs nothing, unless ``fresh``; ``noise`` other than the
+    The same request on the same table again draws and costs nothing, unless ``fresh``; ``new_dataset``: why a table
+    that was released under another ``dataset`` gets a second lifetime budget; ``noise`` other than the
     release source keeps everything in the private zone.
 
     Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person with at
@@ -89,6 +91,7 @@ def publish_itemsets(
         plan=plan_itemsets(asked),
         settings=settings,
         fresh=fresh,
+        new_dataset=new_dataset,
         opened=lambda data, release_spec: open_transactions(data, release_spec, asked),
         noise=noise or OpenDPNoise(),
         report=report,

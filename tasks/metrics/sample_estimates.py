@@ -35,19 +35,23 @@ class Fitted(NamedTuple):
 
 
 def fit_least_squares(x: Floats, y: Floats) -> Floats:
-    """Return the coefficients of least squares, shape (columns,).
+    """Return the coefficients of least squares, shape (columns,); NaN of no row.
 
     Of several solutions the shortest one, in standard deviations, so that none is lost beside large numbers.
     """
+    if not len(y):
+        return np.full(x.shape[1], np.nan)
     scale = _compute_scale(x)
     return np.asarray(np.linalg.lstsq(x / scale, y, rcond=None)[0] / scale, dtype=np.float64)
 
 
 def fit_logistic(x: Floats, y: Floats) -> Floats:
-    """Return the coefficients of a logistic regression, shape (columns,).
+    """Return the coefficients of a logistic regression, shape (columns,); NaN of no row.
 
     By Newton's method, with a trace of ridge so that they exist.
     """
+    if not len(y):
+        return np.full(x.shape[1], np.nan)
     scale = _compute_scale(x)
     z, beta = x / scale, np.zeros(x.shape[1])
     ridge = RIDGE * len(y) * np.eye(len(beta))

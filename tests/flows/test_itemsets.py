@@ -288,6 +288,11 @@ def test_the_command_runs_the_example(places: Path) -> None:
     assert json.loads(again.stdout)["drawn"] == [] and "Cost: nothing" in again.stderr
     shown = command("itemsets", places / "itemsets.yaml")
     assert "apples" in shown.stdout and "Cost: nothing" in shown.stdout and "apples" not in shown.stderr
+    spec = (places / "itemsets.yaml").read_text().replace("dataset: baskets", "dataset: trolleys")
+    (places / "other.yaml").write_text(spec)
+    refused = command("itemsets", places / "other.yaml")
+    assert refused.exit_code == 2 and "--new-dataset" in refused.stderr
+    assert command("itemsets", places / "other.yaml", "--new-dataset", "other people").exit_code == 0
     wrong = command("query", Path(summary.released), "bread")
     assert wrong.exit_code == 2 and "is a release of frequent itemsets" in wrong.stderr
 

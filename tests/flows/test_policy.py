@@ -215,7 +215,10 @@ def test_others_may_do_what_the_policy_says_of_them(spec: ReleaseSpec, places: P
             r"budget\.unit \(line 4\) .* is not a rule. Known are epsilon, delta",
         ),
         (RULES.replace("epsilon: 1\n", "epsilon: much\n"), "is `much`"),
-        (RULES.replace("[parquet]", "[xlsx]"), "xlsx"),
+        (
+            RULES.replace("[parquet]", "[xlsx]"),
+            r"outputs\[0\] \(line 8\) .* is `xlsx`, but must be one of 'parquet', 'csv', 'figures', 'itemsets'",
+        ),
         ("- a", "policy.yaml"),
         (RULES + "    period: minute\n", "minute"),
     ],

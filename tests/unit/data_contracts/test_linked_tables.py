@@ -145,6 +145,8 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("visits", key="pid"), "is 'pid', which names the row above, and several rows of visits may be of one"),
         (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
         (change("drugs", max=1), "greater than or equal to 2"),
+        (change("visits", max=100_000), "is 100000, and rows are linked to each other"),
+        (change("visits", max="3"), "is '3', and rows are linked to each other"),
         (change("drugs", order=None, with_order=["day"]), "nothing says in which order rows of drugs"),
         (change("drugs", order="dosage"), "nothing says in which order rows of drugs"),
         (change("drugs", once=["a"]), "is about the roles in a household"),

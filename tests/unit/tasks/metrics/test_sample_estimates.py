@@ -29,6 +29,11 @@ def test_logistic_of_two_groups() -> None:
     assert fit.errors[1] == pytest.approx(np.sqrt(1 / 90 + 1 / 60 + 1 / 40 + 1 / 160), rel=1e-3)
 
 
+@pytest.mark.parametrize("two_values", [True, False])
+def test_no_row_has_no_coefficient(two_values: bool) -> None:
+    assert np.isnan(fit_regression(np.ones((0, 2)), np.ones(0), two_values=two_values).coefficients).all()
+
+
 def test_no_more_rows_than_columns_have_no_error() -> None:
     assert np.isnan(fit_regression(np.ones((1, 1)), np.ones(1), two_values=False).errors).all()
 
