@@ -63,7 +63,7 @@ def _digest(tables: Sequence[pa.Table], *others: object) -> str:
     for table in tables:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
+            writer.write(table)
         digest.update(sink.getvalue())
     return digest.hexdigest()
 
