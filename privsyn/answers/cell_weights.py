@@ -6,7 +6,7 @@ These are the levels of its columns, and the part of each cell that a condition 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import product
 from typing import Any
@@ -23,7 +23,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
-from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.panels.allowed_codes import join_values
 from privsyn.tasks.rules.intervals import NO, Interval, Truth, conjoin, place_on_axis, read_cells
 
 Floats = NDArray[np.float64]
@@ -191,9 +191,11 @@ class Cells:
         def read_column(name: str, vocabulary: Mapping[str, int]) -> Interval:
             attribute = released.language.attributes.get(name, name)
             fine = read_cells(released.codecs[attribute].counted_bounds()[name], vocabulary)
-            return place_on_axis(
-                _unite_fine_codes(fine, released.recode[attribute]), attributes.index(attribute), len(attributes)
-            )
+            recode = released.recode[attribute]
+            coarse = join_values(fine, recode, recode.size)
+            if (coarse.low == coarse.high).all():
+                coarse = replace(coarse, high=coarse.low)  # exact
+            return place_on_axis(coarse, attributes.index(attribute), len(attributes))
 
         truth, sizes = condition.evaluate(read_column), [self.shape[self.columns.index(a)] for a in attributes]
         return Truth(*(np.broadcast_to(side, sizes).ravel() for side in (truth.true, truth.false, truth.unknown)))
@@ -291,19 +293,6 @@ def _mark_possible(parts: Floats, truth: Truth) -> Floats:
     """
     may_not = truth.false | truth.unknown
     return _mark_cut(parts, ((parts <= 0) & truth.true) | ((parts >= 1) & may_not))
-
-
-def _unite_fine_codes(fine: Interval, recode: AttributeRecode) -> Interval:
-    """Return for each coarse code the least interval that holds those of its fine codes."""
-    kept = np.flatnonzero(recode.kept)
-    valued = kept[fine.present[kept]]
-    low, high = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
-    np.minimum.at(low, recode.coarse[valued], fine.low[valued])
-    np.maximum.at(high, recode.coarse[valued], fine.high[valued])
-    null = np.bincount(recode.coarse[kept], weights=fine.null[kept], minlength=recode.size) > 0
-    present = low <= high
-    low, high = np.where(present, low, 0.0), np.where(present, high, 0.0)
-    return Interval(low, low if (low == high).all() else high, null, present)
 
 
 def _mark_cut(parts: Floats, cut: NDArray[np.bool_]) -> Floats:

@@ -19,6 +19,7 @@ from privsyn.answers.synthetic_rows import read_row_codes, sum_rows
 from privsyn.base.errors import RequestError
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 SHARED_LEAN_DEVIATION = 0.25
 """Standard deviation of the lean that all cells of a column share, in their half widths."""
@@ -50,14 +51,13 @@ def answer_counts(question: Question, level: float) -> Estimates:
     _, shown = select_shown_answers(answers, part, beyond)
     linear, labels = question.linear(), [labels[i] for i in shown]
     if linear is not None:
-        ways = [_count(question, linear, answers[shown], part, beyond)]
+        ways = [_count(question, linear, answers[shown], part, beyond, z)]
         if (split := find_split_cells(question.cells, part)) is not None:
             _, answers = split.indicators(question.by)
-            ways.append(_count(question, split.linear(), answers[shown], split.fractions(question.where), beyond))
+            part = split.fractions(question.where)
+            ways.append(_count(question, split.linear(), answers[shown], part, beyond, z))
         best = np.argmin([way.error for way in ways], axis=0), np.arange(len(shown))
-        estimate, error, doubt = (np.stack(figures)[best] for figures in zip(*ways, strict=True))
-        possible = np.maximum(estimate, 0.0)  # no count is below 0: an interval around this one holds as often
-        low, high = np.maximum(possible - z * error, 0.0), possible + z * error
+        estimate, error, low, high, doubt = (np.stack(figures)[best] for figures in zip(*ways, strict=True))
         return Estimates(labels, estimate, error, low, high, _name_source(doubt))
     _check_target(question)
     bounds = compute_bounds(question.released, question.columns, question.by, question.where, z)
@@ -68,20 +68,37 @@ def answer_counts(question: Question, level: float) -> Estimates:
 
 
 class _Counted(NamedTuple):
-    """Estimated counts, their standard errors, and what of these is doubt where rows lie; each of shape (answers,)."""
+    """Estimates, standard errors, intervals, and the doubt where rows lie in cells; each of shape (answers,)."""
 
     estimate: Floats
     error: Floats
+    low: Floats
+    high: Floats
     doubt: Floats
 
 
-def _count(question: Question, linear: Linear, answers: sp.csr_matrix, part: Floats, beyond: float) -> _Counted:
-    """Return the counts of ``answers``, of which the condition holds in ``part`` of each cell."""
+def _count(
+    question: Question, linear: Linear, answers: sp.csr_matrix, part: Floats, beyond: float, z: float
+) -> _Counted:
+    """Return the counts of ``answers``, of which the condition holds in ``part`` of each cell.
+
+    An interval is from the count of the cells that it surely holds in to that of all that it may hold in.
+    """
     weights = sp.csr_matrix(answers.multiply(part))
     estimate, doubt = linear.estimate(weights), _cut(answers, part, linear) + beyond / 2
     noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
     sampling = _compute_sampling_variance(question, estimate, noise, question.total())
-    return _Counted(estimate, np.sqrt(noise + sampling), doubt)
+    ends = []
+    for cells in (_select_cells(answers, part >= 1), _select_cells(answers, part > 0)):
+        deviation = np.sqrt(np.maximum(linear.covariance(cells, cells), 0.0) + sampling)
+        # no count is below 0: an interval around this one holds as often
+        ends.append((np.maximum(linear.estimate(cells), 0.0), z * deviation))
+    (least, below), (most, above) = ends
+    return _Counted(estimate, np.sqrt(noise + sampling), np.maximum(least - below, 0.0), most + above + beyond, doubt)
+
+
+def _select_cells(answers: sp.csr_matrix, chosen: Bools) -> sp.csr_matrix:
+    return sp.csr_matrix(answers.multiply(chosen.astype(np.float64)))
 
 
 def _check_target(question: Question) -> None:
@@ -110,7 +127,7 @@ def answer_shares(question: Question, event: Condition, level: float) -> Estimat
         _, answers = split.indicators(question.by)
         parts = split.fractions(join_conditions(question.where, event)), split.fractions(question.where)
         ways.append(_divide(question, split.linear(), answers[shown], *parts, beyond, z))
-    errors = [np.where(np.isfinite(way[1]), way[1], np.inf) for way in ways]
+    errors = [np.where(np.isfinite(way.error), way.error, np.inf) for way in ways]
     best = np.argmin(errors, axis=0), np.arange(len(shown))
     share, error, low, high, doubt = (np.stack(figures)[best] for figures in zip(*ways, strict=True))
     return Estimates(labels, share, error, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0), _name_source(doubt))
@@ -124,14 +141,20 @@ def _divide(
     part: Floats,
     beyond: float,
     z: float,
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Return shares of ``answers``, their standard errors and intervals, and the doubt where rows lie, in records."""
+) -> _Counted:
+    """Return shares of ``answers``; the ends of intervals are those of the cells of :func:`_count`, above and below."""
     top, bottom = (sp.csr_matrix(answers.multiply(each)) for each in (part_of_event, part))
     doubt = _cut(answers, part_of_event, linear) + _cut(answers, part, linear) + beyond / 2
     whole = np.maximum(linear.estimate(bottom), 1.0)
     noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
-    doubt = np.sqrt(doubt**2 + _compute_sampling_variance(question, linear.estimate(top), noise, whole))
-    return *_compute_ratio(linear, top, bottom, doubt, z, part=True), doubt
+    sampling = np.sqrt(_compute_sampling_variance(question, linear.estimate(top), noise, whole))
+    doubt = np.hypot(doubt, sampling)
+    share, error = _compute_ratio(linear, top, bottom, doubt, z)[:2]
+    fewest, most = (_select_cells(answers, chosen) for chosen in (part_of_event >= 1, part_of_event > 0))
+    of_many, of_few = (_select_cells(answers, chosen) for chosen in (part > 0, (part >= 1) | (part_of_event > 0)))
+    low = _compute_ratio(linear, fewest, of_many, sampling, z, part=True)[2]
+    high = _compute_ratio(linear, most, of_few, sampling, z, part=True, more=beyond)[3]
+    return _Counted(share, error, low, high, doubt)
 
 
 def join_conditions(where: Condition | None, event: Condition) -> Condition:
@@ -252,9 +275,16 @@ def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, midd
 
 
 def _compute_ratio(
-    linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, doubt: Floats, z: float, *, part: bool = False
+    linear: Linear,
+    top: sp.csr_matrix,
+    bottom: sp.csr_matrix,
+    doubt: Floats,
+    z: float,
+    *,
+    part: bool = False,
+    more: float = 0.0,
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Fieller's interval; of a ``part`` around a top from 0 to the bottom, where the true one is."""
+    """Fieller's interval; of a ``part`` around a top from 0 to the bottom, where the true one is, and ``more`` rows."""
     covariances = (
         linear.covariance(top, top) + doubt**2,
         linear.covariance(top, bottom),
@@ -264,7 +294,7 @@ def _compute_ratio(
     interval = compute_ratio(above, below, covariances, z)
     if not part:
         return interval
-    return *interval[:2], *compute_ratio(np.clip(above, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
+    return *interval[:2], *compute_ratio(np.clip(above + more, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
 
 
 def _name_source(doubt: Floats) -> str:

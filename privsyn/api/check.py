@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from itertools import combinations
 from math import comb, prod
 from typing import Any
@@ -33,6 +34,7 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.value_steps import COUNT_OF_A_VALUE
 from privsyn.publish.related_pairs import list_score_steps
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.open_source import open_source
@@ -40,6 +42,7 @@ from privsyn.sources.private_table import Source, Table
 from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
+from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.codecs.calendar import CalendarCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.encoding_plan import FIGURES, list_asked_thresholds
@@ -299,6 +302,7 @@ def _list_warnings(plan: Plan) -> list[str]:
             + "What is constant, and what grows with the order, is your public statement."
         )
     warnings.extend(_explain_scored_pairs(plan))
+    warnings.extend(_explain_idle_looks(plan))
     if unit.records_per_person == 1:
         warnings.append("unit.records_per_person is 1: the promise holds only if nobody has two rows.")
     if spec.csv.line_breaks:
@@ -426,14 +430,36 @@ def _compute_shared_range(one: IntegerColumn | NumberColumn, other: IntegerColum
     return (min(one.max, other.max) - max(one.min, other.min)) / max(one.max - one.min, other.max - other.min, 1e-300)
 
 
+def _list_idle_looks(plan: Plan) -> list[Stage]:
+    """Return the looks at how pairs are related, where no two columns can be; nothing is asked by them."""
+    alone = set(list_counted_alone(plan.request.encoding.binning))
+    if len(alone.symmetric_difference(plan.domain.attributes)) > 1:
+        return []
+    return [stage for stage in plan.stages if stage.step.look.noise_of in ("a score", "a distance")]
+
+
+def _explain_idle_looks(plan: Plan) -> Iterator[str]:
+    """Yield how much of the budget nothing is spent on, which is known before."""
+    if idle := _list_idle_looks(plan):
+        share = float(sum((stage.rho for stage in idle), Fraction(0)) / plan.rho)
+        yield (
+            f"columns: there are no two that could be related, so {_format_share(share)} of the budget, which is for "
+            "how strongly columns are, is not spent; `mechanism: independent` gives all of it to the counts."
+        )
+
+
 def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
     """Return the noise of every look.
 
     As planned, or where its queries follow from noisy counts for some numbers of them.
     """
-    lines = []
+    lines, idle = [], _list_idle_looks(plan)
     for stage in plan.stages:
         look = stage.step.look.words
+        if stage in idle:
+            continue
+        if stage.step.look.noise_of == COUNT_OF_A_VALUE:
+            look = f"{look} (not spent where none has)"
         if (request := _find_request_of_sets(plan, stage)) is not None:
             sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]
             lines += [NoiseLine(look, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []

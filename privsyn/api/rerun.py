@@ -313,6 +313,6 @@ def _open_workplace(keep: Path | None) -> Iterator[Path]:
 
 def _list_other_versions(manifest: Manifest) -> dict[str, tuple[str, str]]:
     """Package -> (version of the release, version here), where they differ."""
-    then, here = manifest.versions, list_versions()
-    names = sorted({*then, *here})
-    return {n: (then.get(n, "none"), here.get(n, "none")) for n in names if then.get(n) != here.get(n)}
+    released, current = manifest.versions, list_versions()
+    names = sorted({*released, *current})
+    return {n: (released.get(n, "none"), current.get(n, "none")) for n in names if released.get(n) != current.get(n)}

@@ -133,8 +133,8 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
         return settings(mechanism=spec.mechanism.model_copy(update={"synthesis": values}))
 
     current = settings()
-    there = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
-    free = {f"mechanism.synthesis.{n}" for n, value in there.items() if value is None or of_rows(n, value) == current}
+    options = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
+    free = {f"mechanism.synthesis.{n}" for n, value in options.items() if value is None or of_rows(n, value) == current}
     return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == current else set()))
 
 
@@ -170,14 +170,14 @@ def _find_unlike(
     """
     names = request.model_fields_set if explicit_only else type(request).model_fields
     for name in names:
-        here, there = getattr(request, name), getattr(earlier, name, None)
+        asked, before = getattr(request, name), getattr(earlier, name, None)
         dotted = f"{place}.{name}" if place else name
         if dotted in free or (place.startswith("columns.") and name in COLUMN_WORDS):
             continue
-        if isinstance(here, BaseModel) and isinstance(there, BaseModel):
-            yield from _find_unlike(here, there, free, explicit_only=explicit_only, place=dotted)
-        elif isinstance(here, dict) and isinstance(there, dict) and here.keys() == there.keys():
-            for key, value in here.items():
-                yield from _find_unlike(value, there[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
-        elif here != there:
+        if isinstance(asked, BaseModel) and isinstance(before, BaseModel):
+            yield from _find_unlike(asked, before, free, explicit_only=explicit_only, place=dotted)
+        elif isinstance(asked, dict) and isinstance(before, dict) and asked.keys() == before.keys():
+            for key, value in asked.items():
+                yield from _find_unlike(value, before[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
+        elif asked != before:
             yield dotted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -49,6 +51,21 @@ class PrivateAccess:
     def of_table(self, name: str) -> PrivateAccess:
         """Return the access to the rows of a further table."""
         return replace(self, rows=self.further[name], encode_parts=lambda plan: None)
+
+
+_REFINED: dict[str, Recode] = {}
+"""The last result of :meth:`Inputs.refined`, by a digest of what it follows from; released counts only."""
+
+
+def _digest(tables: Sequence[pa.Table], *others: object) -> str:
+    """Return the SHA-256 of tables and of other things that can be pickled."""
+    digest = hashlib.sha256(pickle.dumps(others))
+    for table in tables:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write(table)
+        digest.update(sink.getvalue())
+    return digest.hexdigest()
 
 
 class Inputs:
@@ -125,11 +142,22 @@ class Inputs:
         return dict(self._recode)
 
     def refined(self, binning: Binning, settings: Compression, stages: Sequence[str]) -> Recode:
-        """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together."""
-        queries, answers = self.measured(stages)
-        pooled = pool_one_ways(self.recode(), queries, answers, binning)
-        refined = recompress(pooled, queries, binning, settings)
-        return smooth_one_ways(pooled, refined, binning) if settings.enabled and settings.equal_mass else refined
+        """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together.
+
+        Several steps of a run ask for the same; it is worked out once.
+        """
+        names = ["compress_domain.recode", *(f"{stage}.{name}" for stage in stages for name in ("receipts", "noisy"))]
+        key = _digest([self.table(name) for name in names], binning, settings)
+        refined = _REFINED.get(key)
+        if refined is None:
+            queries, answers = self.measured(stages)
+            pooled = pool_one_ways(self.recode(), queries, answers, binning)
+            refined = recompress(pooled, queries, binning, settings)
+            if settings.enabled and settings.equal_mass:
+                refined = smooth_one_ways(pooled, refined, binning)
+            _REFINED.clear()
+            _REFINED[key] = refined
+        return dict(refined)
 
     def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of these release steps, each marginal once."""

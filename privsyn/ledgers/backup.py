@@ -39,8 +39,11 @@ def back_up(address: str, target: Path) -> int:
         raise RequestError(f"{target} exists already", "Choose another name, or move the file away", "backup.file")
     with _translate_errors(target), replace_file(target) as copy:
         if source.sqlite:
-            with closing(sqlite3.connect(str(source.url.database))) as here, closing(sqlite3.connect(copy)) as there:
-                here.backup(there)
+            with (
+                closing(sqlite3.connect(str(source.url.database))) as original,
+                closing(sqlite3.connect(copy)) as copied,
+            ):
+                original.backup(copied)
         else:
             _copy_rows(source, Database(copy))
         return _verify_entries(copy, f"the ledger {source.name} does not add up, so no backup was made")
@@ -69,17 +72,17 @@ def restore(file: Path, address: str) -> int:
 
 def _copy_rows(source: Database, target: Database) -> None:
     """Copy every row of one moment of a ledger into one that holds nothing, in one transaction."""
-    with source.read() as here, target.write() as there:
-        tables = [*FIRST_TABLES, *(name for name in CHAINED_TABLES if source.has(here, name))]
+    with source.read() as from_source, target.write() as into_target:
+        tables = [*FIRST_TABLES, *(name for name in CHAINED_TABLES if source.has(from_source, name))]
         for name in tables:
             if name in CHAINED_TABLES:
-                target.make(there, name)
-            rows = here.execute(sa.select(metadata.tables[name])).mappings().all()
+                target.make(into_target, name)
+            rows = from_source.execute(sa.select(metadata.tables[name])).mappings().all()
             if rows:
-                there.execute(metadata.tables[name].insert(), [dict(row) for row in rows])
+                into_target.execute(metadata.tables[name].insert(), [dict(row) for row in rows])
         for state_table in (ledger_table, *(CHAINED_TABLES[name] for name in tables if name in CHAINED_TABLES)):
-            row = here.execute(sa.select(state_table)).mappings().one()
-            there.execute(state_table.update().values({k: v for k, v in row.items() if k != "id"}))
+            row = from_source.execute(sa.select(state_table)).mappings().one()
+            into_target.execute(state_table.update().values({k: v for k, v in row.items() if k != "id"}))
 
 
 def _verify_entries(file: Path, problem: str) -> int:

@@ -64,10 +64,11 @@ def compute_shares(request: Request) -> Shares:
     """Return the parts of a measurement's budget that are for sets, each 0 where there are none.  Public."""
     spec = request.spec
     search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
-    named_sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
-    sizes = [*named_sizes, *[(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)]  # two columns and their difference
+    sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
+    least = named_sets.compute_least_share([size for size, _ in sizes])
+    sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
     named = named_sets.compute_share(sizes, len(spec.measured_columns))
-    named = max(named, named_sets.compute_least_share(named_sizes)) * (1 - search)
+    named = max(named, least) * (1 - search)
     return Shares(named, search * SCORES_PART, search * (1 - SCORES_PART))
 
 
@@ -293,9 +294,9 @@ def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
 
 
 def list_named_pairs(request: Request) -> frozenset[Clique]:
-    """Return the pairs of attributes that the spec names as measured sets."""
-    encoding = request.encoding
-    sets = {encoding.domain.ordered(encoding.attributes_of(m.columns)) for m in request.spec.measured_sets}
+    """Return the pairs of attributes that the spec names as measured sets, of which no question is asked."""
+    encoding, named = request.encoding, (m for m in request.spec.measured_sets if m.asked is None)
+    sets = {encoding.domain.ordered(encoding.attributes_of(m.columns)) for m in named}
     return frozenset(clique for clique in sets if len(clique) == 2)
 
 

@@ -131,8 +131,8 @@ def list_columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) 
     Names that only the table has are shown once all of the spec's are there, because without a header line they would
     be the first row.  ``where`` names the table in errors.
     """
-    there = set(columns)
-    missing = [name for name in spec.columns if name not in there]
+    names_of_table = set(columns)
+    missing = [name for name in spec.columns if name not in names_of_table]
     unlisted = [name for name in columns if name not in spec.columns]
     if missing:
         alike = {name.strip().casefold() for name in unlisted}

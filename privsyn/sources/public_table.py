@@ -237,8 +237,8 @@ def open_shared_columns(path: Path, spec: ReleaseSpec) -> Source | None:
     for options in dict.fromkeys((spec.csv, CsvOptions())):
         written = spec.model_copy(update={"csv": options, "columns": spec.measured_columns})
         try:
-            there = list_table_columns(str(path), written)
-            shared = {name: column for name, column in spec.measured_columns.items() if name in there}
+            names_of_file = list_table_columns(str(path), written)
+            shared = {name: column for name, column in spec.measured_columns.items() if name in names_of_file}
             if len(shared) > 1:
                 public = written.model_copy(update={"columns": shared})
                 return open_source(str(path), _read_for_prior(public, str(path)))

@@ -8,7 +8,7 @@ key, or for the table above.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -293,13 +293,14 @@ def _write_tables(
     why = f"it identifies a {one} and its {rows} below"
     yield f"    {named}" if key_is_given else _guess(guesses, f"{above.name}.key", named, why)
     yield from _write_columns(above, (key,))
-    row_key = _find_own_key(below, key, household=household)
+    row_key = _find_own_key(below, key, further, household=household)
     yield from _write_rows(below, above, key, row_key, one, guesses, household=household)
     keys = {above.name: key, below.name: row_key}
     for table in further:
         upper = _find_above(table, [t for t in (above, below, *further) if t.name in keys], keys)
         upper_key = str(keys[upper.name])
-        keys[table.name] = _find_own_key(table, upper_key, household=False)
+        others = [each for each in (below, *further) if each is not table]
+        keys[table.name] = _find_own_key(table, upper_key, others, household=False)
         words = one if upper is above else f"row of {upper.name}"
         row_key = keys[table.name]
         yield from _write_rows(table, upper, upper_key, row_key, words, guesses, household=False, person=key)
@@ -338,6 +339,8 @@ def _write_rows(
     if row_key is not None:
         why = "it identifies a row; it is not released, and rows are numbered anew"
         yield _guess(guesses, f"{below.name}.key", f"key: {format_scalar(row_key)}", why)
+    elif texts := sorted(_list_named_texts(below)):
+        yield f"    # key: {format_scalar(texts[0])}, if each row has its own; it is not released then"
     order = _list_orders(below, {key, row_key}, household=household)
     if len(order) == 1:
         why = "the column of roles" if household else f"in this order rows of a {one} follow each other"
@@ -377,18 +380,30 @@ def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]
                 yield from (f"    {part}" for part in line.split("\n"))
 
 
-def _find_own_key(below: _Named, key: str, *, household: bool) -> str | None:
+def _find_own_key(below: _Named, key: str, others: Sequence[_Named] = (), *, household: bool) -> str | None:
     """Return the one column that is called like the key of the table of rows, or that the dictionary says is it.
 
-    A member of a household is a person: any identifier may be of them.
+    A member of a household is a person: any identifier may be of them.  Text that is called like the table alone
+    (``drug`` of ``drugs``) is one only where it is a column of one of the ``others`` too: it may as well say what a row
+    is.  No row is read, so that a column identifies rows is never seen.
     """
-    others = [column for column in below.table.types if column != key and below.kind(column) in _KEY_KINDS]
-    unique = [column for column in others if below.is_unique(column)]
-    named = [column for column in others if column.lower() == "id" or below.identifies(column)]
+    possible = [column for column in below.table.types if column != key and below.kind(column) in _KEY_KINDS]
+    unique = [column for column in possible if below.is_unique(column)]
+    texts = _list_named_texts(below) - {column for other in others for column in other.table.types}
+    named = [c for c in possible if c.lower() == "id" or (below.identifies(c) and c not in texts)]
     if household and not named:
-        named = [column for column in others if _IDENTIFIER.fullmatch(column) is not None]
+        named = [column for column in possible if _IDENTIFIER.fullmatch(column) is not None]
     candidates = unique or named
     return candidates[0] if len(candidates) == 1 else None
+
+
+def _list_named_texts(table: _Named) -> set[str]:
+    """Return the columns of text that are called like the table, and not like an identifier."""
+    return {
+        column
+        for column in table.table.types
+        if column.lower() in (table.singular, table.name.lower()) and table.kind(column) in ("categorical", None)
+    }
 
 
 def _list_orders(below: _Named, keys: set[str | None], *, household: bool) -> list[str]:

@@ -182,8 +182,8 @@ def find_points(cells: Cells, grid: Grid | None) -> Points | None:
             rows.append((cell, neighbour, 0.0 if grid is None else 1 / (1 + len(cells.fine[neighbour].steps(grid)))))
     if not rows:
         return None
-    at, beside_of, share = zip(*rows, strict=True)
-    return Points(np.array(at), np.array(beside_of), np.array(share))
+    point_cells, beside_of, share = zip(*rows, strict=True)
+    return Points(np.array(point_cells), np.array(beside_of), np.array(share))
 
 
 def holds_one_value(part: Bin, grid: Grid | None) -> bool:

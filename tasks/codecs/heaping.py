@@ -105,16 +105,18 @@ class HeapSampler:
         values, heap = numbers.copy(), self._lower_to_possible(cells, self._fill_unknown(wanted, rng))
         open_rows = np.flatnonzero(~self._alone[cells])
         for attempt in range(MAX_DRAWS):
-            at = cells[open_rows]
+            inside = cells[open_rows]
             for level in range(len(self.heaps) + 1):
                 mine = heap[open_rows] == level
                 rows = open_rows[mine]
                 if level:
                     i = level - 1
-                    steps = self._first[i][at[mine]] + np.floor(parts(at[mine], rng) * self._many[i][at[mine]])
+                    steps = self._first[i][inside[mine]] + np.floor(
+                        parts(inside[mine], rng) * self._many[i][inside[mine]]
+                    )
                     values[rows] = Grid.of(self.heaps[i]).value(steps)
                 elif attempt and rows.size:
-                    values[rows] = draw(at[mine], rng)
+                    values[rows] = draw(inside[mine], rng)
             open_rows = open_rows[count_heaps(values[open_rows], self.heaps) != heap[open_rows]]
             if not open_rows.size:
                 break

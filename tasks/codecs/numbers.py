@@ -177,11 +177,11 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
             wanted = self._inside.draw_heaps(wanted[free], rng)
         else:
             wanted = wanted[free]
-        at = cells[free]
+        free_cells = cells[free]
         # where the value found there lies among all of its cell: by slopes and frequent values places are elsewhere
-        part = (steps[free] - self._first[at] + rng.random(len(free))) / self._many[at]
+        part = (steps[free] - self._first[free_cells] + rng.random(len(free))) / self._many[free_cells]
         part = np.clip(part, 0.0, 1 - 1e-12)  # a value that its type rounds may lie beside its cell
-        multiples = self._heaps.find_on_heaps(part, at, wanted, (self._grid, self._first, self._many), rng)
+        multiples = self._heaps.find_on_heaps(part, free_cells, wanted, (self._grid, self._first, self._many), rng)
         numbers[free] = multiples
         return self._convert_to_released(numbers)
 

@@ -173,9 +173,9 @@ def _convert_to_clock_time(seconds: NDArray[np.float64], zone: str | None) -> ND
         return seconds
     import pandas as pd  # it has the rules of the zones on every system
 
-    whole = np.floor(np.clip(np.nan_to_num(seconds), -62_135_510_400, 253_402_214_400)).astype("datetime64[s]")
-    there = pd.DatetimeIndex(whole).tz_localize("UTC").tz_convert(zone).tz_localize(None).to_numpy()
-    return seconds + (there.astype("datetime64[s]") - whole).astype(np.float64)
+    whole_seconds = np.floor(np.clip(np.nan_to_num(seconds), -62_135_510_400, 253_402_214_400)).astype("datetime64[s]")
+    clock_time = pd.DatetimeIndex(whole_seconds).tz_localize("UTC").tz_convert(zone).tz_localize(None).to_numpy()
+    return seconds + (clock_time.astype("datetime64[s]") - whole_seconds).astype(np.float64)
 
 
 def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

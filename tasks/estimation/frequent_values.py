@@ -123,8 +123,8 @@ def read_counted(table: pa.Table) -> list[CountedValues]:
     cell, number = (table[name].to_numpy().astype(np.int64) for name in ("code", "number"))
     counted = []
     for attribute, rows in groupby(enumerate(table["attribute"].to_pylist()), key=lambda row: row[1]):
-        at = [i for i, _ in rows]
-        counted.append(CountedValues(attribute, cell[at], number[at]))
+        places = [i for i, _ in rows]
+        counted.append(CountedValues(attribute, cell[places], number[places]))
     return counted
 
 

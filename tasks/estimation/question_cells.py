@@ -67,7 +67,7 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
         by = attributes if question is None else set(encoding.attributes_of(question.counted_by))
         leaves = list(_split(parse_conditions(marginal, spec.released_columns), attributes, codecs))
         for a in attributes:
-            cuts = [tell_codes_apart(codecs[a], node) for at, node in leaves if at == a and node is not None]
+            cuts = [tell_codes_apart(codecs[a], node) for about, node in leaves if about == a and node is not None]
             begin = _join_codes(cuts, groupings[a])
             ordered = bool(codecs[a].in_order)
             whole = marginal.asked is not None and a in by and not ordered

@@ -119,9 +119,9 @@ def _list_ends(
     """
     begin, limit = int(np.argmax(counts[row] / widths[row])), END_SHARE * float(counts.sum())
     if points is not None and noisy[row].sum() < STANDS_OUT * sigma * np.sqrt(len(row)):
-        there = points.select(np.isin(points.beside, row) & (counts[points.cell] > 0))
-        if len(there.cell):
-            begin, limit = int(np.searchsorted(row, there.beside[np.argmax(counts[there.cell])])), np.inf
+        near_points = points.select(np.isin(points.beside, row) & (counts[points.cell] > 0))
+        if len(near_points.cell):
+            begin, limit = int(np.searchsorted(row, near_points.beside[np.argmax(counts[near_points.cell])])), np.inf
     for outwards in (row[begin:], row[: begin + 1][::-1]):
         beyond = np.append(np.cumsum(noisy[outwards[1:]][::-1])[::-1], 0.0)
         end = outwards[int(np.argmax(beyond <= limit)) :]

@@ -123,9 +123,9 @@ def _group_by_place(table: CodeTable, place: str, sex: str, wage: str) -> NDArra
 def _list_places(
     real: NDArray[np.int64], synthetic: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
 ) -> tuple[PlaceIncome, ...]:
-    here, there = (np.flatnonzero(counts.sum(axis=(1, 2))) for counts in (real, synthetic))
+    real_places, synthetic_places = (np.flatnonzero(counts.sum(axis=(1, 2))) for counts in (real, synthetic))
     (gini_real, gap_real), (gini_other, gap_other) = (_compute_figures(c, wages, sexes) for c in (real, synthetic))
-    ranks, other_ranks = _compute_ranks(here, gap_real), _compute_ranks(there, gap_other)
+    ranks, other_ranks = _compute_ranks(real_places, gap_real), _compute_ranks(synthetic_places, gap_other)
     return tuple(
         PlaceIncome(
             place=c,
@@ -136,7 +136,7 @@ def _list_places(
             rank_real=ranks[c],
             rank_synthetic=other_ranks.get(c),
         )
-        for c in map(int, here)
+        for c in map(int, real_places)
     )
 
 

@@ -204,11 +204,11 @@ def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     null, present = np.zeros(size, bool), np.zeros(size, bool)
     code, coded = recode.coarse, recode.kept
-    here = coded & fine.present
-    np.minimum.at(low, code[here], fine.low[here])
-    np.maximum.at(high, code[here], fine.high[here])
+    valued = coded & fine.present
+    np.minimum.at(low, code[valued], fine.low[valued])
+    np.maximum.at(high, code[valued], fine.high[valued])
     np.logical_or.at(null, code[coded], fine.null[coded])
-    np.logical_or.at(present, code[here], True)
+    np.logical_or.at(present, code[valued], True)
     return Interval(np.where(present, low, 0.0), np.where(present, high, 0.0), null, present)
 
 

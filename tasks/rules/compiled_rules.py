@@ -80,9 +80,9 @@ class LookupTable:
         key, is_key = np.array(0), np.array(True)
         for part, interval in zip(self.parts, key_intervals, strict=True):
             value = np.where(interval.null, _NULL, interval.low)
-            at = np.minimum(np.searchsorted(part, value), part.size - 1)
-            is_key = is_key & (part[at] == value)
-            key = key * part.size + at
+            nearest = np.minimum(np.searchsorted(part, value), part.size - 1)
+            is_key = is_key & (part[nearest] == value)
+            key = key * part.size + nearest
         row = np.minimum(np.searchsorted(self.keys, key), self.keys.size - 1)
         null = ~is_key | (self.keys[row] != key) | self.null[row, place]
         low = np.where(null, 0.0, self.values[row, place])
@@ -230,15 +230,15 @@ class CompiledRules:
         """
         numbers = {name: i for i, r in enumerate(spec.rules) for name in map_continued_columns(r)}
         for name, node in continued.items():
-            here = Node("column", node.type, value=name)
+            column_node = Node("column", node.type, value=name)
             rounded = Node("as stored", node.type, (node,), value=partial(self._round_as_stored, name))
             words = f"{name!r} is another than computed from another row"
             needs = self.find_measured_columns([name, *node.columns])
-            missing = Node("is null", "truth", (here,))
+            missing = Node("is null", "truth", (column_node,))
             computed = Node("not", "truth", (Node("is null", "truth", (rounded,)),))
             lacks = Node("and", "truth", (missing, computed))
             yield Condition(
-                numbers[name], words, Node("or", "truth", (Node("!=", "truth", (here, rounded)), lacks)), needs
+                numbers[name], words, Node("or", "truth", (Node("!=", "truth", (column_node, rounded)), lacks)), needs
             )
 
     def continue_columns(
@@ -463,7 +463,7 @@ def _find_edges(column: Any, sign: str, value: float, after_reals: bool) -> tupl
 
 def _describe_outside(name: str, column: Any) -> Node:
     """Return the condition that the value of ``column`` is not in its domain."""
-    here = Node("column", "number", value=name)
+    column_node = Node("column", "number", value=name)
     match column:
         case IntegerColumn() | NumberColumn():
             low, high = float(column.min), float(column.max)
@@ -473,23 +473,23 @@ def _describe_outside(name: str, column: Any) -> Node:
             low, high = column.edge_values()[0] * 86_400, (column.edge_values()[-1] - 1) * 86_400
         case CategoricalColumn(values=values):
             listed = (*values, "other") if column.goes_to == "other" else values
-            among = Node("in", "truth", (here,), tuple(listed))
-            return _allow_null(Node("not", "truth", (among,)), here, column.has_null)
+            among = Node("in", "truth", (column_node,), tuple(listed))
+            return _allow_null(Node("not", "truth", (among,)), column_node, column.has_null)
         case _:
-            return _allow_null(Node("constant", "truth", value=False), here, column.nullable)
-    below = Node("<", "truth", (here, Node("constant", "number", value=low)))
-    above = Node(">", "truth", (here, Node("constant", "number", value=high)))
+            return _allow_null(Node("constant", "truth", value=False), column_node, column.nullable)
+    below = Node("<", "truth", (column_node, Node("constant", "number", value=low)))
+    above = Node(">", "truth", (column_node, Node("constant", "number", value=high)))
     beyond = Node("or", "truth", (below, above))
     if column.exact:
         spikes = Node(
             "in",
             "truth",
-            (here,),
+            (column_node,),
             tuple(v * (86_400 if isinstance(column, DateColumn) else 1) for v in column.exact_values()),
         )
         beyond = Node("and", "truth", (beyond, Node("not", "truth", (spikes,))))
-    return _allow_null(beyond, here, column.nullable)
+    return _allow_null(beyond, column_node, column.nullable)
 
 
-def _allow_null(condition: Node, here: Node, nullable: bool) -> Node:
-    return condition if nullable else Node("or", "truth", (Node("is null", "truth", (here,)), condition))
+def _allow_null(condition: Node, column_node: Node, nullable: bool) -> Node:
+    return condition if nullable else Node("or", "truth", (Node("is null", "truth", (column_node,)), condition))

@@ -149,11 +149,11 @@ def _change(
     codes = {a: c[places] for a, c in rows.codes.items()}
     first = rows.wrong[:, places].argmax(axis=0)
     for condition in np.unique(first):
-        here = np.flatnonzero(first == condition)
-        donor_rows = donors[rng.integers(donors.size, size=here.size)]
+        breaking_rows = np.flatnonzero(first == condition)
+        donor_rows = donors[rng.integers(donors.size, size=breaking_rows.size)]
         names = needs[condition]
         for a in rng.permutation(len(names))[:width]:
-            codes[names[a]][here] = rows.codes[names[a]][donor_rows]
+            codes[names[a]][breaking_rows] = rows.codes[names[a]][donor_rows]
     _redraw(rows, places, codes, make, rules)
 
 

@@ -64,13 +64,13 @@ def compute_share(sizes: Sequence[tuple[int, float]], columns: int) -> Fraction:
     return min(MOST_SHARE, inside / (inside + _count_pairs(columns))) if inside else Fraction(0)
 
 
-def compute_least_share(sizes: Sequence[tuple[int, float]]) -> Fraction:
-    """Return the share that sets which a spec names have in tables of any width.
+def compute_least_share(sizes: Sequence[int]) -> Fraction:
+    """Return the share that sets which a spec names have in tables of any width; ``sizes``: number of columns of each.
 
-    That in a table of WIDE_COLUMNS columns, WIDE_SHARE at most: by their part of all pairs, a pair of 108 columns would
-    have a share of .0002, and be counted in noise.
+    That of sets of weight 1 in a table of WIDE_COLUMNS columns, WIDE_SHARE at most: by their part of all pairs, one
+    among 108 columns would have a share of .0002, and be counted in noise.  Weights divide it among the sets.
     """
-    return min(WIDE_SHARE, compute_share(sizes, WIDE_COLUMNS))
+    return min(WIDE_SHARE, compute_share([(n, 1.0) for n in sizes], WIDE_COLUMNS))
 
 
 def _count_pairs(columns: int) -> Fraction:

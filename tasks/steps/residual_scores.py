@@ -114,8 +114,11 @@ def count_exactly(
     """
     cliques = [q.attributes for q in queries]
     scale = max(total, 0.0) / max(synthetic.rows, 1)
-    here, so_far = count_all(rows, cliques, threads=threads), count_all(synthetic, cliques, threads=threads)
-    for counts, reference in zip(here, so_far, strict=True):
+    counted, so_far = (
+        count_all(rows, cliques, threads=threads),
+        count_all(synthetic, cliques, threads=threads),
+    )
+    for counts, reference in zip(counted, so_far, strict=True):
         wanted = np.rint(np.ldexp(reference * scale, FRACTION_BITS)).astype(np.int64)
         yield np.array([compute_l1_distance(counts, wanted)], dtype=np.int64)
 

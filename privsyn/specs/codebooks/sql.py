@@ -160,10 +160,10 @@ class _Schema:
         """Add the values of the column that a foreign key names, where the file inserts them."""
         exp, target = self.exp, reference.this
         name = target.this.name if isinstance(target, exp.Schema) else target.name
-        there = self.created.get(name)
-        if there is None:
+        referred_table = self.created.get(name)
+        if referred_table is None:
             return
-        columns = [c.name for c in there.find_all(exp.ColumnDef)]
+        columns = [c.name for c in referred_table.find_all(exp.ColumnDef)]
         wanted = target.expressions[0].name if isinstance(target, exp.Schema) and target.expressions else columns[0]
         listed, labels = [], []
         for insert in self.rows:

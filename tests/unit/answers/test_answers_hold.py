@@ -192,6 +192,7 @@ def test_a_condition_on_whole_cells_is_measured_and_one_that_cuts_a_cell_allows_
     at_most = answer_counts(Question.of(one, (), "age >= 54 and age < 57"), 0.95).estimate[0]
     assert cut.source == "implied" and cut.high[0] - cut.low[0] > at_most / 2
     assert cut.low[0] <= (age >= 55).sum() <= cut.high[0]
+    assert cut.high[0] == pytest.approx(whole.high[0])  # all rows of the cell that it cuts may be of it
     exact = answer_counts(Question.of(one, (), "income < 30000"), 0.95)
     assert exact.source == "measured"
 

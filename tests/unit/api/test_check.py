@@ -146,6 +146,7 @@ def test_every_look_of_every_mechanism_has_a_line() -> None:
         spec = spec_of(**mechanism_fields(mechanism, group="state"))
         looks = [step.look.words for step in release_steps(build_steps(Request(spec)))]
         lines = [line.what.removesuffix(", if as many and equal") for line in check(spec).noise]
+        lines = [line.removesuffix(" (not spent where none has)") for line in lines]
         assert list(dict.fromkeys(lines)) == looks
 
 
@@ -352,3 +353,15 @@ def test_further_tables_are_named_in_warnings_and_their_sets_are_predicted() -> 
     counted = {line.what: (line.queries, line.low) for line in report.noise if "named sets" in line.what}
     assert [many for many, _ in counted.values()] == [1, 2]
     assert len({s.sd for s in report.sets if s.table}) == 1
+
+
+@pytest.mark.parametrize(("mechanism", "share"), [("privsyn", "2%"), ("aim", "7%"), ("mst", "33%")])
+def test_a_share_of_the_budget_that_nothing_can_spend_is_said(mechanism: str, share: str) -> None:
+    columns = {"x": {"kind": "boolean"}, "y": {"kind": "boolean"}}
+    idle, busy = (
+        check(make_spec({name: columns[name] for name in names}, mechanism={"name": mechanism}))
+        for names in ("x", "xy")
+    )
+    assert [f"so {share} of the budget" in warning for warning in idle.warnings] == [True, False]
+    assert not any("each pair" in line.what for line in idle.noise)
+    assert not any("of the budget" in warning for warning in busy.warnings)

@@ -38,14 +38,20 @@ def pair(above: Tables, below: Tables, names: tuple[str, str] = ("persons", "vis
 DAY = [dt.date(2020, 1, 1)]
 
 
+def name_key(tables: Any, table: str, column: str, name: str) -> Any:
+    """The tables with another name of a column."""
+    names = [name if c == column else c for c in tables[table].column_names]
+    return {**tables, table: tables[table].rename_columns(names)}
+
+
 def test_keys_order_and_cap_are_drafted_and_marked() -> None:
-    made = draft_tables(make_visits(20))
+    made = draft_tables(name_key(make_visits(20), "visits", "visit", "visit_id"))
     tables = read(made.text)
     assert (tables["persons"]["key"], list(tables["persons"]["columns"])) == ("pid", ["sex"])
     visits = tables["visits"]
     assert {field: visits[field] for field in ("of", "key", "order", "max")} == {
         "of": "persons",
-        "key": "visit",
+        "key": "visit_id",
         "order": "year",
         "max": 10,
     }
@@ -55,6 +61,15 @@ def test_keys_order_and_cap_are_drafted_and_marked() -> None:
     assert [guess.rpartition(".")[2] for guess in made.guesses] == marked
     spec = parse_spec(fill_tables(made.text))
     assert spec.unit.person_id == "pid" and spec.unit.records == 10 and spec.order == "year"
+
+
+def test_text_called_like_its_table_is_asked_about_unless_another_table_has_it() -> None:
+    """As a key it would not be released, and `drug` of `drugs` may be what was taken."""
+    made = draft_tables(make_tree(20))
+    tables = read(made.text)
+    assert "key" not in tables["drugs"] and "drug" in tables["drugs"]["columns"]
+    assert "    # key: drug, if each row has its own" in made.text
+    assert tables["visits"]["key"] == "visit"
 
 
 def test_nothing_of_rows_is_in_it() -> None:
@@ -203,7 +218,7 @@ def test_names_of_tables_are_made_of_their_places(place: str, name: str) -> None
 
 
 def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
-    made = draft_tables(make_tree(20))
+    made = draft_tables(name_key(make_tree(20), "drugs", "drug", "drug_id"))
     tables = read(made.text)
     assert {name: table.get("of") for name, table in tables.items()} == {
         "persons": None,
@@ -211,7 +226,7 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
         "drugs": "visits",
         "buys": "persons",
     }
-    assert (tables["drugs"]["key"], tables["drugs"]["order"], tables["buys"]["order"]) == ("drug", "day", "week")
+    assert (tables["drugs"]["key"], tables["drugs"]["order"], tables["buys"]["order"]) == ("drug_id", "day", "week")
     assert set(parse_spec(fill_tables(made.text)).branches) == {"visits", "drugs", "buys"}
     alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
     with pytest.raises(RequestError, match="sites has no column of the key of a table before it"):
@@ -219,7 +234,7 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
 
 
 def test_rows_of_rows_may_name_the_person_too() -> None:
-    tables = dict(make_tree(20))
+    tables = name_key(make_tree(20), "drugs", "drug", "drug_id")
     persons = pa.array(["p0"] * tables["drugs"].num_rows)
     drafted = read(draft_tables({**tables, "drugs": tables["drugs"].append_column("pid", persons)}).text)
     assert list(drafted["drugs"]["columns"]) == ["day", "dose"] and drafted["drugs"]["of"] == "visits"

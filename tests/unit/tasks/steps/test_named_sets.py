@@ -34,9 +34,8 @@ def test_the_share_of_sets_is_that_of_their_weighted_pairs(
 
 
 def test_named_sets_have_a_share_in_a_table_of_any_width() -> None:
-    pair = (2, 1.0)
-    assert named_sets.compute_least_share([pair]) == Fraction(1, 46) > named_sets.compute_share([pair], 108)
-    assert named_sets.compute_least_share([pair] * 20) == named_sets.WIDE_SHARE
+    assert named_sets.compute_least_share([2]) == Fraction(1, 46) > named_sets.compute_share([(2, 10.0)], 108)
+    assert named_sets.compute_least_share([2] * 20) == named_sets.WIDE_SHARE
     assert named_sets.compute_least_share([]) == 0
 
 
