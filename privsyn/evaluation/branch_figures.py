@@ -112,9 +112,8 @@ def list_branch_figures(
 
 def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:
     """Return how many rows above have each number of rows below, from none on."""
-    counts = panels.count_rows_per_person(table).copy()
-    counts[0] = rows_above - counts[1:].sum()
-    return counts
+    some = panels.count_rows_per_person(table)[1:]  # of a table without a row not even the number of none is counted
+    return np.append(rows_above - some.sum(), some)
 
 
 def _count_pair(table: PanelTable, one: str, other: str) -> NDArray[np.int64]:
