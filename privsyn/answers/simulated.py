@@ -210,6 +210,8 @@ CUT_NOISE_WARNING = (
     "logistic regression towards 0 by an unknown amount."
 )
 
+LINKED_ROWS_WARNING = "Releases of linked rows are not simulated, so nothing is known of the error here."
+
 _TERM = re.compile(r"\s*(?:`([^`]+)`|([^\s+~`]+))\s*")
 
 
@@ -243,13 +245,16 @@ def simulate_answer(
     rows are weighted to follow the released counts, half of what they change by when all values lie at one end of their
     cells, and half of what they change by when values rise or fall together inside their cells: nothing is known of
     either.
-    Where a pair of the columns was not measured, nothing is known of the error.
+    Where a pair of the columns was not measured, nothing is known of the error, nor where rows are linked: of one row
+    of each person more is needed than its counts to make rows anew.
     """
     names, estimate = figures(released.table.select(list(columns)))
     missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
     nothing = np.full(len(names), np.nan)
-    if missing:
-        return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing)
+    linked = released.request.spec.panel is not None
+    if missing or linked:
+        why = LINKED_ROWS_WARNING if linked else ""
+        return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing, why)
     differences = []
     for table in iterate_replicates(released, progress):
         differences.append(_align_ranks(names, *figures(table.select(list(columns)))) - estimate)

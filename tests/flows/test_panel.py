@@ -123,6 +123,14 @@ def test_answers_are_of_persons_each_by_one_row(made: Made) -> None:
     assert model["estimate"].sum() < rows["pid"].nunique()
 
 
+def test_figures_that_are_simulated_elsewhere_have_no_interval(made: Made) -> None:
+    """Linked rows are not made anew, and the columns of one figure, or of all, are measured together."""
+    release = open_release(made[2])
+    for table in (release.regress("income ~ job"), release.estimate(lambda rows: rows["income"].std(), ["income"])):
+        assert table.source.eq("not known").all() and table.estimate.notna().all()
+        assert any("linked rows" in words for words in table.attrs["words"])
+
+
 @pytest.mark.slow
 def test_the_private_report_compares_persons_over_time(made: Made) -> None:
     spec, _, folder = made
