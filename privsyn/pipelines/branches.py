@@ -24,7 +24,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.pipelines import panel
-from privsyn.pipelines.common_steps import RECODE, key_columns, list_released_tables, stream_codes
+from privsyn.pipelines.common_steps import RECODE, key_columns, key_draws_below_top, list_released_tables, stream_codes
 from privsyn.pipelines.named_sets import list_set_stages
 from privsyn.pipelines.synthesis_steps import (
     build_consistency_step,
@@ -262,7 +262,7 @@ def _build_decoding_step(whole: Request, branch: str) -> Step:
             *(_list_tables_above(spec, branch) if ruled else ()),
         ),
         outputs={"synthetic": tables.SYNTHETIC},
-        settings=lambda r: {**panel.key_linking(r), "columns": key_columns(r)},
+        settings=lambda r: {**panel.key_linking(r), "columns": key_columns(r), **key_draws_below_top(r)},
         reads=panel.DECODE.reads,
         run=run,
     )

@@ -20,7 +20,7 @@ from privsyn.base.errors import RequestError
 from privsyn.counting.part_files import PartFile, read_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
-from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn
+from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Mechanism
@@ -135,6 +135,25 @@ def _key_points(request: Request) -> dict[str, Any]:
     by_value = [c.attribute for c in request.encoding.codecs if isinstance(c, OrderedCodec) and c.has_value_bins]
     key = {"points": points, "rounding": rounding, "bins of values": by_value}
     return {name: value for name, value in key.items() if value}
+
+
+def key_draws_below_top(request: Request) -> dict[str, Any]:
+    """Return the columns whose draws stay below a largest value with a cell of its own; nothing without any.
+
+    Earlier keys have no such field: draws of the cell below came out as that value, too.
+    """
+    columns = request.spec.released_columns
+    below = [
+        codec.attribute
+        for codec in request.encoding.codecs
+        if isinstance(codec, OrderedCodec)
+        and codec.has_top_cell
+        and codec.attribute in columns
+        and isinstance(column := columns[codec.attribute], NumberColumn)
+        and column.decimals is not None
+        and column.step is None
+    ]
+    return {"below top": below} if below else {}
 
 
 def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from privsyn.pipelines.common_steps import (
     collect_parts,
     key_asked_pairs,
     key_columns,
+    key_draws_below_top,
     list_asked_pairs,
     list_released_tables,
     stream_codes,
@@ -447,7 +448,7 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     later: dict[str, Any] = {"inside": "related by products, rounded", **key_asked_pairs(request)} if related else {}
     if any(bins.added is not None for bins in request.encoding.binning.values()):
         later |= {"unlisted": "above noise"}
-    later |= _key_smoothing(request)
+    later |= {**_key_smoothing(request), **key_draws_below_top(request)}
     if (rows := tables.choose_batch_rows(len(request.column_order))) < tables.BATCH_ROWS:
         later |= {"batch_rows": rows}
     if request.spec.compare and request.encoding.computed:

@@ -57,9 +57,8 @@ def draw_steps_inside(
     """Return a whole step k of each cell, drawn evenly among those with low <= value(k) < high, shape (cells,).
 
     In a cell that ends at ``top``, the column's largest value, value(k) = high counts, too, as it does in one of a
-    single value.  A cell without a step gets the last one
-    before it.  ``first`` and ``last``: whole numbers within two steps of the true ones, first from below and last from
-    above.
+    single value.  A cell without a step gets the last one before it.  ``first`` and ``last``: whole numbers within two
+    steps of the true ones, first from below and last from above.
     """
     for _ in range(2):
         first = first + (value(first) < low)
@@ -172,10 +171,15 @@ class OrderedCodec(Codec):
         return self._find_bounds()
 
     @property
+    def has_top_cell(self) -> bool:
+        """Whether the largest value has a cell of its own."""
+        last = self.cells.fine[-1]
+        return last.closed and last.low == last.high
+
+    @property
     def _top(self) -> float:
         """The upper edge of an interval that holds it; infinite if there is none."""
-        last = self.cells.fine[-1]
-        return self._find_bounds()[1] if last.closed and last.low < last.high else np.inf
+        return self._find_bounds()[1] if self.cells.fine[-1].closed and not self.has_top_cell else np.inf
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""

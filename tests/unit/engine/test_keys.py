@@ -60,3 +60,13 @@ def test_no_look_is_shared_with_test_noise_another_generation_or_other_data(chan
     one, other = (compute_lineage_keys(request, steps=steps, **how) for how in (usual, usual | change))
     first = next(number for number, step in enumerate(steps) if step.kind is StepKind.RELEASE)
     assert [step.name for step in steps[first:] if one[step.name] == other[step.name]] == []
+
+
+def test_rows_are_decoded_anew_where_draws_no_longer_come_out_as_a_largest_value_with_a_cell_of_its_own() -> None:
+    rate = {"kind": "number", "min": 0, "max": 1000, "decimals": 1}
+    settings = {}
+    for name, column in {"plain": rate | {"bins": 10}, "top": rate}.items():
+        request = Request(make_spec({"rate": column, "happy": {"kind": "boolean"}}))
+        settings[name] = build_steps(request)[-1].settings(request)
+    assert settings["top"]["below top"] == ["rate"]
+    assert "below top" not in settings["plain"]
