@@ -79,6 +79,7 @@ SHOWN = {
     "aim": "`aim`",
     "mst-dpmm": "MST (dpmm)",
     "aim-dpmm": "AIM (dpmm)",
+    "mst-opendp": "MST (OpenDP)",
 }
 """Methods of the page -> their titles."""
 

@@ -21,6 +21,8 @@ MEASURING so far:
    (the same note).  Before it flights2013 was run for its CPU seconds alone (docs/notes/2026-11-26-relations-anew.md).
 4. 2026-11-26, `privsyn` with two seeds, after rounded values followed places and heat was tried on a sample; nothing
    was changed by it (the same note).
+5. 2026-11-26, `privsyn` with two seeds, after full cells were cut and ends of columns followed fitted tails; nothing
+   was changed by it (the same note).
 """
 
 from __future__ import annotations
