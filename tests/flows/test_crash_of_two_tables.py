@@ -108,7 +108,7 @@ def test_killed_at_every_line_that_writes_two_tables(children: Any, spec: Releas
 
 # a tree of tables
 
-TREE = make_tables_spec(make_tree_content())
+TREE = make_tables_spec(make_tree_content(), **CHEAP)
 OF_FURTHER_TABLES = [
     Kill(place, 1, when, step.name)
     for step in build_steps(Request(TREE, tuple(TREE.released_columns)))

@@ -382,13 +382,13 @@ def test_a_figure_without_noise_is_found(release: ReleaseSummary, monkeypatch: p
     """The planted mutant: one of the figures is published as it is counted."""
     from privsyn.engine.execute import Run
 
-    draws = Run._draws
+    draw_noise = Run._draw_noise
 
     def quiet(shell: Any, queries: Any) -> Any:
-        return [*draws(shell, queries)[:-1], np.zeros(1, np.int64)]
+        return [*draw_noise(shell, queries)[:-1], np.zeros(1, np.int64)]
 
     exact = [f.noisy_sum for f in ask(release, noise=NoNoise()).figures]
-    monkeypatch.setattr(Run, "_draws", quiet)
+    monkeypatch.setattr(Run, "_draw_noise", quiet)
     assert not all_noised(release, exact)
 
 
