@@ -180,10 +180,10 @@ class Questions:
                 raise RequestError(f"the column {name!r} holds no numbers", "Name columns of numbers", "query.columns")
         if len(set(columns)) < len(columns):
             raise RequestError("names one column twice", "Name each column once", "query.columns")
-        if len(columns or numbers) < 2:
+        if len(columns) == 1:
             raise RequestError(
-                "a correlation is of two columns of numbers, and there is one at most here",
-                "Name two, or ask a release that has them",
+                "a correlation is of two columns of numbers",
+                "Name two of them, or none for all pairs",
                 "query.columns",
             )
         correlations = answer_correlations(released, columns or numbers, _check_level(level))

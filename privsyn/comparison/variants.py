@@ -260,10 +260,15 @@ def _run_steps(
 
 @dataclass(frozen=True)
 class CodeEncoding:
-    """What steps ask of an encoding where rows come as codes: the domain and its public bins."""
+    """What steps ask of an encoding where rows come as codes: the domain and its public bins.
+
+    ``codecs``, ``differences``: none, as no column is read, and no two are compared.
+    """
 
     domain: Domain
     binning: Binning
+    codecs: tuple[()] = ()
+    differences: tuple[()] = ()
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes of these columns: each is its own."""

@@ -19,6 +19,7 @@ from privsyn.data_contracts.domain import Merge
 from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -69,14 +70,14 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
         for a in attributes:
             cuts = [tell_codes_apart(codecs[a], node) for about, node in leaves if about == a and node is not None]
             begin = _join_codes(cuts, groupings[a])
-            ordered = bool(codecs[a].in_order)
+            ordered = bool(encoding.binning[a].in_order)
             whole = marginal.asked is not None and a in by and not ordered
             grows = marginal.asked is None or (a in by and ordered) or (a, None) in leaves
             starts_of_set[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
     starts = {attributes: _unite(starts_of_set) for attributes, starts_of_set in starts_by_set.items()}
     for attributes in starts_by_set.keys() - asked:
         if len(attributes) == 2:
-            starts[attributes] = {a: _keep_order_apart(codecs[a], groupings[a]) for a in attributes}
+            starts[attributes] = {a: _keep_order_apart(encoding.binning[a], groupings[a]) for a in attributes}
     for codec in encoding.differences:
         begin = _join_codes([codec.signs], groupings[codec.attribute])
         compared = frozenset((codec.first.attribute, codec.second.attribute, codec.attribute))
@@ -84,12 +85,12 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
     return starts
 
 
-def _keep_order_apart(codec: Codec, grouping: Grouping) -> Start:
+def _keep_order_apart(bins: AttributeBins, grouping: Grouping) -> Start:
     """Return a start in which groups of codes in order are one part, and the others, such as null, another."""
     group, size = grouping
     in_order = np.zeros(size, bool)
-    for start, end in codec.in_order:
-        inside = (codec.groups >= start) & (codec.groups < end) & (group >= 0)
+    for start, end in bins.in_order:
+        inside = (bins.groups >= start) & (bins.groups < end) & (group >= 0)
         in_order[group[inside]] = True
     beside = ~in_order if in_order.any() else None
     return Start(np.zeros(size, np.int64) if beside is None else beside.astype(np.int64), True, beside)
