@@ -270,6 +270,7 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         from privsyn.tasks.panels.link_rows import Linker
         from privsyn.tasks.panels.pairs_of_members import estimate_kinds
         from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
+        from privsyn.tasks.synthesis.related_places import fit_related_places
 
         recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
         domain = build_coarse_domain(recode)
@@ -277,15 +278,13 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         if trends:
             consistent = [*consistent, *marginals.from_table(inputs.table(BY_TREND), domain)]
         codes = refine_weights(_build_codes(request, inputs), recode)
-        inside: dict[str, Any] = {}
-        if get_synthesis(request).related_inside:
-            inside = {"related_inside": True, "near": list_asked_pairs(request, domain.attributes)}
+        related, near = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
         linker: Linker | MemberLinker
         if plan.get_order()[0].household:
             counts = _read_pairs(inputs, codes) if follows else ({}, {})
             zeros = request.public.on({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
             pairs = estimate_kinds(plan, recode, consistent, codes, *counts, zeros)
-            linker = MemberLinker(plan, recode, consistent, codes, pairs, request.threads, **inside)
+            linker = MemberLinker(plan, recode, consistent, codes, pairs, request.threads)
         else:
             transitions = {}
             if follows:
@@ -296,7 +295,7 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
                     shares = shares / max(shares.sum(), 1e-9)
                     transitions[a] = estimate_transition(table, sigma, shares, number, codes[a].ordered)
             rows_counted = _read_rows(inputs) if counted else {}
-            linker = Linker(plan, recode, consistent, codes, transitions, rows_counted, request.threads, **inside)
+            linker = Linker(plan, recode, consistent, codes, transitions, rows_counted, request.threads)
         # records of rows that are made already stay as many, and in their order
         link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
@@ -306,7 +305,8 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
             for s, part in shards.iterate_shards(inputs.batches(codes_table), parts):
                 progress(s.number, s.of)
                 records = CodeTable.from_arrow(part, domain)
-                linked = link(records, s.own_seed)
+                places = fit_related_places(records, recode, plan.binning, near) if related else None
+                linked = link(records, s.own_seed, places)
                 yield linked_to_arrow(linked, plan, first)
                 first += int(linked.person.max(initial=-1)) + 1
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique, choose_code_dtype
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import CompositionCodec, find_kinds
@@ -49,7 +49,7 @@ from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition
 from privsyn.tasks.rules.intervals import Interval, read_cells
 from privsyn.tasks.synthesis.fine_codes import FineCodes
-from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces, fit_related_places
+from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -146,12 +146,8 @@ class MemberLinker:
         codes: Mapping[str, TransitionCodes],
         pairs: PairsOfMembers,
         threads: int = 0,
-        *,
-        related_inside: bool = False,
-        near: Sequence[Clique] | None = None,
     ) -> None:
         """Take what was released; see the class."""
-        self._related_inside, self._near = related_inside, near
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, self._members = plan.get_order()[0], plan.get_compositions()
         self._following = plan.following
@@ -171,8 +167,8 @@ class MemberLinker:
         related = [m for m in marginals if len(m.attributes) > 1 and not {*m.attributes}.isdisjoint(self._following)]
         self._relations = [*(recode_relation(m, codes) for m in related), *pairs.ahead]
 
-    def link(self, records: CodeTable, seed: int) -> LinkedRows:
-        """Return the members of these records' households; households in random order.
+    def link(self, records: CodeTable, seed: int, model: RelatedPlaces | None = None) -> LinkedRows:
+        """Return the members of these records' households; households in random order; ``model``: as of ``Linker``.
 
         Where questions about households are measured, some are left out, and of some records a second one is made, so
         that the households have the measured shares of these.
@@ -180,9 +176,6 @@ class MemberLinker:
         rng = np.random.default_rng([seed, 0x0405])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
-        model = (
-            fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related_inside else None
-        )
         linked = self._link(coarse, model, rng)
         if not self._plan.person_groups:
             return linked

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from privsyn.data_contracts.domain import Clique, Merge, choose_code_dtype
+from privsyn.data_contracts.domain import Merge, choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -35,7 +35,7 @@ from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import Transition, Transitions
 from privsyn.tasks.rules.intervals import Interval, read_cells, read_rows
 from privsyn.tasks.synthesis.fine_codes import FineCodes
-from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces, fit_related_places
+from privsyn.tasks.synthesis.related_places import PlacedRecords, RelatedPlaces
 from privsyn.tasks.synthesis.shards import Shard
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -75,9 +75,7 @@ class Linker:
     """Makes linked rows of persons' records, by released counts only.
 
     ``marginals``: consistent, over the records' attributes in coarse codes; ``codes`` and ``transitions``: of the
-    attributes that are followed; ``noisy_rows``: by column the counts of all rows; ``related_inside``: whether
-    relations between a record's values go on inside codes, ``near``: of which pairs; None: of all.  The same seed gives
-    the same rows.
+    attributes that are followed; ``noisy_rows``: by column the counts of all rows.  The same seed gives the same rows.
     """
 
     def __init__(
@@ -89,14 +87,10 @@ class Linker:
         transitions: Transitions,
         noisy_rows: NoisyCounts,
         threads: int = 0,
-        *,
-        related_inside: bool = False,
-        near: Sequence[Clique] | None = None,
     ) -> None:
         """Take what was released; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._noisy_rows = noisy_rows
-        self._related_inside, self._near = related_inside, near
         self._panel, codec = plan.get_order()
         assert isinstance(codec, OrderedCodec)  # noqa: S101 - the spec has checked its kind
         self._order = OrderSteps(codec, plan.order_unit)
@@ -111,31 +105,25 @@ class Linker:
         self._relations = [recode_relation(m, codes) for m in related]
         self._allowed = AllowedCodes(plan, codes)
 
-    def link(self, records: CodeTable, seed: int) -> LinkedRows:
+    def link(self, records: CodeTable, seed: int, model: RelatedPlaces | None = None) -> LinkedRows:
         """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order.
 
+        ``model``: of where in its codes the values of a record lie; None: anywhere.
         Persons are left out, and records made into a second person, so that rows have the measured shares of codes.
         """
         rng = np.random.default_rng([seed, 0x11D3])
         order = rng.permutation(records.rows)
         coarse = {a: records.column(a)[order] for a in records.domain.attributes}
-        model = self._fit_places(records)
         linked, codes, figures = self._link(coarse, model, rng)
         groups = list_groups(self._plan, self._recode, coarse, figures)
         times = choose_persons(linked.person, codes, self._noisy_rows, seed, groups)
         return repeat_persons(linked, times, coarse, lambda again: self._link(again, model, rng)[0])
 
-    def link_each(self, records: CodeTable, seed: int) -> LinkedRows:
+    def link_each(self, records: CodeTable, seed: int, model: RelatedPlaces | None = None) -> LinkedRows:
         """Return the linked rows of these records; persons in the order of their records, each once."""
         rng = np.random.default_rng([seed, 0x11D3])
         coarse = {a: records.column(a) for a in records.domain.attributes}
-        return self._link(coarse, self._fit_places(records), rng)[0]
-
-    def _fit_places(self, records: CodeTable) -> RelatedPlaces | None:
-        """Return the model of where in their codes the values of records lie; None where they lie anywhere."""
-        return (
-            fit_related_places(records, self._recode, self._plan.binning, self._near) if self._related_inside else None
-        )
+        return self._link(coarse, model, rng)[0]
 
     def _link(
         self, coarse: dict[str, Codes], model: RelatedPlaces | None, rng: np.random.Generator
