@@ -101,7 +101,7 @@ def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | 
 
 def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
     """Return what bears on the cells that :func:`estimate_best_linear` estimates; None as there."""
-    parts = {kind: _pool_observations(every) for kind, every in _list_observed(released, columns).items()}
+    parts = {kind: _pool_observations(every) for kind, every in _list_noisy_counts(released, columns).items()}
     whole = parts.pop(Kind(columns, len(columns) == 1), None)
     if whole is None:
         return None
@@ -132,7 +132,7 @@ Noisy = tuple[Floats, Floats]
 """Noisy counts and the variance of each, of one shape."""
 
 
-def _list_observed(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
+def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
     """Return all that was measured of ``columns`` and of sets of some of them."""
     observations: dict[Kind, list[Noisy]] = {}
     single = len(columns) == 1

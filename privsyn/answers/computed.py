@@ -77,9 +77,9 @@ class ComputedLevel(Condition):
 
     def holds(self, values: Values) -> Bools:
         """Return whether the column's value is of the level."""
-        return self._is_mine(compute_values(self.codec.attribute, self.codec, self.language, values))
+        return self._is_of_level(compute_values(self.codec.attribute, self.codec, self.language, values))
 
-    def _is_mine(self, values: pa.Array) -> Bools:
+    def _is_of_level(self, values: pa.Array) -> Bools:
         """Return which values of the column are of the level."""
         codes = self.codec.encode({self.codec.attribute: values})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
@@ -107,9 +107,9 @@ class ComputedLevel(Condition):
             texts, several = pa.array(list(book.vocabulary), pa.string()), interval.low < interval.high
             low = interval.low.ravel()
             column = convert_to_array(Interval(low, low, NO, YES), self._type, texts, low.size)
-            hit = self._is_mine(column).reshape(interval.low.shape)
+            hit = self._is_of_level(column).reshape(interval.low.shape)
             may, may_not = several | hit, several | ~hit
-        of_null = self._is_mine(pa.nulls(1, self._type))[0]
+        of_null = self._is_of_level(pa.nulls(1, self._type))[0]
         true = (interval.present & may) | (interval.null & of_null)
         return Truth(true, (interval.present & may_not) | (interval.null & ~of_null), NO)
 

@@ -301,7 +301,7 @@ def list_named_pairs(request: Request) -> frozenset[Clique]:
 
 
 def key_named_pairs(request: Request) -> dict[str, Any]:
-    """Return how named pairs are counted and shrunk, for cache keys; nothing without any: earlier keys have no such."""
+    """Return how named pairs are counted and shrunk, for cache keys; nothing without any, as in earlier keys."""
     return {"pairs": "as pairs"} if list_named_pairs(request) else {}
 
 
