@@ -52,6 +52,7 @@ from privsyn.pipelines.synthesis_steps import (
     build_consistency_step,
     build_row_steps,
     build_synthesis_step,
+    find_zeros,
     get_synthesis,
     key_consistency,
     key_synthesis,
@@ -156,7 +157,13 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
-            [*core.marginals, *sets], core.domain, settings, number, request.threads, progress, zeros=known.zeros
+            [*core.marginals, *sets],
+            core.domain,
+            settings,
+            number,
+            request.threads,
+            progress,
+            zeros=find_zeros(request, inputs, stages, recode),
         )
         codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, tied)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from privsyn.counting.part_files import Make, PartFile
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
-from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
@@ -43,7 +43,7 @@ from privsyn.pipelines.named_sets import (
 from privsyn.pipelines.trend_steps import list_trends, read_trends
 from privsyn.pipelines.value_steps import list_value_tables, read_frequent_values
 from privsyn.storage.table_files import StoredTable
-from privsyn.tasks.estimation import marginals
+from privsyn.tasks.estimation import known_zeros, marginals, null_zeros
 from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.recode import (
     Recode,
@@ -75,7 +75,9 @@ def get_consistency(request: Request) -> Consistency:
 def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
-    pooled = {"pooled": "with trends"} if settings.pooled else {}  # earlier keys have no such field
+    pooled = (
+        {"pooled": "with trends", "nulls": "together"} if settings.pooled else {}
+    )  # earlier keys have no such field
     later = {**pooled, **_key_smoothing(request)}
     return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **later}
 
@@ -106,6 +108,7 @@ def _key_rows(request: Request) -> dict[str, Any]:
     later: dict[str, Any] = {"shards": "apart"} if settings.method == "sweep" and settings.shard_rows < rows else {}
     follows_some = list_trends(request) and is_wide(request.encoding.domain.attributes)
     later |= {"followed": MOST_FOLLOWED} if follows_some else {}
+    later |= {"nulls": "together"} if get_consistency(request).pooled else {}
     return {**key_synthesis(request), **later}
 
 
@@ -116,6 +119,47 @@ def _key_shards(request: Request) -> dict[str, Any]:
 def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
     """Return the recoding with all one-ways that ``stages`` measured."""
     return inputs.refined(request.encoding.binning, request.spec.mechanism.compression, list_whole_stages(stages))
+
+
+def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
+    """Return the code of null of the attributes whose joint codes with null may be found to be empty.
+
+    None where columns are not open, or a prior says what is expected; nor attributes of which rules or totals say
+    something.
+    """
+    known = request.public.on(recode)
+    if not get_consistency(request).pooled or request.has_prior:
+        return {}
+    totals = known.public.totals
+    told = known.tied | {clique[0] for clique, _ in ([] if known.zeros is None else known.zeros.tables)}
+    nullable = [c.attribute for c in request.encoding.codecs if any(r.nullable for r in c.ranges().values())]
+    return null_zeros.find_null_codes(
+        recode, [a for a in nullable if a not in told and (totals is None or not totals.has((a,)))]
+    )
+
+
+def find_zeros(
+    request: Request, inputs: Inputs, stages: Sequence[str], recode: Recode, others: Collection[Clique] = ()
+) -> known_zeros.KnownZeros | None:
+    """Return the joint codes that no row has: by public knowledge, and of null by what ``stages`` measured.
+
+    ``recode``: with all one-ways that these measured; ``others``: pairs that they did not measure, and of which null is
+    asked, too.
+    """
+    public, nulls = request.public.on(recode).zeros, find_null_codes(request, recode)
+    if not nulls:
+        return public
+    queries, answers = inputs.measured(list_whole_stages(stages))
+    measured = make_consistent.build_measured_marginals(queries, answers, build_coarse_domain(recode))
+    one_way, variance = sum_coarse_one_ways(recode)
+    by_attribute = {m.attributes[0]: (m.counts, v) for m, v in zip(one_way, variance, strict=True)}
+    pairs = [m for m in measured if len(m.attributes) == 2]
+    found = null_zeros.find_null_zeros(pairs, by_attribute, nulls, others)
+    return (
+        found
+        if public is None
+        else known_zeros.KnownZeros((*public.tables, *found.tables), (*public.implied, *found.implied))
+    )
 
 
 def read_consistent_marginals(
@@ -139,6 +183,7 @@ def read_consistent_marginals(
         sets = [by_trend.pool_in(m) if m.attributes in named_pairs else m for m in sets]
     measured += [*known.known_pairs, *sets]
     expected = by_trend if known.prior_pairs is None else known.prior_pairs
+    zeros = find_zeros(request, inputs, stages, recode, () if by_trend is None else by_trend.correlation)
     consistent = make_consistent.make_consistent(
         one_way,
         variance,
@@ -147,17 +192,18 @@ def read_consistent_marginals(
         settings.rounds,
         one_way_weight=settings.one_way_weight,
         shrink=settings.shrink,
-        zeros=known.zeros,
+        zeros=zeros,
         expected=None if expected is None else expected.coarse,
         known=totals,
         pooled=mark_all_ordered_codes(recode, request.encoding.binning) if settings.pooled else None,
         trend_deviations={} if by_trend is None else by_trend.deviation,
         named_pairs=named_pairs,
+        nulls=find_null_codes(request, recode),
     )
     if by_trend is None:
         return recode, consistent, []
     held = [m for m in consistent if not m.merges or m.attributes in named_pairs]
-    return recode, consistent, list_missing_pairs(by_trend, held, known.zeros)
+    return recode, consistent, list_missing_pairs(by_trend, held, zeros)
 
 
 def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
@@ -269,7 +315,8 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         total = estimate_total(recode) if totals is None else totals.rows
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
-        parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, known.zeros, prior)
+        zeros = find_zeros(request, inputs, stages, recode)
+        parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, zeros, prior)
         stream = stream_codes((), core.domain)
         if len(wanted) == 1:
             shard = parts.make(wanted[0], request.threads, progress)

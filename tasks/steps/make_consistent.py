@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +27,8 @@ from privsyn.tasks.estimation.shrink_departures import shrink_marginal
 from privsyn.tasks.knowledge.totals import KnownTotals
 
 Floats = NDArray[np.float64]
+
+Codes = NDArray[np.int64]
 
 OrderedCodes = Mapping[str, NDArray[np.bool_]]
 """Attribute -> which of its codes have an order; attributes without such codes are left out."""
@@ -56,7 +58,8 @@ class _Estimate:
     """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
 
     ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public; ``merges``:
-    as of a marginal; ``is_pair``: whether it is shrunk with all other pairs.
+    as of a marginal; ``is_pair``: whether it is shrunk with all other pairs; ``codes``: of each attribute those that
+    the counts are of, in order, where they are not of all.
     """
 
     attributes: Clique
@@ -66,10 +69,33 @@ class _Estimate:
     known: Floats | None = None
     merges: Merges = ()
     is_pair: bool = False
+    codes: tuple[Codes, ...] = ()
 
     def get_merge(self, attribute: str) -> Merge | None:
         """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
         return self.merges[self.attributes.index(attribute)] if self.merges else None
+
+    def leave_null_out(self, nulls: Mapping[str, int]) -> _Estimate:
+        """Return a pair without the codes of null that no value goes with: what else it says is of the other codes.
+
+        ``nulls``: the code of null by attribute; itself where there is no such code.
+        """
+        if self.zero is None or len(self.attributes) != 2 or not set(self.attributes) <= nulls.keys():
+            return self
+        first, second = (nulls[a] for a in self.attributes)
+        alone = np.delete(self.zero[first], second).all(), np.delete(self.zero[:, second], first).all()
+        codes = tuple(
+            np.delete(np.arange(size), null) if gone else np.arange(size)
+            for size, null, gone in zip(self.counts.shape, (first, second), alone, strict=True)
+        )
+        here = np.ix_(*codes)
+        return replace(self, counts=self.counts[here], variance=self.variance[here], zero=None, codes=codes)
+
+    def take_back(self, shrunk: _Estimate) -> None:
+        """Take the counts and variances of what :meth:`leave_null_out` returned."""
+        if shrunk is not self:
+            here = np.ix_(*shrunk.codes)
+            self.counts[here], self.variance[here] = shrunk.counts, shrunk.variance
 
     def keep_zeros(self) -> None:
         """Set the known zeros; what was counted there, by rows that break a rule, is left out."""
@@ -160,6 +186,7 @@ def make_consistent(
     pooled: OrderedCodes | None = None,
     trend_deviations: Mapping[Clique, float] = MappingProxyType({}),
     named_pairs: AbstractSet[Clique] = frozenset(),
+    nulls: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Marginal]:
     """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
@@ -193,6 +220,9 @@ def make_consistent(
     attribute, and of several where another holds these by codes that are parts of its own.  Zeros are not known in it.
     ``named_pairs``: those that are shrunk as pairs are, also in merged codes; others in such codes are shrunk alone.
 
+    ``nulls``: the code of null, by attribute, of those whose zeros are of null beside values and no others.  A pair of
+    them is shrunk without a null that no value goes with.
+
     Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
     """
     singles = [
@@ -216,7 +246,7 @@ def make_consistent(
     if one_way_weight > 1 or shrink:
         _average(groups, rounds)  # nothing is cut at 0 yet: noise below 0 still cancels noise above
     if shrink:
-        _shrink_all([e for e in larger if e.known is None], expected, pooled, trend_deviations)
+        _shrink_all([e for e in larger if e.known is None], expected, pooled, trend_deviations, nulls)
     if one_way_weight != 1:  # cutting at 0 draws large marginals towards even, and one-ways would follow them
         for e in singles:
             e.variance = e.variance / one_way_weight
@@ -265,15 +295,20 @@ def _shrink_all(
     expected: Callable[[Clique], Floats] | None,
     ordered: OrderedCodes | None,
     trend_deviations: Mapping[Clique, float],
+    nulls: Mapping[str, int],
 ) -> None:
     """Shrink each marginal; ``ordered``: the codes in order for pooled coefficients, None: these are not used."""
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
+        without = [e.leave_null_out(nulls) for e in estimates]
         estimators: list[PooledEstimator | None] = [None] * len(estimates)
         if ordered is not None:
-            estimators = _fit_pooled(estimates, ordered, trend_deviations)
-        for e, estimator in zip(estimates, estimators, strict=True):
+            estimators = _fit_pooled(without, ordered, trend_deviations)
+        for e, inner, estimator in zip(estimates, without, estimators, strict=True):
             shares = expected(e.attributes) if expected and e.is_pair else None
-            _shrink(e, shares if shares is None else merge_counts(shares, e.merges), estimator)
+            if shares is not None:
+                shares = merge_counts(shares, e.merges)[np.ix_(*inner.codes) if inner.codes else ...]
+            _shrink(inner, shares, estimator)
+            e.take_back(inner)
 
 
 def _fit_pooled(
@@ -303,7 +338,11 @@ def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDAr
     """Return which codes of an axis have an order, of merged ones those of such codes alone; None where none has."""
     attribute = estimate.attributes[axis]
     marks, merge = ordered.get(attribute), estimate.get_merge(attribute)
-    return marks if marks is None or merge is None else np.bincount(merge, weights=~marks) == 0
+    if marks is None:
+        return None
+    if merge is not None:
+        return np.bincount(merge, weights=~marks) == 0
+    return marks[estimate.codes[axis]] if estimate.codes else marks
 
 
 def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:

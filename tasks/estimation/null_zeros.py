@@ -1,0 +1,132 @@
+"""Columns that are null together, as noisy pairs show them: joint codes that are then taken for empty.
+
+Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
+
+Surveys skip questions in blocks: who was not asked one was not asked others either.  Then a pair has a block of cells,
+null of the one beside values of the other, or two, without rows.  Noise leaves some rows in each such cell, and what
+many pairs leave there cannot be true of the same rows: they would be half asked.  So the rows of each block are
+estimated, and empirical Bayes (expectation maximization over all blocks) tells how many blocks are empty; the rows of
+one that is not may be any number up to all nulls.  What is null wherever another is, is so of a third by way of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.domain import Clique
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.recode import Recode
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+SURE = 0.9
+"""Least chance of a block to be empty at which it is taken for empty."""
+
+LEAST_EVIDENCE = 3.0
+"""How many times as likely a block's own noisy rows must be where it is empty: where noise hides all, others do not
+speak for it."""
+
+_ROUNDS = 100
+_CLOSE = 1e-4
+
+
+def find_null_codes(recode: Recode, nullable: Iterable[str]) -> dict[str, int]:
+    """Return the coarse code of null by attribute, of ``nullable`` ones where it is one of several, and null's alone.
+
+    Null is the last fine code of an attribute.
+    """
+    found = {}
+    for a in nullable:
+        if a in recode and recode[a].kept[-1] and recode[a].size > 1:
+            code = int(recode[a].coarse[-1])
+            if int((recode[a].coarse[recode[a].kept] == code).sum()) == 1:
+                found[a] = code
+    return found
+
+
+def find_null_zeros(
+    pairs: Sequence[Marginal],
+    one_ways: Mapping[str, tuple[Floats, Floats]],
+    nulls: Mapping[str, int],
+    others: Collection[Clique] = (),
+) -> KnownZeros:
+    """Return the cells of null beside values that are empty by noisy counts, of ``pairs`` and of ``others``.
+
+    pairs: noisy, of attributes' own codes; one_ways: noisy counts and the variance of each, by attribute; nulls: the
+    code of null by attribute, as of :func:`find_null_codes`; pairs of other attributes say nothing.
+    """
+    sides = [(pair, axis) for pair in pairs for axis in (0, 1) if set(pair.attributes) <= nulls.keys()]
+    sides = [(pair, axis) for pair, axis in sides if pair.sigma > 0]
+    if not sides:
+        return KnownZeros()
+    rows, deviation, most = np.array([_estimate_rows(pair, axis, one_ways, nulls) for pair, axis in sides]).T
+    empty = find_empty_blocks(rows, deviation, most)
+    found = [
+        (pair.attributes[axis], pair.attributes[1 - axis]) for (pair, axis), e in zip(sides, empty, strict=True) if e
+    ]
+    follows = _follow_all(found)
+    sizes = {a: len(counts) for a, (counts, _) in one_ways.items()}
+    tables = []
+    for a, b in dict.fromkeys([*(pair.attributes for pair in pairs), *others]):
+        zero = np.zeros((sizes[a], sizes[b]), dtype=bool)
+        if b in follows.get(a, ()):
+            zero[nulls[a], np.arange(sizes[b]) != nulls[b]] = True
+        if a in follows.get(b, ()):
+            zero[np.arange(sizes[a]) != nulls[a], nulls[b]] = True
+        if zero.any():
+            tables.append(((a, b), zero))
+    return KnownZeros(tuple(tables), tuple(tables))
+
+
+def _estimate_rows(
+    pair: Marginal, axis: int, one_ways: Mapping[str, tuple[Floats, Floats]], nulls: Mapping[str, int]
+) -> tuple[float, float, float]:
+    """Return how many rows are null in the attribute of ``axis`` with a value in the other, and the noise of that.
+
+    By the cells of the block, and by all nulls less those that both have; third, the most that there can be.
+    """
+    null, other_null = (nulls[pair.attributes[i]] for i in (axis, 1 - axis))
+    counts = pair.counts.take(null, axis=axis)
+    nulls_of_both, variance = float(counts[other_null]), pair.sigma**2
+    all_nulls, variance_of_all = (float(x[null]) for x in one_ways[pair.attributes[axis]])
+    by_cells, by_rest = float(counts.sum()) - nulls_of_both, all_nulls - nulls_of_both
+    precisions = 1 / (variance * (len(counts) - 1)), 1 / (variance + variance_of_all)
+    rows = (by_cells * precisions[0] + by_rest * precisions[1]) / sum(precisions)
+    values = one_ways[pair.attributes[1 - axis]][0].sum() - one_ways[pair.attributes[1 - axis]][0][other_null]
+    return rows, sum(precisions) ** -0.5, max(min(all_nulls, float(values)), 1.0)
+
+
+def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
+    """Return which blocks are empty, of noisy ``rows`` with this standard ``deviation``; all of shape (blocks,).
+
+    ``most``: rows that a block has at most.  One empty block and one with rows count as seen before.
+    """
+    from scipy.special import ndtr  # here: it loads slowly
+
+    if_empty = np.exp(-0.5 * (rows / deviation) ** 2) / (np.sqrt(2 * np.pi) * deviation)
+    if_filled = np.maximum(ndtr((most - rows) / deviation) - ndtr(-rows / deviation), 1e-300) / most
+    share = 0.5
+    for _ in range(_ROUNDS):
+        chance = share * if_empty / (share * if_empty + (1 - share) * if_filled)
+        before, share = share, float((chance.sum() + 1) / (len(chance) + 2))
+        if abs(share - before) < _CLOSE:
+            break
+    return np.asarray((chance >= SURE) & (if_empty >= LEAST_EVIDENCE * if_filled))
+
+
+def _follow_all(seen: Sequence[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Return which attributes are null wherever one is, by way of any others; ``seen``: (one, another)."""
+    import networkx as nx  # here: most releases have no such pair
+
+    graph: nx.DiGraph = nx.DiGraph(seen)
+    classes = nx.condensation(graph)  # those that are null in the same rows: few are left
+    follows: dict[str, frozenset[str]] = {}
+    for n in classes:
+        reached = {a for m in (n, *nx.descendants(classes, n)) for a in classes.nodes[m]["members"]}
+        follows |= {a: frozenset(reached - {a}) for a in classes.nodes[n]["members"]}
+    return follows

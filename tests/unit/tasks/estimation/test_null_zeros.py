@@ -1,0 +1,145 @@
+"""Null that goes with null: empty blocks are found by noisy counts, and no synthetic row is half asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from benchmarks.relations import Given, describe_column, release_in_memory
+from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.null_zeros import find_empty_blocks, find_null_codes, find_null_zeros
+from privsyn.tasks.estimation.recode import AttributeRecode
+from privsyn.tasks.steps.make_consistent import make_consistent
+
+ROWS, SIGMA = 10_000, 40.0
+
+
+def _make_recode(coarse: list[int], *, kept: bool = True) -> AttributeRecode:
+    size = len(coarse)
+    keeps = np.ones(size, bool)
+    keeps[-1] = kept
+    return AttributeRecode(np.array(coarse, np.int32), keeps, np.ones(size), np.ones(size), np.ones(size))
+
+
+def test_null_has_a_code_where_it_is_its_own() -> None:
+    recode = {
+        "own": _make_recode([0, 0, 1, 2]),
+        "shared": _make_recode([0, 1, 2, 2]),
+        "filtered": _make_recode([0, 1, 2, 3], kept=False),
+        "only": _make_recode([0]),
+        "never null": _make_recode([0, 1, 2, 3]),
+    }
+    assert find_null_codes(recode, ["own", "shared", "filtered", "only", "not there"]) == {"own": 2}
+
+
+def test_blocks_are_empty_where_their_rows_are_noise_and_could_be_many() -> None:
+    rows = np.array([20.0, -50.0, 900.0, 40.0])
+    empty = find_empty_blocks(rows, np.full(4, 60.0), np.array([2_000.0, 2_000.0, 2_000.0, 30.0]))
+    assert empty.tolist() == [True, True, False, False]  # of the last, 30 rows at most, noise hides all
+
+
+def test_where_noise_hides_all_others_say_nothing() -> None:
+    rows, deviation, most = np.zeros(40), np.full(40, 10.0), np.full(40, 2_000.0)
+    deviation[0] = 3_000.0
+    empty = find_empty_blocks(rows, deviation, most)
+    assert not empty[0] and empty[1:].all()
+
+
+def _count_pair(
+    first: np.ndarray, second: np.ndarray, names: tuple[str, str], sigma: float, rng: np.random.Generator
+) -> Marginal:
+    counts = np.zeros((4, 4))
+    np.add.at(counts, (first, second), 1)
+    return Marginal(names, counts + rng.normal(0, sigma, counts.shape), sigma)
+
+
+def _draw_columns(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Codes of columns, 3 null: a, b and c in the same rows, d wherever they are and elsewhere, e by itself."""
+    columns = {name: rng.integers(0, 3, ROWS) for name in "abcde"}
+    skipped, alone = rng.random(ROWS) < 0.2, rng.random(ROWS) < 0.2
+    for name in "abc":
+        columns[name][skipped] = 3
+    columns["d"][skipped | (rng.random(ROWS) < 0.3)] = 3
+    columns["e"][alone] = 3
+    return columns
+
+
+def _measure(
+    columns: dict[str, np.ndarray], names: list[str], sigma: float, rng: np.random.Generator
+) -> list[Marginal]:
+    return [_count_pair(columns[x], columns[y], (x, y), sigma, rng) for x, y in names]
+
+
+def _count_one_ways(columns: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {a: (np.bincount(c, minlength=4).astype(float), np.full(4, 9.0)) for a, c in columns.items()}
+
+
+def test_columns_null_together_and_one_null_wherever_another_is() -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        columns = _draw_columns(rng)
+        pairs = _measure(columns, ["ab", "bc", "cd", "ae", "de"], 3.0, rng)
+        others = [("a", "c"), ("a", "d"), ("b", "e")]
+        zeros = find_null_zeros(pairs, _count_one_ways(columns), dict.fromkeys("abcde", 3), others)
+        found = {"".join(pair): mask for pair, mask in zeros.tables}
+        assert set(found) == {"ab", "bc", "cd", "ac", "ad"}, seed  # the last two by way of others; nothing of e
+        tied = np.zeros((4, 4), bool)
+        tied[3, :3] = tied[:3, 3] = True
+        implied = np.zeros((4, 4), bool)
+        implied[3, :3] = True
+        for pair in ("ab", "bc", "ac"):
+            assert (found[pair] == tied).all()
+        for pair in ("cd", "ad"):
+            assert (found[pair] == implied).all()  # c is never null beside a value of d, but d is beside one of c
+
+
+def test_other_attributes_and_pairs_without_noise_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    columns = _draw_columns(rng)
+    (pair,) = _measure(columns, ["ab"], SIGMA, rng)
+    assert not find_null_zeros([pair], _count_one_ways(columns), {"a": 3}).tables
+    exact = Marginal(pair.attributes, pair.counts, 0.0)
+    assert not find_null_zeros([exact], _count_one_ways(columns), {"a": 3, "b": 3}).tables
+
+
+def test_such_a_pair_is_shrunk_without_null() -> None:
+    """What two columns say of each other is in their values: rare ones keep no rows beside null, and few together."""
+    rng = np.random.default_rng(3)
+    columns = _draw_columns(rng)
+    one_ways = _count_one_ways(columns)
+    singles = [Marginal((a,), one_ways[a][0], 3.0) for a in "ab"]
+    variance = [one_ways[a][1] for a in "ab"]
+    (pair,) = _measure(columns, ["ab"], SIGMA, rng)
+    nulls = {"a": 3, "b": 3}
+    zeros = find_null_zeros([pair], one_ways, nulls)
+    pooled = {a: np.array([True, True, True, False]) for a in "ab"}
+    found = make_consistent(
+        singles, variance, [pair], [SIGMA], 10, shrink=True, zeros=zeros, pooled=pooled, nulls=nulls
+    )[-1].counts
+    plain = make_consistent(singles, variance, [pair], [SIGMA], 10, shrink=True, pooled=pooled)[-1].counts
+    true = np.zeros((4, 4))
+    np.add.at(true, (columns["a"], columns["b"]), 1)
+    assert not found[3, :3].any() and not found[:3, 3].any()
+    assert np.abs(found - true).sum() < np.abs(plain - true).sum()
+
+
+@pytest.mark.slow
+def test_no_row_is_half_asked() -> None:
+    """Six of ten columns, most of them zero, are null in the same rows; a seventh is null by itself."""
+    rng = np.random.default_rng(5)
+    rows = 8_000
+    skipped, alone = rng.random(rows) < 0.18, rng.random(rows) < 0.1
+    block = [f"income {i}" for i in range(6)]
+    frame = pd.DataFrame({name: np.where(rng.random(rows) < 0.03, rng.integers(1, 90, rows), 0) for name in block})
+    frame = frame.astype(float).mask(pd.Series(skipped), axis=0)
+    frame["age"] = np.where(skipped, rng.integers(0, 16, rows), rng.integers(16, 90, rows))
+    frame["hours"] = pd.Series(rng.integers(0, 60, rows).astype(float)).mask(pd.Series(alone))
+    given = Given("asked", pa.Table.from_pandas(frame), {c: describe_column(frame[c]) for c in frame})
+    for seed in range(2):
+        made = release_in_memory(given, given.spec(1.0), seed).to_pandas()
+        nulls = made[block].isna().sum(axis=1)
+        assert set(nulls) == {0, 6}
+        assert 0.05 < made.loc[nulls == 6, "hours"].isna().mean() < 0.15
+        assert made[block].corr(method="spearman").abs().where(~np.eye(6, dtype=bool)).max().max() < 0.25
