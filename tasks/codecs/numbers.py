@@ -45,7 +45,7 @@ def get_short_float(type_: pa.DataType | None) -> type[np.floating[Any]] | None:
     """Return the type of floats of fewer than 64 bits, also within a dictionary; None of another type, and of text."""
     if type_ is not None and pa.types.is_dictionary(type_):
         return get_short_float(type_.value_type)
-    short = {pa.float16(): np.float16, pa.float32(): np.float32}
+    short: dict[Any, type[np.floating[Any]]] = {pa.float16(): np.float16, pa.float32(): np.float32}
     return short.get(type_)
 
 
