@@ -89,3 +89,14 @@ def test_rows_are_encoded_anew_where_earlier_versions_read_a_column_otherwise() 
     assert not {by_marks, short_floats} & {*read(), *read(thousands=",")}
     assert read(decimal=",")[by_marks] == ["size"]
     assert read(frozenset({"rate", "share"}))[short_floats] == ["rate"]
+
+
+def test_sets_are_planned_anew_where_null_is_beside_values_of_one_of_three_columns() -> None:
+    number = {"kind": "number", "min": 0, "max": 100}
+    columns = dict.fromkeys("abc", number) | {"d": number | {"nullable": True}}
+    written = {}
+    for named in ("abc", "abd", "ad"):
+        request = Request(make_spec(columns, workload=[{"columns": list(named)}]))
+        steps = {step.name: step.settings(request) for step in build_steps(request)}
+        written[named] = [steps[name].get("null apart") for name in ("compress_domain", "plan_sets")]
+    assert written == {"abc": [None, None], "abd": [["d"]] * 2, "ad": [None, None]}
