@@ -429,7 +429,10 @@ def check_tables(spec: WithTables) -> None:
             f"Take it out, or list them in {above}",
             ("constant",),
         )
-    if spec.order is None or spec.order not in rows.columns:
+    if spec.order is not None and spec.order not in rows.columns:
+        problem = f"names {spec.order!r}, which is no column of {below}"
+        raise FieldError(problem, "Name one of its columns", ("tables", below, "order"))
+    if spec.order is None:
         raise FieldError(
             f"nothing says in which order rows of {below} follow each other",
             "Write `order: COLUMN`, a column of this table: of whole numbers, dates or moments, or the roles of the "

@@ -201,8 +201,11 @@ def check_panel(spec: WithPanel) -> None:
             ("order",),
         )
     if spec.unit.max_records == 1:
+        one = "person" if spec.unit.household_id is None else "household"
         raise FieldError(
-            "of one row a person no row follows another", "Keep 2 rows or more, or take `order` out", ("unit",)
+            f"of one row a {one} no row follows another",
+            "Keep 2 rows or more, or take `order` out",
+            ("unit", "max_records"),
         )
     panel = spec.panel
     assert panel is not None  # noqa: S101 - there is an order and a person
@@ -222,12 +225,34 @@ def check_panel(spec: WithPanel) -> None:
     _check_rest(spec, panel)
 
 
+_ROLES = "Name the column of the relation to the head, a `categorical` one with the head first among its `values`"
+
+
 def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
     column = spec.measured_columns.get(panel.order)
-    if not isinstance(column, CategoricalColumn) or panel.order in computed:
+    if panel.order in computed:
         raise FieldError(
-            f"{panel.order!r} gives the members of a household no roles: it is no measured `categorical` column",
-            "Name a column such as the relation to the head, with the head first among its `values`",
+            f"compute {panel.order!r}, which `order` names as the column of roles, and roles are read from the table",
+            f"Take {panel.order!r} out of the rules, or name another column in `order`",
+            ("rules",),
+        )
+    if panel.order not in spec.columns:
+        raise FieldError(
+            f"names {panel.order!r} as the column of the members' roles, and the spec describes no such column",
+            _ROLES,
+            ("order",),
+        )
+    if column is None:
+        raise FieldError(
+            "gives the members of a household their roles, as `order` says, and is not measured",
+            "Describe it as a measured `categorical` column, with the head first among its `values`",
+            ("columns", panel.order),
+        )
+    if not isinstance(column, CategoricalColumn):
+        raise FieldError(
+            f"gives the members of a household no roles: {panel.order!r} is of the kind {column.kind!r}, and roles are "
+            "values of a `categorical` column",
+            f"{_ROLES}; of rows that follow each other write `person_id` in place of `household_id`",
             ("order",),
         )
     if spec.with_order:
@@ -245,8 +270,8 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
         raise FieldError(
             f"{panel.most} members of {roles} roles can be in {many:,} compositions, and {MOST_COMPOSITIONS:,} is the "
             "most",
-            f"Lower `unit.max_records`, name more roles in `once`, or join values of {panel.order!r}",
-            ("order",),
+            f"Lower it, name more roles in `once`, or join values of {panel.order!r}",
+            ("unit", "max_records"),
         )
 
 

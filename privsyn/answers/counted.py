@@ -112,7 +112,33 @@ def _check_target(question: Question) -> None:
 
 
 def answer_shares(question: Question, event: Condition, level: float) -> Estimates:
-    """Return the share of rows that ``event`` holds for, among those of each answer."""
+    """Return the share of rows that ``event`` holds for, among those of each answer.
+
+    1 or 0 where the answer's own levels decide it, however few rows it has.
+    """
+    shares, decided = _answer_shares(question, event, level), _find_decided_shares(question, event)
+    share = np.array([decided.get(label, np.nan) for label in shares.labels])
+    known = np.isfinite(share)
+    estimate, low, high = (np.where(known, share, each) for each in (shares.estimate, shares.low, shares.high))
+    error = np.where(known, 0.0, shares.std_error)
+    return Estimates(shares.labels, estimate, error, low, high, shares.source)
+
+
+def _find_decided_shares(question: Question, event: Condition) -> dict[tuple[str, ...], float]:
+    """Return 1 or 0 of each answer, by its label, in whose every cell ``event`` surely holds, or surely does not.
+
+    None where rows in no cell may be of one: those with values that compression left out, of columns that it is not by.
+    """
+    others = set(event.columns) - set(question.by)
+    if not all(question.released.recode[column].kept.all() for column in others):
+        return {}
+    labels, answers = question.cells.indicators(question.by)
+    held = question.cells.fractions(event)
+    one, none = (np.asarray(answers @ (held != share).astype(np.float64)).ravel() == 0 for share in (1, 0))
+    return {label: float(one[i]) for i, label in enumerate(labels) if one[i] or none[i]}
+
+
+def _answer_shares(question: Question, event: Condition, level: float) -> Estimates:
     z, cells = compute_normal_factor(level), question.cells
     part, part_of_event = cells.fractions(question.where), cells.fractions(join_conditions(question.where, event))
     labels, answers = cells.indicators(question.by)

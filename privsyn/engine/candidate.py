@@ -35,6 +35,7 @@ from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from privsyn.storage.zones import overlap
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.numbers import get_short_float
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
@@ -128,7 +129,13 @@ class Candidate:
         """The plan of the run: its columns in the table's order, where the request has none, and the threads to use."""
         released = self.spec.released_columns
         order = tuple(name for name in self.source.columns if name in released)
-        return replace(self.plan, request=self.plan.request.order_columns(order, self.settings.threads))
+        short = frozenset(
+            name
+            for source in (self.source, *self.source.further.values())
+            for name, stored in source.types.items()
+            if get_short_float(stored) is not None
+        )
+        return replace(self.plan, request=self.plan.request.order_columns(order, self.settings.threads, short))
 
     @cached_property
     def given(self) -> dict[str, str]:

@@ -31,6 +31,7 @@ class Request:
     from then on.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
     prior, read when they are first asked for.  ``part``: of the whole budget; ``above``: the columns of rows that are
     made before, where this is a request of the rows below them (:attr:`branches`); empty: none are.
+    ``short_floats``: columns that the private table stores as floats of fewer than 64 bits.
     """
 
     spec: ReleaseSpec
@@ -41,6 +42,7 @@ class Request:
     prior_rows: CodeTable | None = None
     part: Fraction = Fraction(1)
     above: frozenset[str] = frozenset()
+    short_floats: frozenset[str] = frozenset()
 
     @cached_property
     def branches(self) -> dict[str, Request]:
@@ -92,10 +94,15 @@ class Request:
     def _codecs(self) -> ColumnCodecs:
         return ColumnCodecs(self.spec, self.even, self.cuts)
 
-    def order_columns(self, order: tuple[str, ...], threads: int | None = None) -> Request:
+    def order_columns(
+        self, order: tuple[str, ...], threads: int | None = None, short_floats: frozenset[str] = frozenset()
+    ) -> Request:
         """Return the same request with its columns in ``order``, if it has none, and the same codecs."""
         ordered = replace(
-            self, column_order=self.column_order or order, threads=self.threads if threads is None else threads
+            self,
+            column_order=self.column_order or order,
+            threads=self.threads if threads is None else threads,
+            short_floats=short_floats,
         )
         ordered.__dict__["_codecs"] = self._codecs
         for name, branch in ordered.branches.items():

@@ -218,7 +218,28 @@ def key_encoding(request: Request) -> dict[str, Any]:
         **_key_panel(spec),
         **_key_points(request),
         **({"csv": spec.csv.model_dump()} if spec.csv != CsvOptions() else {}),  # earlier keys have no such field
+        **_key_changed_reading(request),
     }
+
+
+def _key_changed_reading(request: Request) -> dict[str, Any]:
+    """Return the columns that earlier versions read otherwise, so that their counts are not taken for today's.
+
+    Categories with decimals were read without the file's marks, so those that have one were not found; a multiple that
+    is stored in a short float was another number, which may lie in another bin.
+    """
+    csv, columns = request.spec.csv, request.spec.measured_columns
+    marked = [n for n, c in columns.items() if isinstance(c, CategoricalColumn) and _has_marks(c, csv)]
+    grids = [n for n, c in columns.items() if isinstance(c, NumberColumn) and (c.step, c.decimals) != (None, None)]
+    key = {"categories by marks": sorted(marked), "short floats as multiples": sorted(request.short_floats & {*grids})}
+    return {name: value for name, value in key.items() if value}
+
+
+def _has_marks(column: CategoricalColumn, csv: CsvOptions) -> bool:
+    """Return whether some of a column's categories with decimals are written with another mark than a point."""
+    numbers = [abs(value) for value in column.values if not isinstance(value, str)]
+    decimals = any(isinstance(value, float) for value in numbers)
+    return decimals and (csv.decimal != "." or (csv.thousands != "" and max(numbers) >= 1_000))
 
 
 def key_finer_encoding(request: Request) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.question_cells import has_codes_beside
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, KnowledgePart
@@ -102,7 +103,11 @@ def build_compression_step(request: Request, measurement: Fraction) -> Step:
 
     return replace(
         COMPRESS_DOMAIN,
-        settings=lambda r: {**r.spec.mechanism.compression.key(), "sets": str(r.total_rho * share)},
+        settings=lambda r: {
+            **r.spec.mechanism.compression.key(),
+            "sets": str(r.total_rho * share),
+            **_key_null_in_sets(r),
+        },
         reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
         run=run,
         words=lambda r: f"{COMPRESS_DOMAIN.words(r)}; columns of named sets have codes for these",
@@ -200,7 +205,12 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_released_tables(searched)),
         outputs={"merges": tables.MERGES},
-        settings=lambda r: {**measure.priced(r), "found": str(shares.found), **key_named_pairs(r)},
+        settings=lambda r: {
+            **measure.priced(r),
+            "found": str(shares.found),
+            **key_named_pairs(r),
+            **_key_null_in_sets(r),
+        },
         reads=(KnowledgePart.TARGETS,),
         run=run,
         published={
@@ -303,6 +313,19 @@ def list_named_pairs(request: Request) -> frozenset[Clique]:
 def key_named_pairs(request: Request) -> dict[str, Any]:
     """Return how named pairs are counted and shrunk, for cache keys; nothing without any, as in earlier keys."""
     return {"pairs": "as pairs"} if list_named_pairs(request) else {}
+
+
+def _key_null_in_sets(request: Request) -> dict[str, Any]:
+    """Return how null is merged in named sets of more than two columns; nothing where none is beside values in order.
+
+    Earlier keys have no such field: null was merged with values there.
+    """
+    encoding, apart = request.encoding, set()
+    for marginal in request.spec.measured_sets:
+        attributes = frozenset(encoding.attributes_of(marginal.columns))
+        if marginal.asked is None and len(attributes) > 2:
+            apart |= {a for a in attributes if has_codes_beside(encoding.binning[a])}
+    return {"null apart": sorted(apart)} if apart else {}
 
 
 def list_set_stages(request: Request) -> list[str]:

@@ -41,6 +41,24 @@ def _count_steps(grid: Grid, numbers: Floats) -> Floats:
     return np.rint(numbers * float(grid.step.denominator) / float(grid.step.numerator))
 
 
+def get_short_float(type_: pa.DataType | None) -> type[np.floating[Any]] | None:
+    """Return the type of floats of fewer than 64 bits, also within a dictionary; None of another type, and of text."""
+    if type_ is not None and pa.types.is_dictionary(type_):
+        return get_short_float(type_.value_type)
+    short: dict[Any, type[np.floating[Any]]] = {pa.float16(): np.float16, pa.float32(): np.float32}
+    return short.get(type_)
+
+
+def _read_multiples(numbers: Floats, grid: Grid, short: type[np.floating[Any]]) -> Floats:
+    """Return the multiple that is stored as each number in a short float, and the numbers that no multiple is.
+
+    0.7 in 32 bits is below 0.7, whose bin and value it would miss.
+    """
+    with np.errstate(all="ignore"):
+        multiples = np.asarray(grid.value(_count_steps(grid, numbers)))
+        return np.where(multiples.astype(short) == numbers.astype(short), multiples, numbers)
+
+
 _Column = TypeVar("_Column", IntegerColumn, NumberColumn)
 
 
@@ -272,6 +290,12 @@ class NumberCodec(SteppedCodec[NumberColumn]):
 
     def _find_bounds(self) -> tuple[float, float]:
         return self._column.min, self._column.max
+
+    def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the numbers, and the null mask; of short floats the multiple of the step or last decimal they hold."""
+        numbers, is_null = super().stored_numbers(array)
+        grid, short = self.value_grid, get_short_float(array.type)
+        return numbers if grid is None or short is None else _read_multiples(numbers, grid, short), is_null
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
         values = np.where(high <= np.nextafter(low, np.inf), low, low + (high - low) * rng.random(len(low)))

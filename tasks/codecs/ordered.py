@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -352,7 +353,15 @@ class OrderedCodec(Codec):
             steps = part.steps(self._grid)
             ends = [self._label(float(self._grid.value(step))) for step in (steps[0], steps[-1])]
             return ends[0] if len(steps) == 1 else "..".join(ends)
+        before = float(np.nextafter(part.low, -np.inf))
+        if not part.above and before in self._alone:  # a cell of one value ends there
+            return f"({self._label(before)}, {self._label(part.high)})"
         return f"{'(' if part.above else '['}{self._label(part.low)}, {self._label(part.high)})"
+
+    @cached_property
+    def _alone(self) -> frozenset[float]:
+        """The values that have a cell of their own, of a column without a grid."""
+        return frozenset(cell.low for cell in self.cells.fine if self._grid is None and holds_one_value(cell, None))
 
     def _label(self, edge: float) -> str:
         return f"{edge:.12g}"

@@ -53,7 +53,7 @@ Grouping = tuple[NDArray[np.integer[Any]], int]
 def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[str, Grouping]) -> Starts:
     """Return what the attributes of the spec's measured questions begin with, in the codes of ``groupings``.
 
-    Of compared columns it is what their difference begins with: below, at and above 0 are never one code.  Of a pair of
+    Of compared columns it is what their difference begins with: below, at and above 0 are never one code.  Of a set of
     which nothing is asked null and values in order are never one code: how the values rise together is what it is for.
     Questions of the same attributes are one set: its codes tell apart what any of them does.
     """
@@ -76,13 +76,17 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
             starts_of_set[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
     starts = {attributes: _unite(starts_of_set) for attributes, starts_of_set in starts_by_set.items()}
     for attributes in starts_by_set.keys() - asked:
-        if len(attributes) == 2:
-            starts[attributes] = {a: _keep_order_apart(encoding.binning[a], groupings[a]) for a in attributes}
+        starts[attributes] = {a: _keep_order_apart(encoding.binning[a], groupings[a]) for a in attributes}
     for codec in encoding.differences:
         begin = _join_codes([codec.signs], groupings[codec.attribute])
         compared = frozenset((codec.first.attribute, codec.second.attribute, codec.attribute))
         starts[compared] = {codec.attribute: Start(begin, True)}
     return starts
+
+
+def has_codes_beside(bins: AttributeBins) -> bool:
+    """Return whether an attribute has bins in order and others, such as null."""
+    return 0 < sum(end - start for start, end in bins.in_order) <= int(bins.groups.max())
 
 
 def _keep_order_apart(bins: AttributeBins, grouping: Grouping) -> Start:

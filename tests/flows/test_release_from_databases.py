@@ -289,6 +289,18 @@ def test_a_wrong_file_and_a_wrong_table_are_told_apart(kind: str, tmp_path: Path
             open_source(url, spec)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("asked", ["table=words", "query=SELECT%20*%20FROM%20words"])
+def test_columns_are_called_as_words_and_values_of_sql_are(kind: str, asked: str, tmp_path: Path) -> None:
+    """A view of SQLite has no column `true`."""
+    names = ["false", "true", "null", "order", "select", "group", "current_date", "rowid", "column1"]
+    rows = pa.table({name: [number, number + 1] for number, name in enumerate(names, start=2)})
+    write = databases.write_sqlite if kind == "sqlite" else databases.write_duckdb
+    url = write(rows, tmp_path / "db", "words").replace("table=words", asked)
+    source = open_source(url, make_spec({name: {"kind": "integer", "min": 0, "max": 99} for name in names}))
+    assert pa.Table.from_batches(list(source.batches())).to_pydict() == rows.to_pydict()
+
+
 def test_a_cell_of_sqlite_is_read_by_itself(tmp_path: Path) -> None:
     columns: dict[str, Any] = {
         "n": {"kind": "integer", "min": 0, "max": 10, "nullable": True},

@@ -49,6 +49,8 @@ _AFFINITIES = (
 """Pattern of a declared type -> the type as which the column is read; any other is text, which no blob is."""
 
 _VIEW = "privsyn_rows"
+_NAMED_BY_SQLITE = r"column[0-9]+(:[0-9]+)?"
+"""The name that a column ``true`` or ``false`` has in a view."""
 
 
 _DESCRIBE = f"SELECT '' AS name, '' AS type UNION ALL SELECT name, type FROM pragma_table_info('{_VIEW}')"  # noqa: S608
@@ -67,8 +69,18 @@ class SqliteReader(Reader):
         with translate_errors(url):
             self._run(f"CREATE TEMP VIEW {_VIEW} AS {build_select('*', name_rows(url))}")
             described = self._fetch(_DESCRIBE)
-        columns = zip(described.column(0).to_pylist()[1:], described.column(1).to_pylist()[1:], strict=True)
-        self.schema = pa.schema([(name, _choose_type(declared)) for name, declared in columns])
+            self._in_view, declared = (column.to_pylist()[1:] for column in described.columns)
+            names = (
+                self._read_names() if any(re.fullmatch(_NAMED_BY_SQLITE, n) for n in self._in_view) else self._in_view
+            )
+        self.schema = pa.schema([(name, _choose_type(type_)) for name, type_ in zip(names, declared, strict=True)])
+
+    def _read_names(self) -> list[str]:
+        """Return the columns' names of the table or query itself: in a view SQLite has no column ``true``."""
+        url = self._url
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(url.query or f"{build_select('*', name_rows(url))} LIMIT 0")
+            return [column[0] for column in cursor.description or ()]
 
     def _run(self, sql: str) -> None:
         with closing(self._connection.cursor()) as cursor:
@@ -81,8 +93,8 @@ class SqliteReader(Reader):
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the order of the table."""
-        types = [self.schema.field(name).type for name in columns]
-        cells = [_READ[type_][0].format(quote_name(name)) for name, type_ in zip(columns, types, strict=True)]
+        types, quoted = [self.schema.field(name).type for name in columns], self._quote(columns)
+        cells = [_READ[type_][0].format(name) for name, type_ in zip(quoted, types, strict=True)]
         named = [f"{_READ[type_][1]} AS {quote_name(name)}" for name, type_ in zip(columns, types, strict=True)]
         sql = f"SELECT {', '.join(named)} UNION ALL {build_select(cells, _VIEW)}"
         first = True
@@ -96,10 +108,14 @@ class SqliteReader(Reader):
             if note is not forget:
                 self._count_repairs(columns, cells, note)
 
+    def _quote(self, columns: Sequence[str]) -> list[str]:
+        """Return the names that columns have in the view, quoted."""
+        return [quote_name(self._in_view[self.schema.get_field_index(name)]) for name in columns]
+
     def _count_repairs(self, columns: Sequence[str], cells: Sequence[str], note: Note) -> None:
         lost = [
-            f"coalesce(sum({quote_name(name)} IS NOT NULL AND ({cell}) IS NULL), 0)"
-            for name, cell in zip(columns, cells, strict=True)
+            f"coalesce(sum({name} IS NOT NULL AND ({cell}) IS NULL), 0)"
+            for name, cell in zip(self._quote(columns), cells, strict=True)
         ]
         for name, (number,) in zip(columns, self._fetch(build_select(lost, _VIEW)).to_pydict().values(), strict=True):
             note(name, +Counter({NOT_OF_TYPE: int(number)}))

@@ -214,6 +214,35 @@ def test_shares_and_means_are_held() -> None:
     assert all(np.mean(h) >= 0.85 for h in held.values())
 
 
+@pytest.mark.parametrize(
+    ("rows", "asked", "by"),
+    [
+        (30, "age >= 54", ("age",)),
+        (3_000, "age >= 54 or happy", ("age",)),
+        (3_000, "age >= 54", ("age", "region", "happy")),
+    ],
+    ids=["measured", "of two columns", "model"],
+)
+def test_a_share_that_its_group_decides_is_one_or_none_however_few_rows_it_has(
+    rows: int, asked: str, by: tuple[str, ...]
+) -> None:
+    one = released(table(rows), spec(1.0), 1)
+    event = read_condition(asked, one.language)
+    question = Question.of(one, by, None, event=event)
+    found, (labels, answers) = answer_shares(question, event, 0.95), question.cells.indicators(by)
+    held = answers @ question.cells.fractions(event)
+    whole = {label: h == n for label, h, n in zip(labels, held, answers.sum(axis=1).A1, strict=True)}
+    none = {label: h == 0 for label, h in zip(labels, held, strict=True)}
+    decided = [
+        (whole[answer[0]], *answer[1:])
+        for answer in zip(*found[:5], strict=True)
+        if whole[answer[0]] or none[answer[0]]
+    ]
+    assert len(decided) > 1
+    for all_rows, estimate, error, low, high in decided:
+        assert estimate == low == high == float(all_rows) and error == 0
+
+
 @pytest.mark.statistical(0.1)
 def test_quantiles_and_correlations_are_held() -> None:
     age = ROWS["age"].to_numpy(zero_copy_only=False)

@@ -148,7 +148,7 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("visits", max=100_000), "is 100000, and rows are linked to each other"),
         (change("visits", max="3"), "is '3', and rows are linked to each other"),
         (change("drugs", order=None, with_order=["day"]), "nothing says in which order rows of drugs"),
-        (change("drugs", order="dosage"), "nothing says in which order rows of drugs"),
+        (change("drugs", order="dosage"), "names 'dosage', which is no column of drugs"),
         (change("drugs", once=["a"]), "is about the roles in a household"),
         (change("drugs", columns=["day"]), "has no columns of its own"),
         (change("drugs", columns=AGAIN), "'job' is a column of visits and of drugs"),

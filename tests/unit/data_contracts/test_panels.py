@@ -103,8 +103,8 @@ MANY = [f"role {i}" for i in range(12)]
         ({"unit": {"household_id": "hid", "max_records": 0}}, "greater than or equal to 1"),
         ({"unit": {"household_id": "age", "max_records": 5}}, "list the column 'age' under `columns`"),
         ({"order": None}, "in which roles the members of a household are"),
-        ({"order": "age"}, "gives the members of a household no roles"),
-        ({"order": "nothing"}, "gives the members of a household no roles"),
+        ({"order": "age"}, "roles are values of a `categorical` column"),
+        ({"order": "nothing"}, "the spec describes no such column"),
         ({"once": ["nobody"]}, "names 'nobody', which 'role' does not list"),
         ({"once": ["head", "head"]}, "names a role twice"),
         ({"with_order": ["age"]}, "roles are no numbers"),
@@ -121,6 +121,34 @@ def test_what_does_not_fit_a_household_is_refused_in_one_sentence(changes: dict[
         make_household_spec(**changes)
     (error,) = found.value.errors()
     assert words in error["msg"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "cure"),
+    [
+        ({"order": "nothing"}, ("order",), "Name the column of the relation to the head"),
+        ({"order": "age"}, ("order",), "write `person_id` in place of `household_id`"),
+        (
+            {"columns": {**HOUSEHOLD_COLUMNS, "role": {**HOUSEHOLD_COLUMNS["role"], "measured": False}}},
+            ("columns", "role"),
+            "measured `categorical` column",
+        ),
+        ({"rules": [{"derive": {"role": "'head' if age > 30 else 'child'"}}]}, ("rules",), "out of the rules"),
+        (
+            {"columns": {**HOUSEHOLD_COLUMNS, "role": {"kind": "categorical", "values": MANY}}, "once": []},
+            ("unit", "max_records"),
+            "Lower it",
+        ),
+        ({"unit": {"household_id": "hid", "max_records": 1}}, ("unit", "max_records"), "Keep 2 rows"),
+    ],
+)
+def test_an_error_about_roles_names_the_field_that_is_wrong(
+    changes: dict[str, Any], place: tuple[str, ...], cure: str
+) -> None:
+    with pytest.raises(ValidationError) as found:
+        make_household_spec(**changes)
+    error = found.value.errors()[0]["ctx"]["error"]
+    assert error.place == place and cure in error.cure
 
 
 def test_roles_that_occur_once_are_for_households() -> None:

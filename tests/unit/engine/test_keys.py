@@ -70,3 +70,33 @@ def test_rows_are_decoded_anew_where_draws_no_longer_come_out_as_a_largest_value
         settings[name] = build_steps(request)[-1].settings(request)
     assert settings["top"]["below top"] == ["rate"]
     assert "below top" not in settings["plain"]
+
+
+def test_rows_are_encoded_anew_where_earlier_versions_read_a_column_otherwise() -> None:
+    """Categories by the file's decimal mark, and the multiples that short floats hold; all others as they were."""
+    columns = {
+        "size": {"kind": "categorical", "values": [1.5, 2.5], "unlisted": "null", "nullable": True},
+        "rooms": {"kind": "categorical", "values": [1, 2], "unlisted": "null", "nullable": True},
+        "rate": {"kind": "number", "min": 0, "max": 1, "decimals": 1},
+        "share": {"kind": "number", "min": 0, "max": 1, "bins": 4},
+    }
+
+    def read(short: frozenset[str] = frozenset(), **csv: Any) -> dict[str, Any]:
+        request = Request(make_spec(columns, csv=csv)).order_columns((), short_floats=short)
+        return build_steps(request)[0].settings(request)
+
+    by_marks, short_floats = "categories by marks", "short floats as multiples"
+    assert not {by_marks, short_floats} & {*read(), *read(thousands=",")}
+    assert read(decimal=",")[by_marks] == ["size"]
+    assert read(frozenset({"rate", "share"}))[short_floats] == ["rate"]
+
+
+def test_sets_are_planned_anew_where_null_is_beside_values_of_one_of_three_columns() -> None:
+    number = {"kind": "number", "min": 0, "max": 100}
+    columns = dict.fromkeys("abc", number) | {"d": number | {"nullable": True}}
+    written = {}
+    for named in ("abc", "abd", "ad"):
+        request = Request(make_spec(columns, workload=[{"columns": list(named)}]))
+        steps = {step.name: step.settings(request) for step in build_steps(request)}
+        written[named] = [steps[name].get("null apart") for name in ("compress_domain", "plan_sets")]
+    assert written == {"abc": [None, None], "abd": [["d"]] * 2, "ad": [None, None]}

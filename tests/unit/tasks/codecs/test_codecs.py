@@ -13,6 +13,7 @@ import pytest
 
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import CategoricalCodec, Codec, EncodingPlan, plan
+from privsyn.tasks.codecs.numbers import NumberCodec
 from tests.support.specs import make_spec
 
 RNG = np.random.default_rng(0)
@@ -344,3 +345,37 @@ def test_the_plan_takes_a_codec_of_two_columns_as_it_is() -> None:
         "city": ["mun", "ber"],
         "sex": ["m", "f"],
     }
+
+
+@pytest.mark.parametrize("grid", [{"decimals": 1}, {"step": 0.1}])
+@pytest.mark.parametrize("stored", [pa.float16(), pa.float32(), pa.dictionary(pa.int8(), pa.float32())])
+def test_short_floats_are_the_multiples_that_they_hold(grid: dict[str, Any], stored: pa.DataType) -> None:
+    """0.7 in 32 bits is below 0.7, which is its bin, its value and the least one."""
+    values = pa.array([0.7, 0.8, 0.9, 1.0, 1.3])
+    made = codec({"kind": "number", "min": 0.7, "max": 1.3, "edges": [0.7, 0.9, 1.3], **grid})
+    assert isinstance(made, NumberCodec)
+    short = values.cast(stored.value_type if pa.types.is_dictionary(stored) else stored)
+    short = short.dictionary_encode() if pa.types.is_dictionary(stored) else short
+    codes, repairs = made.encode({"x": short})
+    assert repairs == Counter()
+    assert codes.tolist() == made.encode({"x": values})[0].tolist()
+    assert made.find_numbers(short).tolist() == made.find_numbers(values).tolist()
+    assert {7, 8, 9, 10} <= set(made.find_numbers(short))
+
+
+def test_short_floats_that_hold_no_multiple_stay_as_they_are() -> None:
+    values = pa.array([0.25, 1 / 3, 0.3 + 1e-7, np.nan, None, np.inf, 3e38], pa.float32())
+    for column in ({"decimals": 1}, {"step": 0.1}):
+        made = codec({"kind": "number", "min": 0, "max": 1, "bins": 4, **column})
+        assert isinstance(made, NumberCodec)
+        read, _ = made.stored_numbers(values)
+        assert np.array_equal(read, values.to_numpy(zero_copy_only=False).astype(np.float64), equal_nan=True)
+
+
+@pytest.mark.parametrize("decimals", [{}, {"decimals": 2}])
+def test_labels_of_cells_beside_a_single_value_say_so(decimals: dict[str, int]) -> None:
+    """The next float above 0 is 5e-324, which nobody wrote."""
+    column = {"kind": "number", "min": 0, "max": 1000, **decimals}
+    labels = plan(make_spec({"x": column})).codecs[0].labels()
+    assert labels[0] == "0" and labels[1].startswith("(0, ") and labels[-1] == "1000"
+    assert labels[2].startswith("[") and not any("e-" in label for label in labels)

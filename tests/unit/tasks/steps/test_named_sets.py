@@ -10,14 +10,17 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression, Synthesis
+from privsyn.engine.request import Request
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.question_cells import find_starts
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import named_sets
 from privsyn.tasks.steps.compress_domain import compress_domain
 from privsyn.tasks.steps.make_consistent import find_merge, make_consistent
 from privsyn.tasks.steps.synthesize import synthesize
+from tests.support.specs import make_spec
 
 HALVES = np.arange(12) // 6
 QUARTERS = np.arange(12) // 3
@@ -55,6 +58,19 @@ def test_sets_are_planned_by_their_noise_and_come_back_from_their_table() -> Non
     again = named_sets.read_merges(named_sets.tabulate_merges(sets))
     assert [(s.attributes, s.weight, s.shape) for s in again] == [(s.attributes, s.weight, s.shape) for s in sets]
     assert [[m.tolist() for m in s.merges] for s in again] == [[m.tolist() for m in s.merges] for s in sets]
+
+
+@pytest.mark.parametrize("columns", ["ab", "abc"])
+def test_null_is_apart_from_values_in_named_sets(columns: str) -> None:
+    """Of a column that is mostly null, two merged codes would be null with the larger values, and the smaller ones."""
+    number = {"kind": "number", "min": 0, "max": 8, "bins": 8, "nullable": True}
+    request = Request(make_spec(dict.fromkeys(columns, number), workload=[{"columns": list(columns)}]))
+    groupings = {codec.attribute: (codec.groups, 9) for codec in request.encoding.codecs}
+    starts = find_starts(request.spec, request.encoding, groupings)
+    recode = {a: recode_of([20.0] * 8 + [2_000.0]) for a in columns}
+    named = [(frozenset(columns), 1.0)]
+    (planned,) = named_sets.plan_sets(named, recode, frozenset(columns), Fraction(1, 100), 1, starts)
+    assert all(np.count_nonzero(merge == merge[-1]) == 1 for merge in planned.merges)
 
 
 def test_columns_have_as_many_codes_as_the_largest_of_their_sets_wants() -> None:
