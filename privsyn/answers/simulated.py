@@ -217,6 +217,11 @@ CUT_NOISE_WARNING = (
 
 LINKED_ROWS_WARNING = "Releases of linked rows are not simulated, so nothing is known of the error here."
 
+PRIOR_WARNING = (
+    "Releases with a prior are not simulated, as their folder does not have its rows, so nothing is known of the error "
+    "here."
+)
+
 _TERM = re.compile(r"\s*(?:`([^`]+)`|([^\s+~`]+))\s*")
 
 
@@ -250,15 +255,14 @@ def simulate_answer(
     rows are weighted to follow the released counts, half of what they change by when all values lie at one end of their
     cells, and half of what they change by when values rise or fall together inside their cells: nothing is known of
     either.
-    Where a pair of the columns was not measured, nothing is known of the error, nor where rows are linked: of one row
-    of each person more is needed than its counts to make rows anew.
+    Where a pair of the columns was not measured, nothing is known of the error, nor where rows are linked or follow a
+    prior: of one row of each person more is needed than its counts to make rows anew, and so are the prior's rows.
     """
     names, estimate = figures(released.table.select(list(columns)))
     missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
     nothing = np.full(len(names), np.nan)
-    linked = released.request.spec.panel is not None
-    if missing or linked:
-        why = LINKED_ROWS_WARNING if linked else ""
+    why = _find_obstacle(released)
+    if missing or why:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing, why)
     differences = []
     for table in iterate_replicates(released, progress):
@@ -273,6 +277,13 @@ def simulate_answer(
     error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
+
+
+def _find_obstacle(released: ReleasedCounts) -> str:
+    """Return why no rows of the release can be made anew; empty where they can be."""
+    if released.request.spec.panel is not None:
+        return LINKED_ROWS_WARNING
+    return PRIOR_WARNING if released.request.has_prior else ""
 
 
 def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:
