@@ -201,7 +201,7 @@ class Forecast:
             [
                 f"{a.epsilon:g}",
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
-                guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
+                guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}" if a.all_pairs else "none",
                 guess + ("none" if a.seen is None else format_percent(a.seen)),
                 _format_codes(_compute_mean(c.codes for c in a.columns if c.codes is not None)),
                 "-" if a.sample is None else guess + _describe_sample(a.sample),
