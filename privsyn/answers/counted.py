@@ -156,7 +156,20 @@ def _answer_shares(question: Question, event: Condition, level: float) -> Estima
     errors = [np.where(np.isfinite(way.error), way.error, np.inf) for way in ways]
     best = np.argmin(errors, axis=0), np.arange(len(shown))
     share, error, low, high, doubt = (np.stack(figures)[best] for figures in zip(*ways, strict=True))
-    return Estimates(labels, share, error, np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0), _name_source(doubt))
+    return Estimates(labels, *_bound_shares(share, error, low, high), _name_source(doubt))
+
+
+def _bound_shares(share: Floats, error: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return shares with intervals in 0..1.
+
+    An end that is not known, as the rows that the condition surely holds in are not told from none, is 0 or 1, and
+    such a share has no standard error; nothing is known where neither end or no share is.
+    """
+    unknown = np.isnan(share) | (np.isnan(low) & np.isnan(high))
+    error = np.where(unknown | np.isnan(low) | np.isnan(high), np.nan, error)
+    low = np.where(unknown, np.nan, np.clip(np.nan_to_num(low, nan=0.0), 0.0, 1.0))
+    high = np.where(unknown, np.nan, np.clip(np.nan_to_num(high, nan=1.0), 0.0, 1.0))
+    return np.where(unknown, np.nan, share), error, low, high
 
 
 def _divide(

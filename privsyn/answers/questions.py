@@ -307,7 +307,8 @@ class Questions:
         """Return the answers in groups, by columns that were counted and by those that rules compute."""
         from privsyn.answers.computed import ask_by_levels, check_column
 
-        if all(check_column(self._counts, name) in self._counts.columns for name in groups):
+        checked = [check_column(self._counts, name) for name in groups]
+        if all(name in self._counts.columns for name in checked):
             return ask(groups, where)
         table = ask_by_levels(self._counts, groups, where, ask)
         table.attrs["about"] = about

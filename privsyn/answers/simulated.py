@@ -34,7 +34,7 @@ from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.full_cells import tabulate_cuts
-from privsyn.tasks.estimation.recode import recode_to_table, with_one_ways
+from privsyn.tasks.estimation.recode import Recode, recode_to_table, with_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.sample_estimates import fit_least_squares, fit_logistic
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -80,7 +80,7 @@ def make_replicate(released: ReleasedCounts, seed: int) -> pa.Table:
     """Return one release of the model; a function of the released folder and ``seed``."""
     noise = SeededNoise(seed)
     measured = {n: [_measure_again(released, c, noise) for c in every] for n, every in released.measured.items()}
-    return remake_rows(released, measured, sums=_ask_sums_again(released, noise))
+    return remake_rows(released, measured, sums=_ask_sums_again(released, recode_by(released, measured), noise))
 
 
 def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
@@ -135,13 +135,7 @@ def remake_rows(
         tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     if any(step.cuts for step in released.steps):
         tables_by_step[FIND] = {"cuts": tabulate_cuts(released.request.cuts)}
-    one_ways = next(iter(measured.values()))
-    recode = with_one_ways(
-        released.recode,
-        {c.attributes[0]: c.counts for c in one_ways},
-        {c.attributes[0]: c.sigma for c in one_ways},
-        released.encoding.binning,
-    )
+    recode = recode_by(released, measured)
     tables_by_step["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
     start = next(i for i, step in enumerate(released.steps) if step.name == "make_consistent")
     known_steps = (replace(step, inputs=()) for step in released.steps[:start] if step.name in tables_by_step)
@@ -154,6 +148,17 @@ def remake_rows(
     return rows
 
 
+def recode_by(released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]]) -> Recode:
+    """Return the release's codes with the first one-ways of ``measured``."""
+    one_ways = next(iter(measured.values()))
+    return with_one_ways(
+        released.recode,
+        {c.attributes[0]: c.counts for c in one_ways},
+        {c.attributes[0]: c.sigma for c in one_ways},
+        released.encoding.binning,
+    )
+
+
 def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return the pairs of these columns that no measurement holds."""
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
@@ -161,10 +166,10 @@ def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) ->
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
-def _ask_sums_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, list[NDArray[np.int64]]]:
+def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise) -> dict[str, list[NDArray[np.int64]]]:
     """Return the sums of every look at trends, and of every step that counts, on the model's rows with new noise.
 
-    The noise has the same scale; most steps that count ask no sums.
+    The noise has the same scale; codes have scores by the one-ways of ``recode``; most steps that count ask no sums.
     """
     first_sums = {name: len(counts) for name, counts in released.measured.items()}
     sums: dict[str, list[NDArray[np.int64]]] = {}
@@ -173,7 +178,7 @@ def _ask_sums_again(released: ReleasedCounts, noise: SeededNoise) -> dict[str, l
         if not queries:
             sums[name] = []
             continue
-        ranks = rank_asked_codes(released.recode, released.encoding.binning, queries)
+        ranks = rank_asked_codes(recode, released.encoding.binning, queries)
         sizes = {a: r.score.size for a, r in ranks.items()}
         codes = {
             a: released.recode[a].coarse[read_row_codes(released, a)].astype(choose_code_dtype(size))
@@ -212,6 +217,11 @@ CUT_NOISE_WARNING = (
 
 LINKED_ROWS_WARNING = "Releases of linked rows are not simulated, so nothing is known of the error here."
 
+PRIOR_WARNING = (
+    "Releases with a prior are not simulated, as their folder does not have its rows, so nothing is known of the error "
+    "here."
+)
+
 _TERM = re.compile(r"\s*(?:`([^`]+)`|([^\s+~`]+))\s*")
 
 
@@ -245,15 +255,14 @@ def simulate_answer(
     rows are weighted to follow the released counts, half of what they change by when all values lie at one end of their
     cells, and half of what they change by when values rise or fall together inside their cells: nothing is known of
     either.
-    Where a pair of the columns was not measured, nothing is known of the error, nor where rows are linked: of one row
-    of each person more is needed than its counts to make rows anew.
+    Where a pair of the columns was not measured, nothing is known of the error, nor where rows are linked or follow a
+    prior: of one row of each person more is needed than its counts to make rows anew, and so are the prior's rows.
     """
     names, estimate = figures(released.table.select(list(columns)))
     missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
     nothing = np.full(len(names), np.nan)
-    linked = released.request.spec.panel is not None
-    if missing or linked:
-        why = LINKED_ROWS_WARNING if linked else ""
+    why = _find_obstacle(released)
+    if missing or why:
         return Simulated(names, estimate, nothing, nothing, nothing, "not known", missing, why)
     differences = []
     for table in iterate_replicates(released, progress):
@@ -268,6 +277,13 @@ def simulate_answer(
     error = np.sqrt(np.mean(np.square(differences), axis=0) + unknown + bias)
     factor = float(stdtrit(len(differences), 0.5 + level / 2))
     return Simulated(names, estimate, error, estimate - factor * error, estimate + factor * error, "simulated", [])
+
+
+def _find_obstacle(released: ReleasedCounts) -> str:
+    """Return why no rows of the release can be made anew; empty where they can be."""
+    if released.request.spec.panel is not None:
+        return LINKED_ROWS_WARNING
+    return PRIOR_WARNING if released.request.has_prior else ""
 
 
 def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:

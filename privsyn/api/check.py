@@ -271,6 +271,10 @@ def _list_stored_decimals(spec: ReleaseSpec, source: Source) -> Iterator[str]:
             yield f"{_name_column(spec, name)} is stored as {stored}: write `decimals: {decimals}`."
 
 
+def _count_rows(number: int) -> str:
+    return f"{number:,} row{'' if number == 1 else 's'}"
+
+
 def _list_warnings(plan: Plan) -> list[str]:
     spec = plan.request.spec
     privacy, budget, unit = spec.privacy, spec.budget, spec.unit
@@ -278,13 +282,13 @@ def _list_warnings(plan: Plan) -> list[str]:
     known = plan.request.prior
     if known is not None:
         warnings.append(
-            f"prior: {known.rows:,} rows that the spec states to be public: their statistics show in the release, and "
-            "its promise does not protect them."
+            f"prior: {_count_rows(known.rows)} that the spec states to be public: statistics of the prior show in the "
+            "release, and its promise does not protect the persons in it."
         )
     totals = plan.request.public.totals
     if totals is not None:
         warnings.append(
-            f"totals: counts of {totals.rows:,} rows that the spec states to be public: its promise does "
+            f"totals: counts of {_count_rows(totals.rows)} that the spec states to be public: its promise does "
             "not cover what they tell, and they must never be made from the private table."
         )
     if privacy.epsilon > LARGE_EPSILON:

@@ -178,8 +178,9 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     pairs = sum(rehearsal.pairs for rehearsal in rehearsals)
     words = (
         f"From a rehearsal on this machine: a release of {rehearsals[0].rows_in:,} made-up rows with the counts that "
-        f"{rows:,} rows are expected to have, related as most tables' columns are. {pairs:,} pairs were "
-        f"scored, {marginals:,} joint marginals measured.",
+        f"{rows:,} row{'s are' if rows != 1 else ' is'} expected to have, related as most tables' columns are. "
+        f"{pairs:,} pair{'s were' if pairs != 1 else ' was'} scored, "
+        f"{marginals:,} joint marginal{'s' * (marginals != 1)} measured.",
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
         "of a machine that does nothing else.",
         *((FULL_CELLS,) if share_full_cells(Request(spec)) else ()),

@@ -151,8 +151,13 @@ def _print_summary(report: Report, seconds: float, results: Console) -> None:
             results.print(f"{metric.title}: {metric.note.rstrip('.')}.", soft_wrap=True, markup=False)
     for analysis in evaluation.analyses:
         close = sum(figure.close for figure in analysis.figures)
-        words = f"{analysis.title}: {close} of {len(analysis.figures)} figures within 15 % or two standard errors."
-        results.print(words, soft_wrap=True, markup=False)
+        number = len(analysis.figures)
+        words = f"{close} of {number} figure{'s' * (number != 1)} within 15 % or two standard errors"
+        results.print(
+            f"{analysis.title}: {words if number else (analysis.note or 'no figure').rstrip('.')}.",
+            soft_wrap=True,
+            markup=False,
+        )
     results.print("Look next at:", style="bold")
     results.print(f"  {report.html}   the private report ({seconds:g} s)", soft_wrap=True)
     results.print(f"  {report.figures}   the same figures", soft_wrap=True)

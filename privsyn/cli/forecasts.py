@@ -91,7 +91,7 @@ def render_forecast(forecast: Forecast, console: Console, table: str = "") -> No
     from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
     of_table = f" of {table}" if table else ""
-    title = f"Forecast{of_table} for about {forecast.rows:,} {forecast.of}"
+    title = f"Forecast{of_table} for about {forecast.size}"
     console.print(build_table(title, HEADINGS, forecast.epsilon_rows()))
     console.print(
         build_table(

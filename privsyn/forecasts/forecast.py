@@ -170,11 +170,17 @@ class Forecast:
     further: Mapping[str, Forecast] = field(default_factory=dict)
 
     @property
+    def size(self) -> str:
+        """How many rows, or persons, the table is said to have: ``2,000 rows``."""
+        return f"{self.rows:,} {self.of.removesuffix('s') if self.rows == 1 else self.of}"
+
+    @property
     def words(self) -> tuple[str, ...]:
         """How the tables are read, what was assumed, and which figures that enters."""
+        simulated = f"Means over {self.seeds} simulated releases" if self.seeds > 1 else "One simulated release"
         return (
             READING_NOTE,
-            f"Assumed: {self.assumption}. Means over {self.seeds} simulated releases of {self.rows:,} {self.of}.",
+            f"Assumed: {self.assumption}. {simulated} of {self.size}.",
             ASSUMPTION_NOTE,
             *((UNKNOWN_NOTE,) if self.made_up else ()),
             *((f"{UNMEASURED_NOTE}{', '.join(self.unmeasured)}.",) if self.unmeasured else ()),
@@ -195,7 +201,7 @@ class Forecast:
             [
                 f"{a.epsilon:g}",
                 *(str(a.of(word)) for word in ("sure", "rough", "lost")),
-                guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}",
+                guess + f"{a.pairs:,.1f}".removesuffix(".0") + f" of {a.all_pairs:,}" if a.all_pairs else "none",
                 guess + ("none" if a.seen is None else format_percent(a.seen)),
                 _format_codes(_compute_mean(c.codes for c in a.columns if c.codes is not None)),
                 "-" if a.sample is None else guess + _describe_sample(a.sample),
@@ -516,7 +522,7 @@ def build_chart(forecast: Forecast) -> dict[str, Any]:
     sources = [name for name in _COLORS if any(row["what"] == name for row in rows)]
     epsilons = [a.epsilon for a in forecast.at]
     title = alt.Title(
-        f"Forecast for about {forecast.rows:,} rows",
+        f"Forecast for about {forecast.size}",
         subtitle=textwrap.wrap(f"Assumed: {forecast.assumption}", 80),
         anchor="start",
     )

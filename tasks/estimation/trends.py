@@ -141,11 +141,13 @@ def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArr
     return np.append(whole, 0).astype(np.int64)
 
 
-def rank_codes(recode: Recode, binning: Binning, top: int, two_valued: Collection[str] = ()) -> dict[str, Ranks]:
-    """Return the ranks of every attribute that has several ordered codes, by its noisy one-way.
+def rank_codes(
+    recode: Recode, binning: Binning, top: int, two_valued: Collection[str] = (), least_codes: int = 2
+) -> dict[str, Ranks]:
+    """Return the ranks of every attribute that has several ordered codes with rows, by its noisy one-way.
 
     ``top``: the largest score of a code: 1 or TOP; ``two_valued``: attributes whose first two codes are listed values,
-    which are in order, as either order of two is one.
+    which are in order, as either order of two is one; ``least_codes``: ordered codes with rows that an attribute needs.
     """
     ranks = {}
     for a, bins in binning.items():
@@ -153,7 +155,7 @@ def rank_codes(recode: Recode, binning: Binning, top: int, two_valued: Collectio
         if sections and a in recode:
             ordered = mark_ordered_codes(recode[a], replace(bins, in_order=sections))
             width, there = _share_out(_sum_codes(recode[a], recode[a].estimate), ordered)
-            if np.count_nonzero(width) > 1:
+            if np.count_nonzero(width) >= least_codes:
                 ranks[a] = Ranks(_choose_scores(width, ordered, top), width, ordered, there)
     return ranks
 

@@ -128,8 +128,13 @@ def get_top(queries: Sequence[Query]) -> int:
 
 
 def rank_asked_codes(recode: Recode, binning: Binning, queries: Sequence[Query]) -> dict[str, Ranks]:
-    """Return the ranks of codes by which ``queries`` ask, by the noisy one-ways that rows were recoded by."""
-    return rank_codes(recode, binning, get_top(queries), {a for query in queries for a in query.attributes})
+    """Return the ranks of codes by which ``queries`` ask, by the noisy one-ways that rows were recoded by.
+
+    Of every attribute that is asked and no other: simulations have other one-ways than those that chose what to ask.
+    """
+    asked = {a for query in queries for a in query.attributes}
+    asked_codes = {a: r for a, r in recode.items() if a in asked}
+    return rank_codes(asked_codes, binning, get_top(queries), asked, least_codes=0)
 
 
 def count_exactly(

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import privsyn
+from privsyn.answers.simulated import PRIOR_WARNING
 from privsyn.api.check import check
 from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
@@ -115,6 +116,11 @@ def test_a_prior_that_shares_most_rows_with_the_private_table_is_taken(save: Any
     """To refuse it would tell who is in the private table."""
     rows = people(300)
     assert release(with_public(save(rows), tmp_path, rows.slice(1))).rows
+
+
+def test_one_row_of_a_prior_is_one(save: Any, tmp_path: Path) -> None:
+    warnings = check(with_public(save(people(50)), tmp_path, people(1)), None).warnings
+    assert any(warning.startswith("prior: 1 row that the spec states") for warning in warnings)
 
 
 def test_a_release_whose_table_was_replaced_is_no_prior(save: Any, tmp_path: Path) -> None:
@@ -235,6 +241,8 @@ def test_an_earlier_release_is_a_prior(save: Any, tmp_path: Path) -> None:
     spec = with_public_inputs(few(data, prior={"release": str(first.released), "statement": STATEMENT}), tmp_path)
     second = release(spec)
     assert second.run != first.run
+    answer = privsyn.open_release(second.released).estimate(lambda rows: rows["age"].median(), columns=["age"])
+    assert answer.source.eq("not known").all() and PRIOR_WARNING in answer.attrs["words"]
     told = "had not been in the private table, beyond what the public prior says already: (1, 1e-09)"
     assert told in (Path(second.released) / "README.md").read_text()
     assert privsyn.rerun(second.released, prior=first.released).agrees

@@ -191,7 +191,10 @@ def test_rules_of_other_columns_hold_beside_it(save: Save) -> None:
     columns = {**example(), "busy": {"kind": "boolean"}}
     rules = [{"derive": {"busy": "calls > 4"}}, {"never": "borough == 'Bronx' and calls > 2"}]
     data = save(fires(300).append_column("busy", pa.array([False] * 300)))
-    table = privsyn.open_release(run(make_spec(columns, data=data, rules=rules, **QUICK)).released).table
+    released = privsyn.open_release(run(make_spec(columns, data=data, rules=rules, **QUICK)).released)
+    with pytest.raises(RequestError, match=NOT_KNOWN):
+        released.mean("calls", by=["busy", "street"])
+    table = released.table
     assert table["busy"].equals(pc.greater(table["calls"], 4))
     assert not pc.any(
         pc.and_(pc.equal(table["borough"].cast(pa.string()), "Bronx"), pc.greater(table["calls"], 2))

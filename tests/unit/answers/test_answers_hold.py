@@ -392,3 +392,11 @@ def test_the_rows_and_the_counts_understand_one_condition(where: str) -> None:
 def test_texts_become_columns_of_a_regression() -> None:
     found, kind = answer_regression(release(0), "happy ~ region", None, 0.95, lambda done, total: None)
     assert kind == "logistic" and found.names == ["(Intercept)", "region[south]", "region[east]"]
+
+
+@pytest.mark.parametrize("population", [False, True])
+def test_a_share_among_next_to_no_rows_lies_between_0_and_1_and_has_no_standard_error(population: bool) -> None:
+    one = released(ROWS, spec(1.0), 1)
+    event, where = read_condition("happy", one.language), read_condition("income == 12345.67", one.language)
+    found = answer_shares(Question.of(one, (), where, ("happy",), population=population), event, 0.95)
+    assert (found.low, found.high) == (0.0, 1.0) and np.isfinite(found.estimate) and np.isnan(found.std_error)

@@ -115,8 +115,10 @@ def test_where_twice_the_rehearsed_marginals_are_all_scored_pairs_these_have_noi
 
 @pytest.mark.slow
 def test_a_release_that_makes_no_rows_is_estimated() -> None:
-    found = privsyn.estimate(make_spec({"a": {"kind": "boolean"}}, synthesis={"rows": 0}), rows=1_000)
+    columns = {"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}
+    found = privsyn.estimate(make_spec(columns, synthesis={"rows": 0}), rows=1_000)
     assert found.rows_out == 0 and found.whole.cpu > 0
+    assert " 1 pair was scored, " in found.words[0]
 
 
 def test_estimates_of_the_page_were_within_a_factor_of_two_of_what_was_found() -> None:

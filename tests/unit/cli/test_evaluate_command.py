@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from privsyn.cli import evaluate_command as command
+from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
 from privsyn.evaluation.private_evaluation import Report
 from privsyn.evaluation.scores import KINDS
 from tests.support.evaluations import make_evaluation
@@ -47,3 +48,16 @@ def test_every_figure_is_one_line_that_fits(width: int, against: int) -> None:
 
 def test_a_figure_that_is_not_known_says_why_below() -> None:
     assert "Membership inference: No hold-out was given." in shown(80)
+
+
+def test_an_analysis_without_figures_says_why_and_one_figure_is_one() -> None:
+    figure = AnalysisFigure(name="x", real=1, std_error=1, synthetic=1, apart=0, close=True)
+    made = AnalysisResult(title="median of age", kind="quantile", rows_real=9, rows_synthetic=9, figures=(figure,))
+    none = made.model_copy(update={"figures": (), "note": "No row of one of the tables takes part"})
+    text = io.StringIO()
+    evaluation = make_evaluation(5).model_copy(update={"analyses": (made, none)})
+    command._print_summary(
+        Report(Path("report.html"), Path("evaluation.json"), evaluation), 1.5, Console(file=text, width=160)
+    )
+    assert "median of age: 1 of 1 figure within 15 % or two standard errors." in text.getvalue()
+    assert "median of age: No row of one of the tables takes part." in text.getvalue()

@@ -159,6 +159,13 @@ def test_it_is_drawn_shown_and_json(tmp_path: Path) -> None:
     assert "random sample" in made._repr_html_() and "200" in repr(made)
 
 
+def test_one_row_and_one_release_are_named_as_one() -> None:
+    made = privsyn.forecast(SPEC, 1, epsilons=[1], seeds=1)
+    assert made.size == "1 row" and "One simulated release of 1 row." in made.words[1]
+    single = privsyn.forecast(make_spec({"happy": {"kind": "boolean"}}), 100, epsilons=[1], seeds=1)
+    assert single.epsilon_rows()[0][4] == "none"  # of no pairs
+
+
 def test_strength_is_the_share_of_rows_out_of_place_and_as_many_pairs_reach_the_threshold() -> None:
     request = Request(make_spec({"a": {"kind": "boolean"}, "b": {"kind": "boolean"}}))
     codes = np.array([0, 1] * 50, dtype=np.uint8)

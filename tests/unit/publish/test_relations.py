@@ -113,7 +113,9 @@ def test_measured_pairs_are_listed_with_their_strength_and_noise(places: Path, s
     note = (folder / "README.md").read_text(encoding="utf-8")
     receipts = pq.read_table(folder / "marginals" / "measured_receipts.parquet").to_pylist()
     pairs = [r for r in receipts if len(r["attributes"]) == 2]
-    assert pairs and f"{len(pairs)} of 6 pairs of columns were counted together" in note
+    said = "All 6 pairs" if len(pairs) == 6 else f"{len(pairs)} of 6 pairs"
+    assert pairs and f"{said} of columns {'was' if len(pairs) == 1 else 'were'} counted together" in note
+    assert ("Other pairs follow" in note) == (len(pairs) < 6)
     for r in pairs:
         assert re.search(rf"\| {' × '.join(r['attributes'])} \| [0-9.]+ % \| {r['sigma']:,.1f} \|", note)
     assert "](relations.svg)" in note and (folder / "relations.svg").read_text().count("<path") == len(pairs)

@@ -176,3 +176,13 @@ def test_two_listed_values_are_in_order_where_they_are_asked_and_null_is_not() -
     ranks = rank_asked_codes(recode, listed, queries)
     assert ranks["a"].score.tolist() == [-1, 1, *[0] * CODES]
     assert ranks["a"].ordered.tolist() == [True, True, *[False] * (CODES - 1)]
+
+
+def test_sums_are_read_where_other_one_ways_have_rows_in_other_codes() -> None:
+    """A simulated release has other noise: what had one code with rows may have several, and the other way round."""
+    recode = read_recode(draw_rows(1), 1)
+    recode["a"].estimate[1:] = 0.0
+    asked = [("a", "b"), ("a",), ("b",)]
+    queries, answers = [Query(pair, 1, 1, 10.0) for pair in asked], [np.array([0])] * 3
+    trends = Trends.of(recode, rank_asked_codes(recode, BINNING, queries), queries, answers)
+    assert list(trends.ranks) == ["a", "b"] and not trends.correlation
