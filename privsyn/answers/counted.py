@@ -163,10 +163,11 @@ def _bound_shares(share: Floats, error: Floats, low: Floats, high: Floats) -> tu
     """Return shares with intervals in 0..1.
 
     An end that is not known, as the rows that the condition surely holds in are not told from none, is 0 or 1, and
-    such a share has no standard error; nothing is known where neither end or no share is.
+    such a share has no standard error, nor one of which nothing is told; nothing is known where neither end or no share
+    is.
     """
     unknown = np.isnan(share) | (np.isnan(low) & np.isnan(high))
-    error = np.where(unknown | np.isnan(low) | np.isnan(high), np.nan, error)
+    error = np.where(unknown | np.isnan(low) | np.isnan(high) | ((low <= 0) & (high >= 1)), np.nan, error)
     low = np.where(unknown, np.nan, np.clip(np.nan_to_num(low, nan=0.0), 0.0, 1.0))
     high = np.where(unknown, np.nan, np.clip(np.nan_to_num(high, nan=1.0), 0.0, 1.0))
     return np.where(unknown, np.nan, share), error, low, high

@@ -36,6 +36,7 @@ from privsyn.storage.table_files import (
     refuse_store_error,
     skip_bytes,
 )
+from privsyn.tasks.codecs.numbers import get_short_float
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
@@ -69,8 +70,7 @@ class FileSource(Source):
         if layout.format == "parquet" and spec.csv != CsvOptions():
             raise RequestError("says how CSV files are written, and the table is Parquet", "Take it out", "csv")
         read = list_columns_to_read(layout.columns, spec, layout.files[0].name)
-        _check_types(layout, read, spec)
-        types = {name: layout.type_of(name) for name in read}
+        types = {name: layout.type_of(name) for name in read} | _check_types(layout, read, spec)
         return cls(layout.columns, read, types, layout, spec)
 
     @property
@@ -217,9 +217,13 @@ def _make_csv_error(file: File, words: str) -> RequestError:
     return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
 
 
-def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> None:
+def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> dict[str, pa.DataType]:
+    """Check the types of all files; return those of columns that some file has as short floats."""
+    short: dict[str, pa.DataType] = {}
     if layout.types is None:
-        return
+        return short
     for file in layout.files:
         types = layout.types if file == layout.files[0] else list_parquet_columns(file)[1]
         check_types(types, read, spec, file.name)
+        short |= {name: types[name] for name in read if get_short_float(types[name]) is not None}
+    return short

@@ -31,6 +31,7 @@ from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import check_measured, check_released_file, read_manifest_if_readable
 from privsyn.storage.table_files import is_parquet, refuse_url
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.numbers import get_short_float
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 
@@ -257,7 +258,7 @@ def _read_rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
         raise error.about("prior") from None
     parts, rows = [], 0
     for batch in source.batches():
-        parts.append(encode_batch(batch.slice(0, MAX_ROWS - rows), encoding, Repairs()))
+        parts.append(encode_batch(_widen_floats(batch.slice(0, MAX_ROWS - rows)), encoding, Repairs()))
         rows += parts[-1].num_rows
         if rows >= MAX_ROWS:
             break
@@ -265,6 +266,13 @@ def _read_rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
         raise RequestError(f"{Path(path).name} has no rows", "Name a table with rows", "prior")
     table = pa.Table.from_batches(parts, build_code_schema(encoding.domain))
     return CodeTable.from_arrow(table, encoding.domain)
+
+
+def _widen_floats(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return short floats as the numbers that they are, not as multiples: a prior's key knows its bytes alone."""
+    short = {f.name for f in batch.schema if get_short_float(f.type) is not None}
+    fields = [f.with_type(pa.float64()) if f.name in short else f for f in batch.schema]
+    return batch.cast(pa.schema(fields)) if short else batch
 
 
 def _read_for_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:

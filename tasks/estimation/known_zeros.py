@@ -48,9 +48,10 @@ class KnownZeros:
         None: no cell.
         """
         zeros = np.zeros(shape, dtype=bool)
-        every = (*self.tables, *self.implied)
-        for number in sorted({n for a in attributes for n in self._holding.get(a, ())}):
-            clique = every[number][0]
+        numbers = {n for a in attributes for n in self._holding.get(a, ())}
+        numbers |= {n for pair in combinations(attributes, 2) for n in self._of_pairs.get(frozenset(pair), ())}
+        for number in sorted(numbers):
+            clique = self._every[number][0]
             inside = [a for a in attributes if a in clique]
             mask = self._project_known(number, frozenset(inside))
             if mask is not None:
@@ -66,18 +67,35 @@ class KnownZeros:
         """
         key = number, inside
         if key not in self._projections:
-            clique, forbidden = (*self.tables, *self.implied)[number]
+            clique, forbidden = self._every[number]
             mask = np.asarray(forbidden.all(axis=tuple(i for i, a in enumerate(clique) if a not in inside)))
             self._projections[key] = mask if mask.any() else None
         return self._projections[key]
 
     @cached_property
+    def _every(self) -> tuple[tuple[Clique, Bools], ...]:
+        return (*self.tables, *self.implied)
+
+    @cached_property
+    def _of_pairs(self) -> dict[frozenset[str], list[int]]:
+        """The numbers of the tables of each pair."""
+        numbers_by_pair: dict[frozenset[str], list[int]] = {}
+        for number, (clique, _) in enumerate(self._every):
+            if len(clique) == 2:
+                numbers_by_pair.setdefault(frozenset(clique), []).append(number)
+        return numbers_by_pair
+
+    @cached_property
     def _holding(self) -> dict[str, list[int]]:
-        """The numbers of the tables, of ``tables`` and then ``implied``, that hold each attribute."""
+        """The numbers of the tables that may say something of an attribute without all others that they hold.
+
+        Those of a pair say something of one of its attributes only if they forbid some code of it altogether.
+        """
         numbers_by_attribute: dict[str, list[int]] = {}
-        for number, (clique, _) in enumerate((*self.tables, *self.implied)):
+        for number, (clique, _) in enumerate(self._every):
             for a in clique:
-                numbers_by_attribute.setdefault(a, []).append(number)
+                if len(clique) != 2 or self._project_known(number, frozenset((a,))) is not None:
+                    numbers_by_attribute.setdefault(a, []).append(number)
         return numbers_by_attribute
 
     @cached_property
@@ -168,6 +186,8 @@ def _coarsen(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
 def restrict_to_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
     """Return the members of ``zeros`` whose attributes are all in ``domain``."""
     here = set(domain.attributes)
+    if all(here.issuperset(clique) for clique, _ in (*zeros.tables, *zeros.implied)):
+        return zeros
     tables, implied = (tuple((c, mask) for c, mask in t if here.issuperset(c)) for t in (zeros.tables, zeros.implied))
     return KnownZeros(tables, implied)
 

@@ -7,6 +7,9 @@ null of the one beside values of the other, or two, without rows.  Noise leaves 
 many pairs leave there cannot be true of the same rows: they would be half asked.  So the rows of each block are
 estimated, and empirical Bayes (expectation maximization over all blocks) tells how many blocks are empty; the rows of
 one that is not may be any number up to all nulls.  What is null wherever another is, is so of a third by way of both.
+
+In a chain of columns of which each is null a little more often than the last, noise may tie each to the next, and all
+would be one.  One-ways know better: columns are tied only if all of their numbers of nulls agree.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ SURE = 0.9
 LEAST_EVIDENCE = 3.0
 """How many times as likely a block's own noisy rows must be where it is empty: where noise hides all, others do not
 speak for it."""
+
+MOST_DEVIATIONS = 3.0
+"""Standard deviations by which numbers of nulls may differ from what is inferred of them."""
 
 _ROUNDS = 100
 _CLOSE = 1e-4
@@ -65,22 +71,26 @@ def find_null_zeros(
     if not sides:
         return KnownZeros()
     rows, deviation, most = np.array([_estimate_rows(pair, axis, one_ways, nulls) for pair, axis in sides]).T
-    empty = find_empty_blocks(rows, deviation, most)
-    found = [
-        (pair.attributes[axis], pair.attributes[1 - axis]) for (pair, axis), e in zip(sides, empty, strict=True) if e
-    ]
-    follows = _follow_all(found)
+    empty, clear = find_empty_blocks(rows, deviation, most), rows > MOST_DEVIATIONS * deviation
+    ways = [(pair.attributes[axis], pair.attributes[1 - axis]) for pair, axis in sides]
+    number = {
+        a: (float(counts[nulls[a]]), float(variance[nulls[a]]))
+        for a, (counts, variance) in one_ways.items()
+        if a in nulls
+    }
+    follows = _follow_all([way for way, e in zip(ways, empty, strict=True) if e], number)
+    against = {way for way, c in zip(ways, clear, strict=True) if c}
     sizes = {a: len(counts) for a, (counts, _) in one_ways.items()}
     tables = []
     for a, b in dict.fromkeys([*(pair.attributes for pair in pairs), *others]):
         zero = np.zeros((sizes[a], sizes[b]), dtype=bool)
-        if b in follows.get(a, ()):
+        if b in follows.get(a, ()) and (a, b) not in against:
             zero[nulls[a], np.arange(sizes[b]) != nulls[b]] = True
-        if a in follows.get(b, ()):
+        if a in follows.get(b, ()) and (b, a) not in against:
             zero[np.arange(sizes[a]) != nulls[a], nulls[b]] = True
         if zero.any():
             tables.append(((a, b), zero))
-    return KnownZeros(tuple(tables), tuple(tables))
+    return KnownZeros(implied=tuple(tables))
 
 
 def _estimate_rows(
@@ -119,14 +129,38 @@ def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
     return np.asarray((chance >= SURE) & (if_empty >= LEAST_EVIDENCE * if_filled))
 
 
-def _follow_all(seen: Sequence[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Return which attributes are null wherever one is, by way of any others; ``seen``: (one, another)."""
+def _follow_all(
+    seen: Sequence[tuple[str, str]], number: Mapping[str, tuple[float, float]]
+) -> dict[str, frozenset[str]]:
+    """Return which attributes are null wherever one is, by way of any others; ``seen``: (one, another).
+
+    ``number``: of nulls, and its variance, by attribute.
+    """
     import networkx as nx  # here: most releases have no such pair
 
-    graph: nx.DiGraph = nx.DiGraph(seen)
-    classes = nx.condensation(graph)  # those that are null in the same rows: few are left
+    graph: nx.DiGraph = nx.DiGraph(way for way in seen if _is_fewer(*way, number))
+    for tied in [c for c in nx.strongly_connected_components(graph) if not _agree([number[a] for a in c])]:
+        wrong = [(a, b) for a, b in graph.subgraph(tied).edges if (number[a], a) > (number[b], b)]
+        graph.remove_edges_from(wrong)
+    classes = nx.condensation(graph)  # of what is null in the same rows: few are left
     follows: dict[str, frozenset[str]] = {}
     for n in classes:
         reached = {a for m in (n, *nx.descendants(classes, n)) for a in classes.nodes[m]["members"]}
-        follows |= {a: frozenset(reached - {a}) for a in classes.nodes[n]["members"]}
+        follows |= {
+            a: frozenset(b for b in reached if b != a and _is_fewer(a, b, number)) for a in classes.nodes[n]["members"]
+        }
     return follows
+
+
+def _is_fewer(a: str, b: str, number: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether one attribute may be null in no more rows than another."""
+    (first, variance), (second, second_variance) = number[a], number[b]
+    return first - second <= MOST_DEVIATIONS * (variance + second_variance) ** 0.5
+
+
+def _agree(numbers: Sequence[tuple[float, float]]) -> bool:
+    """Return whether noisy numbers, each with its variance, may be of one true number (chi-squared of their spread)."""
+    values, variances = np.array(numbers).T
+    mean = (values / variances).sum() / (1 / variances).sum()
+    degrees = len(values) - 1
+    return bool(((values - mean) ** 2 / variances).sum() <= degrees + MOST_DEVIATIONS * (2 * degrees) ** 0.5)

@@ -301,6 +301,18 @@ def test_columns_are_called_as_words_and_values_of_sql_are(kind: str, asked: str
     assert pa.Table.from_batches(list(source.batches())).to_pydict() == rows.to_pydict()
 
 
+def test_two_columns_of_one_name_are_told_apart_beside_one_that_sqlite_may_have_named(tmp_path: Path) -> None:
+    file = tmp_path / "joined.sqlite"
+    with sqlite3.connect(file) as connection:
+        for name, own in (("a", "column1"), ("b", "x")):
+            connection.execute(f"CREATE TABLE {name} (id INTEGER, {own} INTEGER)")
+            connection.execute(f"INSERT INTO {name} VALUES (1, 2)")
+    names = ["id", "column1", "id:1", "x"]
+    spec = make_spec({name: {"kind": "integer", "min": 0, "max": 9} for name in names})
+    source = open_source(f"sqlite:///{file}?query=SELECT%20*%20FROM%20a%20JOIN%20b%20ON%20a.id%20=%20b.id", spec)
+    assert list(source.columns) == names
+
+
 def test_a_cell_of_sqlite_is_read_by_itself(tmp_path: Path) -> None:
     columns: dict[str, Any] = {
         "n": {"kind": "integer", "min": 0, "max": 10, "nullable": True},

@@ -70,10 +70,15 @@ class SqliteReader(Reader):
             self._run(f"CREATE TEMP VIEW {_VIEW} AS {build_select('*', name_rows(url))}")
             described = self._fetch(_DESCRIBE)
             self._in_view, declared = (column.to_pylist()[1:] for column in described.columns)
-            names = (
-                self._read_names() if any(re.fullmatch(_NAMED_BY_SQLITE, n) for n in self._in_view) else self._in_view
-            )
+            names = self._name_columns()
         self.schema = pa.schema([(name, _choose_type(type_)) for name, type_ in zip(names, declared, strict=True)])
+
+    def _name_columns(self) -> list[str]:
+        """Return the columns' names: as in the view, but for those that SQLite may have named there."""
+        named = [bool(re.fullmatch(_NAMED_BY_SQLITE, name)) for name in self._in_view]
+        if not any(named):
+            return self._in_view
+        return [own if n else name for own, name, n in zip(self._read_names(), self._in_view, named, strict=True)]
 
     def _read_names(self) -> list[str]:
         """Return the columns' names of the table or query itself: in a view SQLite has no column ``true``."""

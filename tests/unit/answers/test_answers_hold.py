@@ -14,7 +14,7 @@ from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.correlations import answer_correlations
-from privsyn.answers.counted import answer_counts, answer_means, answer_shares
+from privsyn.answers.counted import _bound_shares, answer_counts, answer_means, answer_shares
 from privsyn.answers.model_bounds import compute_bounds
 from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
@@ -392,6 +392,13 @@ def test_the_rows_and_the_counts_understand_one_condition(where: str) -> None:
 def test_texts_become_columns_of_a_regression() -> None:
     found, kind = answer_regression(release(0), "happy ~ region", None, 0.95, lambda done, total: None)
     assert kind == "logistic" and found.names == ["(Intercept)", "region[south]", "region[east]"]
+
+
+def test_a_share_of_which_nothing_is_told_has_no_standard_error() -> None:
+    share, error, low, high = (np.array(each) for each in ([0.7, 0.7], [1e9, 0.1], [-2e9, 0.5], [2e9, 0.9]))
+    found = _bound_shares(share, error, low, high)
+    assert np.isnan(found[1][0]) and found[1][1] == 0.1
+    assert found[2].tolist() == [0.0, 0.5] and found[3].tolist() == [1.0, 0.9]
 
 
 @pytest.mark.parametrize("population", [False, True])

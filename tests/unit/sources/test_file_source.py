@@ -346,3 +346,12 @@ def test_a_url_is_refused_by_that_name_and_shows_no_password(url: str) -> None:
     with pytest.raises(RequestError, match="URLs are not read") as refused:
         list_table_columns(str(Path(url).absolute()), spec_of("a"))
     assert "secret" not in str(refused.value)
+
+
+def test_a_column_is_a_short_float_if_any_file_has_it_so(tmp_path: Path) -> None:
+    spec = spec_of("a", "b")
+    columns = {name: {"kind": "number", "min": 0, "max": 1, "decimals": 1} for name in "ab"}
+    spec = ReleaseSpec.model_validate(spec.model_dump(exclude_unset=True) | {"columns": columns})
+    for name, type_ in (("1", pa.float64()), ("2", pa.float32())):
+        pq.write_table(pa.table({"a": pa.array([0.7], type_), "b": [0.7]}), tmp_path / f"{name}.parquet")
+    assert FileSource.open(str(tmp_path), spec).types == {"a": pa.float32(), "b": pa.float64()}
