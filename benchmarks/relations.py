@@ -23,6 +23,8 @@ MEASURING so far:
    was changed by it (the same note).
 5. 2026-11-26, `privsyn` with two seeds, after full cells were cut and ends of columns followed fitted tails; nothing
    was changed by it (the same note).
+6. 2026-11-26, `privsyn` with two seeds, after columns that are null together stayed so; nothing was changed by it (the
+   same note).
 """
 
 from __future__ import annotations
