@@ -155,11 +155,9 @@ def find_zeros(
     by_attribute = {m.attributes[0]: (m.counts, v) for m, v in zip(one_way, variance, strict=True)}
     pairs = [m for m in measured if len(m.attributes) == 2]
     found = null_zeros.find_null_zeros(pairs, by_attribute, nulls, others)
-    return (
-        found
-        if public is None
-        else known_zeros.KnownZeros((*public.tables, *found.tables), (*public.implied, *found.implied))
-    )
+    if public is None:
+        return found
+    return known_zeros.KnownZeros(public.tables, (*public.implied, *found.implied))
 
 
 def read_consistent_marginals(
