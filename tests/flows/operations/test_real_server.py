@@ -279,7 +279,7 @@ def test_the_gauges_are_among_the_server_s_metrics(site: Site) -> None:
     with urlopen(request, timeout=60) as answer:  # noqa: S310 - this computer's
         said = answer.read().decode()
     for sample in (
-        'privsyn_run_failures_total{dataset="poor",state="Refused"} 1.0',
+        'privsyn_run_failures_total{dataset="poor",flow="release",state="Refused"} 1.0',
         'privsyn_last_success_timestamp_seconds{dataset="scarce"}',
         'privsyn_budget_left_releases{dataset="scarce"} ',
     ):
