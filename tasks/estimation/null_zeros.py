@@ -72,21 +72,21 @@ def find_null_zeros(
         return KnownZeros()
     rows, deviation, most = np.array([_estimate_rows(pair, axis, one_ways, nulls) for pair, axis in sides]).T
     empty, clear = find_empty_blocks(rows, deviation, most), rows > MOST_DEVIATIONS * deviation
-    ways = [(pair.attributes[axis], pair.attributes[1 - axis]) for pair, axis in sides]
+    directions = [(pair.attributes[axis], pair.attributes[1 - axis]) for pair, axis in sides]
     number = {
         a: (float(counts[nulls[a]]), float(variance[nulls[a]]))
         for a, (counts, variance) in one_ways.items()
         if a in nulls
     }
-    follows = _follow_all([way for way, e in zip(ways, empty, strict=True) if e], number)
-    against = {way for way, c in zip(ways, clear, strict=True) if c}
+    follows = _list_implied_nulls([direction for direction, e in zip(directions, empty, strict=True) if e], number)
+    contradicted = {direction for direction, c in zip(directions, clear, strict=True) if c}
     sizes = {a: len(counts) for a, (counts, _) in one_ways.items()}
     tables = []
     for a, b in dict.fromkeys([*(pair.attributes for pair in pairs), *others]):
         zero = np.zeros((sizes[a], sizes[b]), dtype=bool)
-        if b in follows.get(a, ()) and (a, b) not in against:
+        if b in follows.get(a, ()) and (a, b) not in contradicted:
             zero[nulls[a], np.arange(sizes[b]) != nulls[b]] = True
-        if a in follows.get(b, ()) and (b, a) not in against:
+        if a in follows.get(b, ()) and (b, a) not in contradicted:
             zero[np.arange(sizes[a]) != nulls[a], nulls[b]] = True
         if zero.any():
             tables.append(((a, b), zero))
@@ -129,7 +129,7 @@ def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
     return np.asarray((chance >= SURE) & (if_empty >= LEAST_EVIDENCE * if_filled))
 
 
-def _follow_all(
+def _list_implied_nulls(
     seen: Sequence[tuple[str, str]], number: Mapping[str, tuple[float, float]]
 ) -> dict[str, frozenset[str]]:
     """Return which attributes are null wherever one is, by way of any others; ``seen``: (one, another).
@@ -138,7 +138,7 @@ def _follow_all(
     """
     import networkx as nx  # here: most releases have no such pair
 
-    graph: nx.DiGraph = nx.DiGraph(way for way in seen if _is_fewer(*way, number))
+    graph: nx.DiGraph = nx.DiGraph((a, b) for a, b in seen if _is_fewer(a, b, number))
     for tied in [c for c in nx.strongly_connected_components(graph) if not _agree([number[a] for a in c])]:
         wrong = [(a, b) for a, b in graph.subgraph(tied).edges if (number[a], a) > (number[b], b)]
         graph.remove_edges_from(wrong)

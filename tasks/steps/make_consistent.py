@@ -299,11 +299,11 @@ def _shrink_all(
 ) -> None:
     """Shrink each marginal; ``ordered``: the codes in order for pooled coefficients, None: these are not used."""
     with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
-        without = [e.leave_null_out(nulls) for e in estimates]
+        without_null = [e.leave_null_out(nulls) for e in estimates]
         estimators: list[PooledEstimator | None] = [None] * len(estimates)
         if ordered is not None:
-            estimators = _fit_pooled(without, ordered, trend_deviations)
-        for e, inner, estimator in zip(estimates, without, estimators, strict=True):
+            estimators = _fit_pooled(without_null, ordered, trend_deviations)
+        for e, inner, estimator in zip(estimates, without_null, estimators, strict=True):
             shares = expected(e.attributes) if expected and e.is_pair else None
             if shares is not None:
                 shares = merge_counts(shares, e.merges)[np.ix_(*inner.codes) if inner.codes else ...]
