@@ -46,6 +46,10 @@ TAB_BENCH_PRIVSYN = {
 }
 """The settings of tab_bench's PrivSyn (method/privsyn/run_privsyn.py of its source)."""
 
+MARGNET_TRAINING = {"selection_iterations": 200, "final_iterations": 200, "lr": 1e-3, "batch_size": 512}
+MARGNET_LAYERS = [256, 256]
+"""The settings of MargNet for Adult from 0.2 to 5 (method/MargDL/config/gan/adult.toml of tab_bench's source)."""
+
 Peer = Callable[[pd.DataFrame, Mapping[str, int], float, float, int], pd.DataFrame]
 """From rows of codes, the number of codes by column, epsilon, delta and a seed to synthetic rows of codes."""
 
@@ -251,6 +255,29 @@ def privsyn_tab_bench(
     return made[0].set_axis(rows.columns, axis=1)
 
 
+def margnet(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
+    """MargNet from a clone of tab_bench's later source, with its settings of Adult, on one thread of a CPU.
+
+    Its fit asks CUDA how much memory it took, and keeps the answer in a file: here that is 0.
+    """
+    import torch
+    from method.MargDL.main import MargDLGen
+    from util.rho_cdp import cdp_rho
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.cuda.reset_peak_memory_stats = lambda *_, **__: None
+    torch.cuda.max_memory_allocated = lambda *_, **__: 0
+    asked = SimpleNamespace(iter=None, lr=None, batch=None, test=False, resample=False)
+    config = {"train": dict(MARGNET_TRAINING), "model_params": {"d_layers": MARGNET_LAYERS, "dropout": 0.0}}
+    with tempfile.TemporaryDirectory() as folder:
+        model = MargDLGen(asked, rows, dict(sizes), "cpu", config, folder, "gan")
+        model.fit_adaptive(cdp_rho(epsilon, delta))
+        made = model.model.sample(len(rows))
+    return pd.DataFrame(made, columns=rows.columns)
+
+
 def echo(rows: pd.DataFrame, sizes: Mapping[str, int], epsilon: float, delta: float, seed: int) -> pd.DataFrame:
     """Return the rows themselves: no method, only a check of the way there and back."""
     return rows
@@ -269,6 +296,7 @@ PEERS: dict[str, tuple[str, Peer]] = {
     "aim-80-dpmm": ("dpmm.models.aim", partial(aim_dpmm, megabytes=DEFAULT_MEGABYTES)),
     "aim-80-opendp": ("opendp.extras.mbi", partial(aim_opendp, queries=3, megabytes=DEFAULT_MEGABYTES)),
     "privsyn-tab-bench": ("method.privsyn.PrivSyn.privsyn", privsyn_tab_bench),
+    "margnet": ("method.MargDL.main", margnet),
     "echo": ("json", echo),
 }
 """Name -> module that is imported before the clock starts, and the call."""

