@@ -37,6 +37,9 @@ counts of so many pairs are noise, and a trend is one number."""
 SCORES_FOR_FOCUS: dict[str, float] = {"one_way": 0.25, "selection": 0.06, "measurement": 0.69}
 """The split since 0.4.0 where half of the scores' budget is for the pairs of a focus and a spec gives no share."""
 
+FOCUS_WEIGHT = 10.0
+"""The weight of a focus since 0.4.0, that of a named set, where a spec gives none."""
+
 ORDERED_KINDS = frozenset({"integer", "number", "datetime", "date", "time"})
 """Kinds of columns that have bins."""
 
@@ -59,7 +62,7 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
 
 
 def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``focus``, ``workload`` and ``tables`` with sets measured, and looked for, where a spec leaves that open.
+    """Return ``focus``, ``workload`` and ``tables`` with what a spec leaves open: sets are measured, and looked for.
 
     Sets of few columns only, and not for rows by GUM.  ``content``: a spec as it is written.
     """
@@ -78,7 +81,7 @@ def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
     focus, workload = content.get("focus"), content.get("workload")
     targets: dict[str, Any] = {}
     if isinstance(focus, Mapping):
-        targets["focus"] = {"triples": True, "scores": True, **focus}
+        targets["focus"] = {"weight": FOCUS_WEIGHT, "triples": True, "scores": True, **focus}
     if isinstance(workload, list | tuple):
         targets["workload"] = [{"measured": True, **m} if _can_be_measured(m) else m for m in workload]
     return targets

@@ -288,7 +288,7 @@ class ReleaseSpec(FrozenModel):
     focus: Focus | None = Field(
         default=None,
         description="Public: columns whose relations count more where pairs are chosen and the budget is shared, as "
-        '`{"columns": ["income"], "weight": 3}`. Not given: all count alike.',
+        '`{"columns": ["income"]}`. Not given: all count alike.',
     )
     workload: tuple[NamedMarginal, ...] = Field(
         default=(),

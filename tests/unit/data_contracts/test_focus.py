@@ -72,7 +72,7 @@ def test_targets_are_public_and_told() -> None:
     spec = read(focus={"columns": ["income"]}, workload=[{"columns": ["age", "adult"], "weight": 5}])
     assert spec.targets() == {key: spec.public()[key] for key in ("focus", "workload")}
     note = write_section("targets", spec)
-    assert "relations with income: 3 times" in note and "relations between age, adult: 5 times" in note
+    assert "relations with income: 10 times" in note and "relations between age, adult: 5 times" in note
 
 
 SET = ["age", "income", "happy"]
@@ -90,6 +90,17 @@ def test_the_preset_measures_sets_of_few_columns_and_looks_for_triples() -> None
     assert rows.measured_sets == () and not rows.looks_for_triples
     aim = make_spec(**content, mechanism="aim")
     assert not aim.looks_for_triples and not aim.scores_focus_more
+
+
+@pytest.mark.parametrize(("more", "weight"), [({}, 10), ({"weight": 3}, 3), ({"preset": "0.3"}, 3)])
+def test_a_focus_counts_ten_times_unless_a_spec_or_its_preset_says_otherwise(
+    more: dict[str, object], weight: float
+) -> None:
+    named = {"columns": ["income"], **{k: v for k, v in more.items() if k == "weight"}}
+    spec = make_spec(focus=named, **{k: v for k, v in more.items() if k == "preset"})
+    assert spec.focus is not None and spec.focus.weight == weight
+    again = ReleaseSpec.model_validate(spec.model_dump(mode="json"))
+    assert again.focus == spec.focus
 
 
 @pytest.mark.parametrize("name", ["privsyn", "adaptive"])
