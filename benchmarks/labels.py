@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import relations
 from benchmarks.pages import write_between
 from benchmarks.peers import PeerError
-from benchmarks.relations import BINNED, CHOOSING, CUT, Given
+from benchmarks.relations import BINNED, CHARACTERS, CHOOSING, CUT, OF_LABEL, Given
 from benchmarks.relations_figures import compute_figures
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -62,7 +62,7 @@ OURS: dict[str, dict[str, Any]] = {
     "mst": {"mechanism": "mst"},
 }
 """Our methods, and what their specs say beside bounds and steps."""
-METHODS = ("real", *OURS, *BINNED, *CUT)
+METHODS = ("real", *OURS, *BINNED, *CUT, *OF_LABEL)
 
 FIGURES = ("spearman", "kept", "l1_1way", "l1_2way")
 """What is kept beside of one release's rows, as in ``benchmarks/relations.py``."""
@@ -80,6 +80,8 @@ SHOWN = {
     "mst-dpmm": "MST (dpmm)",
     "aim-dpmm": "AIM (dpmm)",
     "mst-opendp": "MST (OpenDP)",
+    "aim-opendp": "AIM (OpenDP)",
+    "tab-pe": "Tab-PE",
 }
 """Methods of the page -> their titles."""
 
@@ -188,6 +190,10 @@ def iterate_rows(
             yield [label], relations.release_in_memory(given, write_spec(given, method, epsilon, label), seed)
     elif method in OURS:
         yield labels, relations.release_in_memory(given, write_spec(given, method, epsilon, ""), seed)
+    elif method in OF_LABEL:
+        for label in labels:
+            with tempfile.TemporaryDirectory() as folder:
+                yield [label], relations.run_binned(given, method, epsilon, seed, Path(folder) / "log", label)[0]
     elif method in CUT:
         yield labels, relations.run_cut(given, method, epsilon, seed)[0]
     else:
@@ -230,7 +236,8 @@ def list_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"| epsilon | table | {' | '.join(SHOWN.values())} |"
     yield "|---|---|" + "---|" * len(SHOWN)
     rows = {(epsilon, name) for epsilon, name, _ in by_cell}
-    for epsilon, name in sorted(rows, key=lambda row: (row[0], CHOOSING.index(row[1]))):
+    order = (*CHOOSING, CHARACTERS)
+    for epsilon, name in sorted(rows, key=lambda row: (row[0], order.index(row[1]))):
         cells = [_write_cell(by_cell.get((epsilon, name, method), [])) for method in SHOWN]
         yield f"| {epsilon:g} | {name} | {' | '.join(cells)} |"
 

@@ -115,6 +115,8 @@ OURS: dict[str, dict[str, Any]] = {
 """Our methods, and what their specs say beside bounds and steps."""
 BINNED = {"mst-dpmm": "dpmm", "aim-dpmm": "dpmm"}
 """Peers that bin columns themselves -> their environment."""
+OF_LABEL = {"tab-pe": "tab-pe"}
+"""Peers that make the rows of each value of a label, for benchmarks/labels.py -> their environment."""
 CUT = ("mst-opendp", "aim-opendp", "margnet")
 """Peers whose user gives the cuts: 32 equal ones between the public bounds."""
 METHODS = (*OURS, *BINNED, *CUT)
@@ -286,10 +288,13 @@ def make_one(method: str, name: str, epsilon: float, seed: int, folder: Path, cs
     (folder / "made.json").write_text(json.dumps(spent), encoding="utf-8")
 
 
-def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path) -> tuple[Any, ...]:
-    """Run a peer that bins columns itself; returns as :func:`run_ours`."""
+def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path, label: str = "") -> tuple[Any, ...]:
+    """Run a peer that bins columns itself, or none; returns as :func:`run_ours`.
+
+    ``label``: the column whose rows a peer of OF_LABEL makes value by value.
+    """
     folder = log.parent
-    python = ENVIRONMENTS / BINNED[method] / "bin" / "python"
+    python = ENVIRONMENTS / (BINNED | OF_LABEL)[method] / "bin" / "python"
     if not python.exists():
         raise ImportError(f"{method} is not installed: call `make peers`")
     domain: dict[str, Any] = {}
@@ -303,7 +308,7 @@ def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path) 
             values.append(np.asarray(given.table[c].cast(pa.float64()).to_numpy(), dtype=np.float64))
             domain[c] = {"lower": float(content["min"]), "upper": float(content["max"])}
     whole = [c for c, content in given.columns.items() if content["kind"] == "integer"]
-    request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole}
+    request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole, "label": label}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     np.savez(folder / "real.npz", values=np.stack(values, axis=1))
     command = [str(python), str(HERE / "relations_worker.py"), method, str(folder)]

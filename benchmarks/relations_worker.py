@@ -1,16 +1,19 @@
 """One run of one peer that bins columns itself, in its own environment: ``python relations_worker.py PEER FOLDER``.
 
 FOLDER holds ``request.json`` (epsilon, delta, seed; domain: of every column its bounds, or its number of codes; whole:
-the columns of whole numbers) and ``real.npz`` (values: float64, rows x columns, NaN for null).  It gets ``made.npz``
-(values) and ``made.json`` (wall and CPU seconds of the peer's own work).  Exit code 3: the peer is not installed.
+the columns of whole numbers; label: the column whose rows tab-pe makes value by value) and ``real.npz`` (values:
+float64, rows x columns, NaN for null).  It gets ``made.npz`` (values) and ``made.json`` (wall and CPU seconds of the
+peer's own work).  Exit code 3: the peer is not installed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
@@ -20,10 +23,17 @@ BINNING = 0.1
 """Share of epsilon for the peer's own bins (PrivTree): its default at epsilon 1."""
 MEGABYTES = 4
 """AIM's bound on its model."""
+TAB_PE_ROWS, TAB_PE_ROUNDS, TAB_PE_SAMPLED_ROUNDS = 1_000, 15, 5
+"""Rows that Tab-PE makes, its rounds, and those of them that draw by votes (example/tabular/ of its source)."""
 
 
 def main(name: str, folder: Path) -> int:
     """Run one peer; returns the exit code."""
+    return run_tab_pe(folder) if name == "tab-pe" else run_dpmm(name, folder)
+
+
+def run_dpmm(name: str, folder: Path) -> int:
+    """Run AIM or MST of dpmm; returns the exit code."""
     try:
         from dpmm.pipelines import AIMPipeline, MSTPipeline
     except ImportError as error:
@@ -49,9 +59,78 @@ def main(name: str, folder: Path) -> int:
     made = pipeline.generate(n_records=len(rows), random_state=request["seed"])
     spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     columns = [pd.to_numeric(made[c].astype(object), errors="coerce").to_numpy(np.float64) for c in request["domain"]]
+    _write_made(folder, columns, spent)
+    return 0
+
+
+def run_tab_pe(folder: Path) -> int:
+    """Run Tab-PE of a clone of microsoft/DPSDA that TAB_PE_SOURCE names, with the settings of its examples.
+
+    It makes rows value by value of the label, as many of each as its share of the private rows, which it takes for
+    public.  It has no null: a table with one fails.  What it imports for pictures and text is left out.
+    """
+    sys.path += filter(None, [os.environ.get("TAB_PE_SOURCE")])
+    sys.modules |= {f"pe.{part}.{of}": MagicMock() for part in ("data", "api", "embedding") for of in ("image", "text")}
+    try:
+        from pe.api import TabularAPI
+        from pe.constant.data import LABEL_ID_COLUMN_NAME, TABULAR_DATA_COLUMN_NAME, VARIATION_API_FOLD_ID_COLUMN_NAME
+        from pe.data import Data, TabularColumnType
+        from pe.embedding import TabularEmbedding
+        from pe.histogram import NearestNeighbors
+        from pe.population import CompositePopulation, PEPopulation
+        from pe.runner import PE
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return NOT_INSTALLED
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    with np.load(folder / "real.npz") as real:
+        rows = pd.DataFrame(real["values"], columns=list(request["domain"]))
+    if rows.isna().any(axis=None):
+        raise ValueError("has nulls, for which Tab-PE has no place")
+    np.random.seed(request["seed"])  # noqa: NPY002
+    label, kinds, info = request["label"], {"cat": [], "int": [], "float": []}, {}
+    for column, content in request["domain"].items():
+        kind = "cat" if "codes" in content else "int" if column in request["whole"] else "float"
+        rows[column] = rows[column] if kind == "float" else rows[column].astype(np.int64)
+        if column != label:
+            kinds[kind].append(column)
+            found = {"categories": list(range(content.get("codes", 0)))}
+            bounds = {"min": content.get("lower"), "max": content.get("upper")}
+            info[column] = {**(found if kind == "cat" else bounds), "type": TabularColumnType(kind)}
+    features = [*kinds["cat"], *kinds["int"], *kinds["float"]]
+    info = {column: info[column] for column in features}
+    levels = sorted(rows[label].unique())
+    described = {"label_columns": [label], "feature_columns": features}
+    described |= {f"{kind}_columns": columns for kind, columns in kinds.items()}
+    described["label_info"] = [{"name": f"{label}: {v}", "column_values": {label: float(v)}} for v in levels]
+    own = {TABULAR_DATA_COLUMN_NAME: rows[features].to_numpy(dtype=object).tolist()}
+    own[LABEL_ID_COLUMN_NAME] = np.searchsorted(levels, rows[label]).tolist()
+    wall, cpu = time.perf_counter(), time.process_time()
+    api = TabularAPI(info=info, num_iterations=TAB_PE_ROUNDS)
+    nearest = NearestNeighbors(embedding=TabularEmbedding(info=info), mode="L2", lookahead_degree=0, backend="sklearn")
+    by_votes = PEPopulation(api=api, histogram_threshold=0)
+    by_rank = PEPopulation(
+        api=api, initial_variation_api_fold=3, next_variation_api_fold=3, keep_selected=True, selection_mode="rank"
+    )
+    rounds = [by_votes] * TAB_PE_SAMPLED_ROUNDS + [by_rank] * (TAB_PE_ROUNDS - TAB_PE_SAMPLED_ROUNDS)
+    runner = PE(priv_data=Data(pd.DataFrame(own), described), population=CompositePopulation(rounds), histogram=nearest)
+    last = runner.run(
+        num_samples_schedule=[TAB_PE_ROWS] * TAB_PE_ROUNDS,
+        epsilon=request["epsilon"],
+        delta=request["delta"],
+        save_checkpoint=False,
+    ).data_frame
+    kept = last[last[VARIATION_API_FOLD_ID_COLUMN_NAME] == -1]
+    made = pd.DataFrame(kept[TABULAR_DATA_COLUMN_NAME].tolist(), columns=features)
+    made[label] = np.asarray(levels)[kept[LABEL_ID_COLUMN_NAME].to_numpy()]
+    spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    _write_made(folder, [made[c].to_numpy(np.float64) for c in request["domain"]], spent)
+    return 0
+
+
+def _write_made(folder: Path, columns: list[np.ndarray], spent: dict[str, float]) -> None:
     np.savez_compressed(folder / "made.npz", values=np.stack(columns, axis=1))
     (folder / "made.json").write_text(json.dumps(spent), encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":

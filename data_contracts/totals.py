@@ -181,11 +181,11 @@ def _check_row(row: Mapping[str, Any], total: KnownTotal, columns: Mapping[str, 
         )
     count = row[total.count]
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise FieldError(f"{str(count)[:40]!r} is not a count", "Write a whole number, 0 or more", ("counts", j))
+        raise FieldError(f"{_write_value(count)[:40]} is not a count", "Write a whole number, 0 or more", ("counts", j))
     for name in total.columns:
         odd = isinstance(row[name], bool) and not isinstance(_find_first(columns[name]), bool)
         if odd or not holds(columns[name], row[name]):
-            shown_value = "null" if row[name] is None else repr(row[name])[:40]
+            shown_value = _write_value(row[name])[:40]
             cure = "Take it out, or add it to the column's `values`"
             if row[name] is None and not is_nullable(columns[name]):
                 cure = "Take it out, or let the column be `nullable`"
@@ -198,7 +198,12 @@ def _find_first(column: Any) -> Any:
 
 
 def _name_total(columns: Sequence[str], values: Sequence[Any]) -> str:
-    return " and ".join(f"{name} = {value!r}" for name, value in zip(columns, values, strict=True))
+    return " and ".join(f"{name} = {_write_value(value)}" for name, value in zip(columns, values, strict=True))
+
+
+def _write_value(value: Any) -> str:
+    """Return a value of a row of counts as YAML has it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows: int | Literal["auto"]) -> None:
@@ -237,7 +242,7 @@ def _check_overlap(total: KnownTotal, before: KnownTotal, i: int, j: int) -> Non
         for value in sorted((margin | other).keys(), key=str):
             if margin[value] != other[value]:
                 raise FieldError(
-                    f"has {margin[value]:,} rows with {name} = {value!r}, totals[{j}] has {other[value]:,}",
+                    f"has {margin[value]:,} rows with {name} = {_write_value(value)}, totals[{j}] has {other[value]:,}",
                     "Correct one of them",
                     ("totals", i),
                 )
