@@ -41,7 +41,10 @@ class Address:
         host, text = variables.get(HOST) or "127.0.0.1", variables.get(PORT) or "4200"
         if not text.isdecimal() or not 0 < int(text) < 65536:
             raise RequestError(f"{text!r} is not a valid port", "Write a number from 1 to 65535", PORT)
-        return cls(host, int(text), (variables.get(API) or _format_api(host, text)).rstrip("/"))
+        api = (variables.get(API) or _format_api(host, text)).rstrip("/")
+        if not api.startswith(("http://", "https://")):
+            raise RequestError(f"{api!r} is not a web address", "Write one as http://127.0.0.1:4200/api", API)
+        return cls(host, int(text), api)
 
     @property
     def page(self) -> str:
