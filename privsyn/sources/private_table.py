@@ -174,6 +174,8 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
 
 def _describe_type(type_: Any) -> str:
     """Return a type in words: of one that only its database knows, the database's name for it."""
+    if pa.types.is_dictionary(type_):
+        return _describe_type(type_.value_type)
     own = getattr(type_, "type_name", None) or getattr(type_, "extension_name", "").removeprefix("arrow.")
     return str(own or type_)[:60]
 
