@@ -352,6 +352,18 @@ def test_duckdb_opens_nothing_but_its_file(tmp_path: Path) -> None:
         assert caught.value.field == "query"
 
 
+def test_infinite_days_and_moments_of_duckdb_are_null(tmp_path: Path) -> None:
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "db")) as connection:
+        connection.execute("CREATE TABLE ended (day DATE, moment TIMESTAMP)")
+        connection.execute("INSERT INTO ended VALUES ('2020-01-01', '2020-01-01 10:00'), ('infinity', '-infinity')")
+    years = {"min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True}
+    columns = {"day": {"kind": "date", **years}, "moment": {"kind": "datetime", **years}}
+    (rows,) = open_source(f"duckdb:///{tmp_path}/db?table=ended", make_spec(columns)).batches()
+    assert [column.null_count for column in rows.columns] == [1, 1]
+
+
 def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) -> None:
     engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
