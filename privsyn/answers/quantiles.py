@@ -62,6 +62,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         for p in probabilities:
             quantiles.append(_invert(linear, up_to, whole, p, lowest[order], farthest, z))
     figures = np.array(quantiles).reshape(-1, 3)
+    figures[np.abs(figures) < np.finfo(np.float64).tiny] = 0.0  # a cell that begins above 0
     names = [labels[i] for i in shown for _ in probabilities]
     cut = bool(((part > 0) & (part < 1)).any())
     sources = ["not known" if np.isnan(f[1]) else "implied" if cut else "measured" for f in figures]
