@@ -41,10 +41,7 @@ class Address:
         host, text = variables.get(HOST) or "127.0.0.1", variables.get(PORT) or "4200"
         if not text.isdecimal() or not 0 < int(text) < 65536:
             raise RequestError(f"{text!r} is not a valid port", "Write a number from 1 to 65535", PORT)
-        api = (variables.get(API) or _format_api(host, text)).rstrip("/")
-        if not api.startswith(("http://", "https://")):
-            raise RequestError(f"{api!r} is not a web address", "Write one as http://127.0.0.1:4200/api", API)
-        return cls(host, int(text), api)
+        return cls(host, int(text), (variables.get(API) or _format_api(host, text)).rstrip("/"))
 
     @property
     def page(self) -> str:
@@ -97,7 +94,9 @@ class Address:
             return True
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait for a server that is starting; PrivsynError after ``seconds``."""
+        """Wait for a server that is starting; PrivsynError after ``seconds``, at once for what is no web address."""
+        if not self.api.startswith(("http://", "https://")):
+            raise RequestError(f"{self.api!r} is not a web address", "Write one as http://127.0.0.1:4200/api", API)
         end = time.monotonic() + seconds
         while not self.answers():
             if time.monotonic() > end:
