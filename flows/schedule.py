@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from prefect import flow
 from prefect.client.orchestration import get_client
@@ -14,6 +14,7 @@ from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.release import NewDataset, run_release
+from privsyn.flows.states import make_failed_state
 from privsyn.ledgers.calendar_periods import Every, check_period, name_period
 from privsyn.publish.folder import ReleaseSummary
 
@@ -58,8 +59,11 @@ def scheduled_release(
     state named Cached; a refusal by the cap in a FAILED one named Refused, before the table is opened.
     Privacy: every period draws and pays anew, whether or not the table changed; else like ``release``.
     """
-    with hide_private_errors("release"):
-        label = _find_period(every, time_zone, period)
+    try:
+        with hide_private_errors("release"):
+            label = _find_period(every, time_zone, period)
+    except PrivsynError as error:
+        return cast(ReleaseSummary, make_failed_state(error))
     return run_release(spec, period=label, new_dataset=new_dataset)
 
 

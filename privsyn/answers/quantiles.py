@@ -35,8 +35,10 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
     The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
     """
     cells, z = question.cells, compute_normal_factor(level)
-    if not probabilities or not all(0 < p < 1 for p in probabilities):
-        raise RequestError("is not between 0 and 1", "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
+    wrong = [p for p in probabilities if not 0 < p < 1]
+    if wrong or not probabilities:
+        problem = f"{wrong[0]:g} is not between 0 and 1" if wrong else "names no part"
+        raise RequestError(problem, "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
     if column not in question.released.columns:
         return _answer_from_rows(question, column, probabilities)
     reach = question.released.reach[column]
@@ -60,6 +62,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         for p in probabilities:
             quantiles.append(_invert(linear, up_to, whole, p, lowest[order], farthest, z))
     figures = np.array(quantiles).reshape(-1, 3)
+    figures[np.abs(figures) < np.finfo(np.float64).tiny] = 0.0  # a cell that begins above 0
     names = [labels[i] for i in shown for _ in probabilities]
     cut = bool(((part > 0) & (part < 1)).any())
     sources = ["not known" if np.isnan(f[1]) else "implied" if cut else "measured" for f in figures]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privsyn.answers.answer_table import FIGURES, collect_labels, name_label
+from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question
@@ -59,12 +60,18 @@ class Questions:
         """Return what is told of a simulation's progress: nothing."""
         return nullcontext(lambda done, total: None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy, also one for another process, is made of: what was read from the folder is read anew."""
+        kind = type(self)
+        return {n: v for n, v in vars(self).items() if not isinstance(getattr(kind, n, None), cached_property)}
+
     @cached_property
     def _counts(self) -> ReleasedCounts:
         from privsyn.answers.released_counts import ReleasedCounts
 
         return ReleasedCounts.of(self.folder, self._branch)
 
+    @check_arguments
     def count(self, *by: str, where: str | None = None, level: float = LEVEL, population: bool = False) -> pd.DataFrame:
         """Return how many rows the private table has, by the levels of columns, where a condition holds.
 
@@ -81,6 +88,7 @@ class Questions:
 
         return self._answer_in_groups(by, where, about, ask)
 
+    @check_arguments
     def share(
         self,
         what: str,
@@ -108,6 +116,7 @@ class Questions:
         event = state_rule(released, f"`{what}`" if column else what)
         return self._answer_in_groups(groups, where, about, self._ask_shares(event, level, about, population))
 
+    @check_arguments
     def mean(
         self,
         column: str,
@@ -131,6 +140,7 @@ class Questions:
         table.attrs["words"] += self._describe_moments(column)
         return table
 
+    @check_arguments
     def quantile(
         self,
         column: str,
@@ -145,7 +155,7 @@ class Questions:
         from privsyn.answers.question import Question
         from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
 
-        wanted = [probabilities] if isinstance(probabilities, int | float) else list(probabilities)
+        wanted = list(probabilities) if isinstance(probabilities, Sequence) else [probabilities]
         question = Question.of(self._counts, _list_names(by), where, (column,))
         q = answer_quantiles(question, column, wanted, _check_level(level))
         labels = collect_labels(question.by, q.labels)
@@ -159,6 +169,7 @@ class Questions:
         ]
         return table
 
+    @check_arguments
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
         """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
         from privsyn.answers.answer_table import answer_table
@@ -193,6 +204,7 @@ class Questions:
         table.attrs["words"] += describe_kept_rows(released)
         return table
 
+    @check_arguments
     def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
         """Shares of a column's codes in the next row of a person (or member of a household), by those of a row."""
         from privsyn.answers.answer_table import answer_table
@@ -206,6 +218,7 @@ class Questions:
         table.attrs["words"].append(f"Shares are of pairs of neighbouring rows, of which one of each {one} is counted.")
         return table
 
+    @check_arguments
     def persons(
         self, what: str, by: str | Sequence[str] = (), *, share: bool = False, level: float = LEVEL
     ) -> pd.DataFrame:
@@ -220,6 +233,7 @@ class Questions:
 
         return answer_persons(self, what, _list_names(by), _check_level(level), share=share)
 
+    @check_arguments
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
         """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
 
@@ -232,6 +246,7 @@ class Questions:
             simulated, chosen = answer_regression(self._counts, formula, kind, _check_level(level), progress)
         return _build_simulated_table(self._counts, simulated, "term", f"{chosen} regression {formula}")
 
+    @check_arguments
     def estimate(
         self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] = (), level: float = LEVEL
     ) -> pd.DataFrame:
@@ -377,16 +392,19 @@ class Comparison:
     def __init__(self, later: Questions, earlier: Questions) -> None:
         self._later, self._earlier = later, earlier
 
+    @check_arguments
     def count(self, *by: str, where: str | None = None, level: float = 0.95) -> pd.DataFrame:
         """Differences of counts, later less earlier; arguments as of ``Release.count``."""
         return self.answer(lambda r: r.count(*by, where=where, level=level))
 
+    @check_arguments
     def share(
         self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
         """Differences of shares; arguments as of ``Release.share``."""
         return self.answer(lambda r: r.share(what, by=by, where=where, level=level))
 
+    @check_arguments
     def mean(
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:

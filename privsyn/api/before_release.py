@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from privsyn.api.arguments import check_arguments
+from privsyn.base.arguments import check_arguments
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.settings import load_settings
 from privsyn.sources.private_table import Table

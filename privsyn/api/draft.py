@@ -9,7 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from privsyn.api.arguments import check_arguments
+from privsyn.base.arguments import check_arguments
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings, load_settings
 from privsyn.sources.private_table import SupportsArrowStream

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from privsyn.api.arguments import check_arguments
 from privsyn.api.ledger_comparison import compare_with_certificates
+from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import LedgerMissingError, RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.paths import expand_path

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.answers.questions import Questions
-from privsyn.api.arguments import check_arguments
 from privsyn.api.progress import show_bar
+from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privsyn.api.arguments import check_arguments
 from privsyn.api.open_release import Release
 from privsyn.api.progress import show_progress
+from privsyn.base.arguments import check_arguments
 from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import PeriodReleasedError, RequestError
 from privsyn.base.interrupts import defer_interrupts

@@ -115,6 +115,9 @@ def _make_unexpected_error(error: Exception) -> PrivsynError:
     if isinstance(error, OSError) and error.strerror and isinstance(named, (str, bytes, os.PathLike)):
         problem = f"{os.fsdecode(named)[:200]} cannot be opened or written: {error.strerror}"
         return RequestError(problem, "Check the path and its permissions")
+    if isinstance(error, OSError) and error.errno in OF_THE_DISK:
+        problem = f"what is written does not fit or cannot be kept: {error.strerror}"
+        return PrivsynError(problem, "Free some space, also where standard output goes, and run again")
     return PrivsynError(
         f"an unexpected {type(error).__name__} stopped the run",
         "Run again: finished steps are kept and nothing is charged twice; --debug shows the whole error, which may "

@@ -10,6 +10,7 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.engine import admission
 from privsyn.engine.candidate import Candidate
+from privsyn.engine.checks import name_asked_epsilon
 from privsyn.engine.execute import Run
 from privsyn.engine.keys import keep_run_name, key_result
 from privsyn.ledgers.noted_history import note_ledger
@@ -73,7 +74,8 @@ def _reserve(candidate: Candidate) -> None:
         run.ledger.register(run.dataset, spec.budget, cap_accountant(spec.accountant))
         note_ledger(run.ledger, run.records, run.dataset)
         table = candidate.known_table if candidate.charges else None
-        run.ledger.reserve(run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table)
+        with name_asked_epsilon(candidate):
+            run.ledger.reserve(run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table)
     except PrivsynError:
         _note_request(candidate, finished=True)
         raise

@@ -49,6 +49,10 @@ def back_up(address: str, target: Path) -> int:
         return _verify_entries(copy, f"the ledger {source.name} does not add up, so no backup was made")
 
 
+_SQLITE = b"SQLite format 3\0"
+"""How a file of SQLite begins, and so a backup."""
+
+
 def restore(file: Path, address: str) -> int:
     """Fill the ledger at ``address``, which holds nothing yet, from a backup; the number of entries.
 
@@ -57,6 +61,9 @@ def restore(file: Path, address: str) -> int:
     """
     if not file.is_file():
         raise RequestError(f"{file} is not a file", "Name a backup", "backup.file")
+    with translate_os_errors(file), file.open("rb") as opened:
+        if opened.read(len(_SQLITE)) != _SQLITE:
+            raise RequestError(f"{file} is not a backup of a ledger", "Name one", "backup.file")
     entries = _verify_entries(file, f"the backup {file} does not add up, so nothing was restored")
     target = Database(address)
     with target.read() as connection:

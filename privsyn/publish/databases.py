@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl, is_url, resolve_place
+from privsyn.base.data_url import OPTIONS, DataUrl, is_url, resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
 from privsyn.sources.readers.duckdb_file import CONFIGURATION
@@ -229,6 +229,8 @@ _DATABASES: dict[str, type[Any]] = {"postgresql": _Postgres, "duckdb": _Duckdb, 
 def parse_database(text: str) -> DataUrl:
     """Return the URL of a database, its file from the working folder.  Raises RequestError for anything else."""
     form = "Write postgresql://HOST/NAME, duckdb:///FILE or sqlite:///FILE"
+    if "://" in text and text.strip().partition("://")[0] not in OPTIONS:
+        raise RequestError("is a URL to which nothing is published", form, FIELD)
     place = resolve_place(text, FIELD, needs_rows=False)
     url = DataUrl.parse(place, FIELD, needs_rows=False) if is_url(place) else None
     if url is None or url.scheme not in _DATABASES or not url.path:

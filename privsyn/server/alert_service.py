@@ -255,13 +255,20 @@ class AlertService:
             with suppress(ValueError, TypeError):  # labels that are not ours
                 self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
         alert = judge_end(run, self.page)
-        if alert is None or run.labels.get(TOLD) == str(state.id):
+        if alert is None or run.labels.get(TOLD) == str(state.id) or self._was_cancelled(run):
             return True
         if not self._tell(to, run, alert, TOLD):
             return False
         if not state.is_completed():
             self.memory.note_failure(find_dataset(run), self._read_flow(run), str(state.name), moment)
         return True
+
+    def _was_cancelled(self, run: FlowRun) -> bool:
+        """Return whether a run ended in a crash because somebody cancelled it: its worker calls it Cancelled later."""
+        if run.state is None or not run.state.is_crashed():
+            return False
+        states = self.client.read_flow_run_states(run.id)
+        return len(states) > 1 and states[-2].is_cancelling()
 
     def _read_flow(self, run: FlowRun) -> str:
         """Return the name of a run's flow."""

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, get_args
 
 from privsyn.flows.states import BUDGET_LOW, CONTRACT_FAILED, DATASET, LEDGER_FAILED, REFUSED
+from privsyn.server.lost_runs import RESTART
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
@@ -58,7 +59,10 @@ def judge_end(run: FlowRun, page: str) -> Alert | None:
     if state.is_failed() or state.is_crashed():
         other: tuple[Kind, str] = ("crashed", "crashed") if state.is_crashed() else ("failed", "failed")
         kind, words = _FAILURES.get(state.name or "", other)
-        return _alert(kind, run, words, f"{state.message or state.name}\n\n{link}")
+        message = state.message or state.name or ""
+        if state.is_crashed() and RESTART not in message:
+            message = f"{message} {RESTART}"
+        return _alert(kind, run, words, f"{message}\n\n{link}")
     low = run.labels.get(BUDGET_LOW)
     if state.is_completed() and low:
         subject = f"PrivSyn: the budget of {find_dataset(run) or run.name} is low"

@@ -94,7 +94,9 @@ class Address:
             return True
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait for a server that is starting; PrivsynError after ``seconds``."""
+        """Wait for a server that is starting; PrivsynError after ``seconds``, at once for what is no web address."""
+        if not self.api.startswith(("http://", "https://")):
+            raise RequestError(f"{self.api!r} is not a web address", "Write one as http://127.0.0.1:4200/api", API)
         end = time.monotonic() + seconds
         while not self.answers():
             if time.monotonic() > end:

@@ -105,8 +105,14 @@ def _make(file: Path) -> None:
 
 def _read(file: Path, *, private: bool) -> str:
     """Return the login in the file; with ``private`` no other user may read it."""
-    with translate_os_errors(file):
+    try:
         login, mode = file.read_text(encoding="utf-8").strip(), file.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(
+            f"{file} cannot be read ({type(error).__name__})",
+            "Name a copy of the server's file `login`",
+            "settings.login_file",
+        ) from None
     cure, field = "Remove it and start the server anew: it makes a new one", "settings.login_file"
     if private and mode & _OTHERS:
         raise RequestError(f"other users may read {file}", cure, field)

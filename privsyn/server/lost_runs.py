@@ -31,12 +31,11 @@ WORKER, RUN = "prefect.worker.name", "PREFECT__FLOW_RUN_ID"
 HEARTBEAT = "prefect.flow-run.heartbeat"
 """The event that a run's process emits every 30 seconds."""
 
-MESSAGE = "Its process is gone. Started again, it finds its finished steps; nothing is charged twice."
+RESTART = "Started again, it finds its finished steps; nothing is charged twice."
 
-MESSAGE_WITHOUT_WORKER = (
-    "Its worker is gone, and it gives no sign of life. Started again, it finds its finished steps; nothing is charged "
-    "twice."
-)
+MESSAGE = f"Its process is gone. {RESTART}"
+
+MESSAGE_WITHOUT_WORKER = f"Its worker is gone, and it gives no sign of life. {RESTART}"
 
 LOOK_SECONDS = 2.0
 """Seconds between a worker's two looks at its runs."""

@@ -20,6 +20,7 @@ from ruamel.yaml.error import YAMLError
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import mention
 from privsyn.server.environment import (
     API,
     Address,
@@ -173,7 +174,8 @@ def read_deployments(file: Path) -> list[WrittenDeployment]:
     """Return the entries of the file.
 
     Raises RequestError that names the entry for a flow that is not there, a parameter that its flow does not take, a
-    schedule that makes no sense and a spec that is wrong; for a file that cannot be read, too.
+    value that its flow does not take, a schedule or limit
+    that makes no sense and a spec that is wrong; for a file that cannot be read, too.
     """
     try:
         content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
@@ -212,10 +214,12 @@ def _read_entry(entry: Any, number: int, file: Path) -> WrittenDeployment:
             _check_spec(arguments)
         for schedule in entry.get("schedules") or ():
             _check_schedule(schedule)
+        _check_limit(entry.get("concurrency_limit"))
     except PrivsynError as error:
-        raise RequestError(
-            f"the deployment {name!r} of {file} will not do, and nothing was registered: {error}", "", FIELD
-        ) from None
+        line = f" (line {error.line})" if error.line else ""
+        where = mention(error.field) + f"{line}: " if error.field else ""
+        said = f"the deployment {name!r} of {file} will not do, and nothing was registered: "
+        raise RequestError(said + where + error.problem, error.cure, FIELD) from None
     return WrittenDeployment(flow, entrypoint, name, "spec" in parameters)
 
 
@@ -233,7 +237,19 @@ def _check_flow(entrypoint: str, parameters: Any) -> str:
     unknown = [str(name) for name in parameters if name not in known]
     if unknown:
         raise RequestError(f"its flow takes no parameter {unknown[0]!r}", f"It takes {', '.join(known)}")
+    _check_values(parameters, flow.parameters.model_dump())
     return str(flow.name)
+
+
+def _check_values(parameters: Mapping[str, Any], schema: dict[str, Any]) -> None:
+    """Check the values by the flow's schema, but for those that Prefect fills in when it deploys (``{{ ... }}``)."""
+    from prefect.utilities.schema_tools import ValidationError, validate
+
+    written = {name: value for name, value in parameters.items() if not (isinstance(value, str) and "{{" in value)}
+    try:
+        validate(written, schema, raise_on_error=True, ignore_required=True)
+    except ValidationError as error:
+        raise RequestError(f"a value of `parameters` is wrong: {error}", "Correct it") from None
 
 
 def _iterate_spec_steps(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -264,3 +280,16 @@ def _check_schedule(schedule: Any) -> None:
         construct_schedule(**stated)
     except (ValueError, TypeError, ValidationError):
         raise RequestError("one of its schedules makes no sense", "Correct `cron`, `interval` or `timezone`") from None
+
+
+def _check_limit(limit: Any) -> None:
+    from prefect.client.schemas.objects import ConcurrencyLimitConfig
+    from pydantic import ValidationError
+
+    try:
+        count = ConcurrencyLimitConfig.model_validate(limit).limit if isinstance(limit, Mapping) else limit
+    except ValidationError:
+        count = 0
+    if count is not None and (not isinstance(count, int) or count < 1):
+        cure = "Write a whole number from 1 on, or `{limit: 1, collision_strategy: ENQUEUE}`"
+        raise RequestError("its `concurrency_limit` makes no sense", cure)

@@ -166,10 +166,18 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
             )
         if not is_readable(types[name]):
             raise RequestError(
-                f"its type in {where} is {str(types[name])[:60]}, which cannot be encoded",
+                f"its type in {where} is {_describe_type(types[name])}, which cannot be encoded",
                 "Store it as numbers, text, booleans or moments, or list it as `{kind: drop}`",
                 f"columns.{name}",
             )
+
+
+def _describe_type(type_: Any) -> str:
+    """Return a type in words: of one that only its database knows, the database's name for it."""
+    if pa.types.is_dictionary(type_):
+        return _describe_type(type_.value_type)
+    own = getattr(type_, "type_name", None) or getattr(type_, "extension_name", "").removeprefix("arrow.")
+    return str(own or type_)[:60]
 
 
 def _get_zone(type_: Any) -> str | None:

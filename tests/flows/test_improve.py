@@ -133,6 +133,8 @@ def test_the_command_says_what_was_made_and_refuses_in_a_sentence(first: str, mo
     assert (refused.exit_code, "RUN: there is no run 'people-0'" in refused.stderr) == (2, True)
     too_little = privsyn("improve", first, "--epsilon", 0)
     assert (too_little.exit_code, "--epsilon: must be above 0" in too_little.stderr) == (2, True)
+    too_much = privsyn("improve", first, "--epsilon", 50)
+    assert (too_much.exit_code, "still fits: lower --epsilon to that." in too_much.stderr) == (3, True)
 
 
 @pytest.mark.slow

@@ -261,7 +261,7 @@ def test_what_is_no_place_for_a_release_is_said(made: Release, tmp_path: Path, p
         ("postgresql://db", "names no database"),
         ("s3://bucket/key", "names no database"),
         ("people.sqlite", r"names no database. Write postgresql://HOST/NAME, duckdb"),
-        ("mysql://db/main", r"is a URL \(mysql://\)"),
+        ("mysql://db/main", r"is a URL to which nothing is published. Write postgresql://HOST/NAME, duckdb"),
         (f"sqlite:///{tmp_path}/none/a.sqlite", "file that cannot be opened"),
         (f"duckdb:///{tmp_path}/none/a.duckdb", "file that cannot be opened"),
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -103,6 +105,12 @@ def test_a_notebook_shows_promise_cost_and_head(made: privsyn.Release) -> None:
     assert "(1, 1e-09)-differential privacy" in shown and escape(made.cost) in shown and str(made.folder) in shown
     assert shown.count("<tr>") == 1 + 5
     assert repr(made) == f"<Release {made.run}: {made.table.num_rows:,} rows, (1, 1e-09)-DP, {made.folder}>"
+
+
+def test_a_release_goes_to_another_process_and_answers_there(made: privsyn.Release) -> None:
+    answer = made.count("age")
+    for other in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):  # noqa: S301 - its own
+        assert other == made and other.count("age").equals(answer)
 
 
 def test_texts_of_a_table_are_shown_as_text() -> None:

@@ -106,7 +106,7 @@ def test_the_command_prints_a_table_json_csv_and_a_picture(alone: Path, tmp_path
         ("mean(region)", "holds no numbers"),
         ("mean()", "names no column"),
         ("quantile(age, most)", "is no number"),
-        ("quantile(age, 2)", "not between 0 and 1"),
+        ("quantile(age, 2)", "QUESTION: 2 is not between 0 and 1"),
         ("correlation() by region", "takes neither"),
         ("correlation(age)", "two columns of numbers"),
         ("correlation(age, age)", "one column twice"),

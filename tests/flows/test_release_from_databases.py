@@ -352,6 +352,18 @@ def test_duckdb_opens_nothing_but_its_file(tmp_path: Path) -> None:
         assert caught.value.field == "query"
 
 
+def test_infinite_days_and_moments_of_duckdb_are_null(tmp_path: Path) -> None:
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "db")) as connection:
+        connection.execute("CREATE TABLE ended (day DATE, moment TIMESTAMP)")
+        connection.execute("INSERT INTO ended VALUES ('2020-01-01', '2020-01-01 10:00'), ('infinity', '-infinity')")
+    years = {"min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True}
+    columns = {"day": {"kind": "date", **years}, "moment": {"kind": "datetime", **years}}
+    (rows,) = open_source(f"duckdb:///{tmp_path}/db?table=ended", make_spec(columns)).batches()
+    assert [column.null_count for column in rows.columns] == [1, 1]
+
+
 def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) -> None:
     engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
@@ -401,6 +413,25 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
     assert [str(v) for v in rows["amount"].to_pylist()] == ["12.50", *["None"] * 3]
     assert rows["free"].to_pylist()[1:] == [2.5, None, None]
     assert rows["at"].null_count == rows["day"].null_count == 3
+
+
+def test_money_is_no_cents_and_padded_text_has_no_blanks(postgres_database: str) -> None:
+    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE paid (amount money, code char(5), note json, place inet)")
+        connection.exec_driver_sql("INSERT INTO paid (amount, code) VALUES (12.34, 'ab'), (NULL, NULL)")
+    engine.dispose()
+    dropped = {"note": {"kind": "drop"}, "place": {"kind": "drop"}}
+    number = {"kind": "number", "min": 0, "max": 100, "bins": 10, "nullable": True}
+    columns: dict[str, Any] = {"amount": number, "code": {"kind": "categorical", "values": ["ab"], "nullable": True}}
+    url = f"{postgres_database}&table=paid"
+    (rows,) = open_source(url, make_spec({**columns, **dropped})).batches()
+    assert rows.to_pylist() == [{"amount": 12.34, "code": "ab"}, {"amount": None, "code": None}]
+    for name, type_ in (("note", "json"), ("place", "inet")):
+        with pytest.raises(RequestError, match=f"columns.{name}: its type in the table 'paid' is {type_}, which"):
+            open_source(url, make_spec({**columns, **dropped, name: number}))
+    with pytest.raises(RequestError, match="what stands before a dot is the schema"):
+        open_source(f"{postgres_database}&table=other.public.paid", make_spec(columns))
 
 
 @pytest.mark.slow

@@ -52,11 +52,17 @@ class DuckdbReader(Reader):
     def _open(self, sql: str, batch_rows: int) -> pa.RecordBatchReader:
         return self._connection.sql(sql).to_arrow_reader(batch_rows)
 
+    def _select(self, name: str) -> str:
+        """Return the SQL of a column; null in the place of a day or moment that is infinite."""
+        quoted, type_ = quote_name(name), self.schema.field(name).type
+        is_moment = pa.types.is_date(type_) or pa.types.is_timestamp(type_)
+        return f"CASE WHEN isfinite({quoted}) THEN {quoted} END AS {quoted}" if is_moment else quoted
+
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows in the order of the table."""
         with translate_errors(self._url):
-            names = [quote_name(name) for name in columns]
-            for batch in self._open(build_select(names, name_rows(self._url)), batch_rows):
+            wanted = [self._select(name) for name in columns]
+            for batch in self._open(build_select(wanted, name_rows(self._url)), batch_rows):
                 arrays = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in batch.columns]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
 

@@ -57,6 +57,7 @@ class PostgresReader(Reader):
             raise
         fields = [pa.field(f.name, pa.string() if f.name in texts else _choose_type(f)) for f in stored]
         self._texts, self.schema = texts, pa.schema(fields)
+        self._money = {f.name for f in stored if _name_type(f) == "money"}
         self._moments = {f.name for f in self.schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
 
     def _fetch(self, sql: str) -> pa.Table:
@@ -65,16 +66,23 @@ class PostgresReader(Reader):
             return cursor.fetch_arrow_table()
 
     def _find_texts(self, stored: pa.Schema) -> frozenset[str]:
-        """Return the columns that are read as text: of enumerations, identifiers and text types of extensions."""
+        """Return the columns that are read as text: of enumerations, identifiers and text types of extensions.
+
+        Those of ``char(n)``, too: as text they lose the blanks that fill them up, which mean nothing.
+        """
         sql = "SELECT typname::text, oid::text FROM pg_type WHERE typcategory IN ('E', 'S') OR typname = 'uuid'"
         names = self._fetch(sql)
         wanted = {*names.column(0).to_pylist(), *(f"unnamed<oid:{oid}>" for oid in names.column(1).to_pylist())}
-        return frozenset(f.name for f in stored if _name_type(f) in wanted and not pa.types.is_string(f.type))
+        return frozenset(
+            f.name for f in stored if _name_type(f) in wanted and (not pa.types.is_string(f.type) or _is_padded(f))
+        )
 
     def _select(self, quoted: str, name: str) -> str:
         """Return the SQL of a column; null in the place of a day or moment that is infinite."""
         if name in self._texts:
             return f"{quoted}::text AS {quoted}"
+        if name in self._money:
+            return f"{quoted}::numeric AS {quoted}"  # the driver would give whole numbers of cents
         return f"CASE WHEN isfinite({quoted}) THEN {quoted} END AS {quoted}" if name in self._moments else quoted
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -109,8 +117,14 @@ def _name_type(field: Any) -> str:
     return (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
 
 
+def _is_padded(field: Any) -> bool:
+    return _name_type(field) == "bpchar"
+
+
 def _choose_type(field: Any) -> pa.DataType:
     """Return the type as which a column is read: of ``numeric``, its decimals, or floats where it states none."""
+    if _name_type(field) == "money":
+        return pa.float64()
     if _name_type(field) != "numeric":
         return field.type
     limits = int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")) - 4

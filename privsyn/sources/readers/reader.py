@@ -101,9 +101,9 @@ REFUSED_BY_DATABASE = (
 _READING = (
     _VALUE,
     Problem(
-        r"42P01|no such table|Table with name .* does not exist",
+        r"42P01|no such table|Table with name .* does not exist|cross-database references|unknown database",
         "is not there",
-        "Correct the name: it is case-sensitive",
+        "Correct the name: it is case-sensitive, and what stands before a dot is the schema",
         "query",
     ),
     Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),

@@ -14,7 +14,7 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import VariableCreate, VariableUpdate
 from prefect.client.schemas.objects import FlowRun, WorkPoolStatus
-from prefect.states import Cancelled, Completed, Crashed, Failed, Late, Running, State
+from prefect.states import Cancelled, Cancelling, Completed, Crashed, Failed, Late, Running, State
 from prometheus_client import CollectorRegistry, generate_latest
 
 from privsyn.flows.states import (
@@ -31,6 +31,7 @@ from privsyn.flows.states import (
 from privsyn.server import alert_service
 from privsyn.server.alert_service import AlertService
 from privsyn.server.alerts import Alert
+from privsyn.server.lost_runs import RESTART
 from privsyn.server.notifications import ON_SERVER, Addressee
 from privsyn.server.work_pool import close_pool
 
@@ -113,7 +114,18 @@ def test_a_failure_is_told_once_in_the_words_of_its_state(desk: Desk, state: Sta
     look(desk.start())  # a server that was started anew
     (alert,) = desk.taker.about(run)
     assert (alert.kind, alert.subject) == (kind, f"PrivSyn: one {words}")
-    assert alert.body == f"{state.message}\n\n{PAGE}/runs/flow-run/{run.id}"
+    cure = f" {RESTART}" if kind == "crashed" else ""
+    assert alert.body == f"{state.message}{cure}\n\n{PAGE}/runs/flow-run/{run.id}"
+
+
+def test_a_run_that_somebody_cancelled_is_not_told(desk: Desk) -> None:
+    service = desk.start()
+    run = desk.run("stopped", Cancelling())
+    desk.client.set_flow_run_state(run.id, Crashed(message="aborted by a termination signal"), force=True)
+    look(service)
+    desk.client.set_flow_run_state(run.id, Cancelled(), force=True)
+    look(service)
+    assert desk.taker.about(run) == [] and "data_stopped" not in service.memory.failures
 
 
 def test_ends_that_need_nobody_are_not_told(desk: Desk) -> None:

@@ -15,11 +15,12 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import get_current_settings
 from prefect.states import State
 
-from privsyn.base.errors import BudgetRefusedError, ContractError
+from privsyn.base.errors import BudgetRefusedError, ContractError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.private_errors import FORM
 from privsyn.flows.release import release
+from privsyn.flows.schedule import scheduled_release
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines import privsyn as steps
 from tests.support.releases import few
@@ -73,6 +74,23 @@ def test_a_release_that_the_cap_refuses_is_refused_with_the_ledgers_figures(spec
         state.result()
     assert refused.value.paragraph(FORM) == message
     assert refused.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"period": "2026-13"}, "the field Period of the run form: '2026-13' is not a period"),
+        ({"time_zone": "Mars"}, "the field Time Zone of the run form: "),
+    ],
+)
+def test_a_period_that_cannot_be_told_ends_in_one_line(
+    spec: ReleaseSpec, caplog: pytest.LogCaptureFixture, asked: dict[str, str], words: str
+) -> None:
+    state = scheduled_release(spec, **asked, return_state=True)
+    assert state.is_failed() and str(state.message).startswith(words)
+    assert not any(record.exc_info for record in caplog.records)
+    with pytest.raises(RequestError):
+        scheduled_release.fn(spec, **asked)
 
 
 def test_who_calls_the_flow_gets_the_error_itself(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:

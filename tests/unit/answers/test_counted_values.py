@@ -12,6 +12,7 @@ from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.counted import answer_counts, answer_shares
 from privsyn.answers.counted_values import find_split_cells
+from privsyn.answers.quantiles import answer_quantiles
 from privsyn.answers.question import Question
 from privsyn.answers.released_counts import MemoryCounts
 from tests.support.answered import released
@@ -70,3 +71,11 @@ def test_answers_about_whole_cells_are_as_sure_as_without_counted_values() -> No
     _, plain = question.cells.indicators(("wages",))
     errors = [np.sqrt(each.covariance(rows, rows)) for each, rows in ((cells.linear(), split), (linear, plain))]
     assert (errors[0] <= errors[1] * 1.001).all() and errors[0].min() > 1
+
+
+def test_a_quantile_in_the_cell_above_0_has_an_interval_from_0() -> None:
+    paid = np.where(np.arange(4_000) < 400, 0.0, 1.5)
+    column = {"kind": "number", "min": 0, "max": 100_000, "decimals": 2}
+    one = released(pa.table({"paid": paid}), make_spec({"paid": column}, synthesis={"sweeps": 1}), 0)
+    found = answer_quantiles(Question.of(one, (), None, ("paid",)), "paid", [0.15], 0.95)
+    assert found.low[0] == 0.0 and found.high[0] >= 1.5

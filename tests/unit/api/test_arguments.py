@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from privsyn.api.arguments import KINDS, _check
+from privsyn.answers.questions import Questions
+from privsyn.base.arguments import KINDS, _check
+from privsyn.base.errors import RequestError
 from privsyn.ledgers.ledger import Ledger
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -162,3 +164,29 @@ def test_a_missing_or_an_unknown_argument_is_python_s_own_error() -> None:
         privsyn.release(None)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="speck"):
         privsyn.ledger(speck=3)  # type: ignore[call-arg]
+
+
+def questions() -> Iterator[Any]:
+    """Every argument of every question to a release, but the release that `compare` takes."""
+    for name, function in vars(Questions).items():
+        if inspect.isfunction(function) and not name.startswith("_") and name != "compare":
+            for parameter in list(inspect.signature(function).parameters.values())[1:]:
+                yield pytest.param(function, parameter, id=f"{name}.{parameter.name}")
+
+
+@pytest.mark.parametrize(("function", "parameter"), list(questions()))
+def test_a_question_says_which_of_its_arguments_is_of_another_type(
+    function: Callable[..., Any], parameter: inspect.Parameter
+) -> None:
+    release = None  # it is not asked
+    given = {"self": release, "what": "age", "column": "age", "formula": "age ~ pay", "function": len}
+    several = parameter.kind is parameter.VAR_POSITIONAL
+    needed = {n: given[n] for n in inspect.signature(function).parameters if n in given and not several}
+    for wrong in (object(), [object()], b"x"):
+        with pytest.raises(RequestError, match=f"^{parameter.name} is .*given. Write for example"):
+            function(release, wrong) if several else function(**needed | {parameter.name: wrong})
+
+
+def test_a_text_in_a_number_s_place_is_called_a_text() -> None:
+    with pytest.raises(RequestError, match=r"^epsilon is a number, and str was given"):
+        privsyn.improve("people-00000000", "much")  # type: ignore[arg-type]

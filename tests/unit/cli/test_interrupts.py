@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import typer
@@ -30,3 +31,12 @@ def test_an_error_without_an_interrupt_is_told_as_an_error(capsys: pytest.Captur
     with pytest.raises(typer.Exit), print_errors(debug=False):
         raise SystemError("initialization of a module raised")
     assert "unexpected SystemError" in capsys.readouterr().err
+
+
+def test_a_full_disk_behind_standard_output_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended, print_errors(debug=False), Path("/dev/full").open("w") as full:
+        full.write("answer")
+        full.flush()
+    assert ended.value.exit_code == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.startswith("privsyn: what is written does not fit or cannot be kept: No space left on device. Free")

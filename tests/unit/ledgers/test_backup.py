@@ -178,6 +178,9 @@ def test_a_backup_that_does_not_add_up_is_not_restored(ledger: Ledger, tmp_path:
     assert not target.exists()
     with pytest.raises(RequestError, match="is not a file"):
         restore(tmp_path / "none", str(target))
+    (tmp_path / "text").write_text("no backup")
+    with pytest.raises(RequestError, match=r"^file: .*text is not a backup of a ledger. Name one"):
+        restore(tmp_path / "text", str(target))
 
 
 def test_a_ledger_of_before_is_restored_as_it_is(tmp_path: Path) -> None:

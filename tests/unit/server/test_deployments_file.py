@@ -78,6 +78,9 @@ def test_the_command_writes_them_once_and_replaces_nothing(tmp_path: Path) -> No
 WRONG = {
     "no flow": ({"entrypoint": "privsyn.flows.release.nothing"}, "there is no flow privsyn.flows.release.nothing"),
     "a parameter": ({"parameters": {"speck": {}}}, "its flow takes no parameter 'speck'. It takes spec, fresh"),
+    "a value": ({"parameters": {"spec": "{{ file.spec }}", "fresh": "often"}}, "field 'fresh'"),
+    "a limit": ({"concurrency_limit": {"limit": 1, "collision_strategy": "WAIT"}}, "its `concurrency_limit` makes no"),
+    "no limit": ({"concurrency_limit": 0}, "its `concurrency_limit` makes no sense. Write a whole number"),
     "no mapping": ({"parameters": ["spec"]}, "`parameters` is no mapping"),
     "no path": ({"build": [{"privsyn.flows.deploy.read_spec": {"id": "file"}}]}, "names no `path`"),
     "no spec": ({"build": [{"privsyn.flows.deploy.read_spec": {"path": "none.yaml"}}]}, "none.yaml"),
@@ -109,6 +112,8 @@ def test_a_wrong_spec_is_refused_with_its_field_and_no_traceback(folder: Path) -
     done = privsyn("deploy")
     assert done.exit_code == 2
     assert "'gss-weekly'" in done.stderr and "privacy.epsilon" in done.stderr and "Traceback" not in done.stderr
+    spec.unlink()
+    assert "or start from `privsyn spec draft`." in privsyn("deploy").stderr  # the command's words
 
 
 @pytest.mark.parametrize(

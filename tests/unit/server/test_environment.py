@@ -39,6 +39,12 @@ def test_a_wrong_port_is_refused_by_its_name(port: str) -> None:
         Address.of({"PREFECT_SERVER_API_PORT": port})
 
 
+@pytest.mark.parametrize("api", ["nonsense", "127.0.0.1:4200/api", "ftp://host/api"])
+def test_an_address_that_is_none_is_refused_and_not_waited_for(api: str) -> None:
+    with pytest.raises(RequestError, match=r"PREFECT_API_URL: .* is not a web address\. Write one as http://"):
+        Address.of({"PREFECT_API_URL": api}).wait()
+
+
 def test_a_port_in_use_is_said_so_and_a_free_one_is_free() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

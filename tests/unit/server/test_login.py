@@ -68,6 +68,12 @@ def test_one_that_other_users_may_read_or_that_holds_none_is_refused(tmp_path: P
             build_client_login(Settings(), variables, HERE)
 
 
+def test_a_named_file_that_cannot_be_read_is_refused(tmp_path: Path, variables: dict[str, str]) -> None:
+    for file in (tmp_path / "none", tmp_path):
+        with pytest.raises(RequestError, match=r"PRIVSYN_LOGIN_FILE: .* cannot be read .*Name a copy of the server's"):
+            build_client_login(Settings(login_file=file), variables, ELSEWHERE)
+
+
 @pytest.mark.parametrize(("login", "words"), [("", "asks for a login"), ("a:b", "refuses this login")])
 def test_a_server_that_lets_nobody_in_is_said_in_words(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], login: str, words: str

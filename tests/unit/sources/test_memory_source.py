@@ -251,6 +251,11 @@ def test_a_pandas_column_that_cannot_be_read_is_named_and_its_cells_are_not(cell
     assert error.field == "columns.odd" and "not all of one type" in error.problem
 
 
+def test_a_type_that_cannot_be_read_is_named_in_a_word() -> None:
+    error = refused(pd.DataFrame({"odd": pd.cut([1, 2, 3], 2)}), booleans("odd"))
+    assert error.problem == "its type in the table in memory is pandas.interval, which cannot be encoded"
+
+
 def not_utf8() -> pa.Array:
     return pa.array([b"fine", CANARY.encode() + b"\xff\xfe"], pa.binary()).view(pa.string())
 

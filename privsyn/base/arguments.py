@@ -21,12 +21,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Kind:
-    """What an argument may be, in words with an example, and the test for it."""
+    """What an argument may be, in words with an example, and the test for it.
+
+    ``lists``: a list of values that fit; ``alone``: or one of them.
+    """
 
     words: str
     example: str
     fits: Callable[[Any], bool]
     lists: bool = False
+    alone: bool = False
 
 
 def _is_text(value: Any) -> bool:
@@ -75,6 +79,9 @@ FLAG = Kind("True or False", "True", _is_flag)
 MAPPING = Kind("a mapping", "{'delimiter': ';'}", lambda value: isinstance(value, Mapping))
 NUMBERS = Kind("a list of numbers", "[0.5, 1]", _is_number, lists=True)
 TEXTS = Kind("a list of texts", "['one', 'two']", _is_text, lists=True)
+ONE_OR_MORE_NUMBERS = Kind("a number or a list of numbers", "[0.5, 0.9]", _is_number, lists=True, alone=True)
+ONE_OR_MORE_TEXTS = Kind("text or a list of texts", "['one', 'two']", _is_text, lists=True, alone=True)
+FUNCTION = Kind("a function", "lambda table: table['income'].mean()", callable)
 PATHS = Kind("a list of paths", "['one', 'two']", _is_path, lists=True)
 TABLES = Kind("a list of tables or paths", "['one.parquet']", _is_anything, lists=True)
 
@@ -88,6 +95,10 @@ KINDS: dict[str, Kind | None] = {
     "Sequence[float]": NUMBERS,
     "Sequence[str]": TEXTS,
     "Sequence[str | Path]": PATHS,
+    "float | Sequence[float]": ONE_OR_MORE_NUMBERS,
+    "str | Sequence[str]": ONE_OR_MORE_TEXTS,
+    "Callable[[pd.DataFrame], Any]": FUNCTION,
+    "Kind": TEXT,
     "Sequence[str] | Literal['all']": TEXTS,
     "Sequence[Table]": TABLES,
     "Release | str | Path": RELEASE,
@@ -108,7 +119,9 @@ def check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def checked(*arguments: _P.args, **named: _P.kwargs) -> _T:
         bound = signature.bind(*arguments, **named)  # a missing or unknown argument is Python's own TypeError
         for name, value in bound.arguments.items():
-            if name in expected:
+            if name in expected and signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                bound.arguments[name] = tuple(_check(name, expected[name], item) for item in value)
+            elif name in expected:
                 bound.arguments[name] = _check(name, expected[name], value)
         return function(*bound.args, **bound.kwargs)
 
@@ -126,19 +139,22 @@ def _check(name: str, annotation: str, value: Any) -> Any:
     if not kind.lists:
         if kind.fits(value):
             return value
-        raise _make_error(name, kind, _describe(value))
+        raise _make_error(name, kind, _describe(value, kind))
+    if kind.alone and kind.fits(value):
+        return value
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise _make_error(name, kind, type(value).__name__)
     items = tuple(value)
     for item in items:
         if not kind.fits(item):
-            raise _make_error(name, kind, f"a list with {_describe(item)}")
+            raise _make_error(name, kind, f"a list with {_describe(item, kind)}")
     return items
 
 
-def _describe(value: Any) -> str:
+def _describe(value: Any, kind: Kind) -> str:
     """Return what an argument of a wrong type is; a text that names no path is of the right one."""
-    return "an empty text, or one with a zero character," if isinstance(value, str) else type(value).__name__
+    names_no_path = isinstance(value, str) and kind.fits("path")
+    return "an empty text, or one with a zero character," if names_no_path else type(value).__name__
 
 
 def _make_error(name: str, kind: Kind, value: str) -> RequestError:
