@@ -27,7 +27,6 @@ def compute_lineage_keys(
     steps: Sequence[Step],
     period: str | None = None,
     *,
-    versions: bool = True,
     given: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the cache key of every step of ``steps``.
@@ -37,14 +36,13 @@ def compute_lineage_keys(
     was made with test noise is never taken for a release.  They add the period of a scheduled release too, so that
     each period draws and pays whether or not the data changed: when a release appears tells nothing of the data.
     ``given``: step -> key, of steps whose tables an earlier run has.
-    Without ``versions`` the keys identify the request under any version of the steps.
     """
     keys: dict[str, str] = {}
     for step in steps:
         if step.name in given:
             keys[step.name] = given[step.name]
             continue
-        parts = [step.name, *([str(step.version)] if versions else []), step.settings_json(request)]
+        parts = [step.name, str(step.version), step.settings_json(request)]
         parts += sorted({keys[name] for name in step.producers}) or [fingerprint]
         if step.kind is StepKind.RELEASE:
             parts += [f"generation {generation}", noise.__name__]

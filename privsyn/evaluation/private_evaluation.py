@@ -165,11 +165,6 @@ def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, 
     return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))
 
 
-def report_folder(run: str, settings: Settings) -> Path:
-    """Return where the private report of a run lies, or would."""
-    return settings.private_root / "reports" / run
-
-
 @dataclass(frozen=True)
 class _OpenedTables:
     """Tables whose structure fits, none of whose rows was read yet."""

@@ -42,7 +42,7 @@ from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
-from privsyn.tasks.metrics.subsample import find_equivalent_subsample
+from privsyn.tasks.metrics.subsample import find_equivalent_subsamples
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Epsilons of a forecast, beside the spec's own."""
@@ -675,5 +675,5 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
 
 def _sample(real: CodeTable, pairs: list[Clique], distance: float) -> float | None:
     """Return the share of the rows whose random sample is as far from them as the release, over pairs of columns."""
-    score = lambda table: float(compute_l1_distances(real, table, pairs, threads=1).mean())  # noqa: E731
-    return find_equivalent_subsample(score, real, distance, "lower", SHARES)
+    score = lambda table: {"l1": float(compute_l1_distances(real, table, pairs, threads=1).mean())}  # noqa: E731
+    return find_equivalent_subsamples(score, {"l1": distance}, {"l1": "lower"}, real, SHARES)["l1"]

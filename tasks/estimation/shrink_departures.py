@@ -161,6 +161,16 @@ class _Expectation:
         return _Estimate(around, lambda: self._estimate_risk(estimate, around))
 
 
+def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
+    """Return counts drawn towards ``expected``, of the same shape, by positive-part James-Stein.
+
+    They move by the share of their squared distance that noise of deviation ``sigma`` a cell explains.
+    """
+    distance = float(((counts - expected) ** 2).sum())
+    signal_share = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
+    return np.asarray(expected + signal_share * (counts - expected))
+
+
 def _average_by_risk(estimates: Sequence[_Estimate]) -> Floats:
     """Return the average of estimates with weights that fall with Stein's risk of each."""
     if len(estimates) == 1:

@@ -79,16 +79,6 @@ def _keep_maximal(bases: Sequence[Basis]) -> list[Basis]:
     return [b for b, s in zip(bases, sets, strict=True) if not any(s < other for other in sets)]
 
 
-def compute_expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
-    """Return the mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
-
-    Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
-    that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
-    in no basis count as the worst one does.
-    """
-    return _compute_mean_variance(_compute_precisions(bases, targets).sum(axis=0), len(bases))
-
-
 def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.float64]:
     """Return for each basis and target, 2^(|T| - |B|) if the basis holds the target, else 0."""
     top = 1 + max((item for s in (*bases, *targets) for item in s), default=0)
@@ -102,6 +92,12 @@ def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDA
 
 
 def _compute_mean_variance(precision: NDArray[np.float64], bases: int) -> float:
+    """Return the mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
+
+    Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
+    that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
+    in no basis count as the worst one does.  ``precision``: of each target, shape (targets,); ``bases``: their number.
+    """
     held = precision[precision > 0]
     if not held.size:
         return 0.0 if not precision.size else np.inf

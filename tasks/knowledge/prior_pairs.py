@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, IndependentCounts
+from privsyn.tasks.estimation.projection import compute_factors
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable, count_all
@@ -134,14 +135,10 @@ def fit_shares(shares: Floats, first: Floats, second: Floats) -> Floats:
     """Fit ``shares`` to these one-ways by iterative proportional fitting: the nearest shares in relative entropy."""
     fitted = shares
     for _ in range(_FITTING):
-        fitted = fitted * _compute_factor(first, fitted.sum(axis=1))[:, None]
-        fitted = fitted * _compute_factor(second, fitted.sum(axis=0))
+        fitted = fitted * compute_factors(first, fitted.sum(axis=1))[:, None]
+        fitted = fitted * compute_factors(second, fitted.sum(axis=0))
     total = fitted.sum()
     return fitted / total if total > 0 else np.outer(first, second)
-
-
-def _compute_factor(wanted: Floats, now: Floats) -> Floats:
-    return np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)
 
 
 def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float], sigma: float) -> bool:

@@ -102,29 +102,14 @@ def find_equivalent_subsamples(
     seed: int = 0,
     repeats: int = 1,
 ) -> dict[str, float | None]:
-    """Return :func:`find_equivalent_subsample` of several scores on the same samples; one entry per name of ``values``.
+    """Return for each score the share X of the real rows such that a random X of them scores its ``values``.
 
-    None for all of them when the real table has no rows.  Raises KeyError for a name without score or direction.
+    SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured ``shares`` as
+    well (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``scores`` compare a
+    table with the real one, all on the same samples; ``better``: whether higher or lower scores are closer.  None for
+    all when the real table has no rows.  Raises KeyError for a name without score or direction.
     """
     if not real.rows:
         return dict.fromkeys(values)
     measured = score_subsamples(scores, real, shares, seed, repeats)
     return {name: find_equivalent_share(shares, measured[name], value, better[name]) for name, value in values.items()}
-
-
-def find_equivalent_subsample(
-    score: Score,
-    real: CodeTable,
-    value: float,
-    better: Better,
-    shares: Sequence[float] = SHARES,
-    seed: int = 0,
-    repeats: int = 1,
-) -> float | None:
-    """Return the share X of the real rows such that a random X of them scores ``value``, within ``shares``.
-
-    SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured shares as well
-    (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table
-    with the real one; ``better``: whether higher or lower scores are closer.
-    """
-    return find_equivalent_subsamples({"": score}, {"": value}, {"": better}, real, shares, seed, repeats)[""]

@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.panels.transitions import project_to_sum
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]

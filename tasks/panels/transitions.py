@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -139,13 +140,6 @@ def estimate_pairs(
     next_codes /= np.maximum(next_codes.sum(axis=1, keepdims=True), 1e-300)
     next_codes[unseen] = columns / pairs
     return Transition(rows / pairs, next_codes, np.zeros(k), sigma / pairs)
-
-
-def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
-    """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
-    distance = float(((counts - expected) ** 2).sum())
-    signal_share = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
-    return np.asarray(expected + signal_share * (counts - expected))
 
 
 def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:

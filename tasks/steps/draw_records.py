@@ -18,10 +18,11 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.panels.rows_above import Numbered
-from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.panels.transitions import project_to_sum
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from privsyn.tasks.steps.make_without_rows import estimate_without, rake
 

@@ -18,7 +18,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.panels.transitions import project_to_sum
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.steps.decode import as_released, build_released_schema
 

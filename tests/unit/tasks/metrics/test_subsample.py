@@ -13,7 +13,6 @@ from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.metrics.subsample import (
     draw_subsample,
     find_equivalent_share,
-    find_equivalent_subsample,
     find_equivalent_subsamples,
     score_subsamples,
 )
@@ -52,7 +51,7 @@ def test_shares_are_above_0_and_at_most_1(share: float) -> None:
 
 def test_no_rows() -> None:
     assert draw_subsample(numbered(0), 0.5, 0).rows == 0
-    assert find_equivalent_subsample(lambda t: 1.0, numbered(0), 1.0, "lower") is None
+    assert find_equivalent_subsamples({"a": lambda t: 1.0}, {"a": 1.0}, {"a": "lower"}, numbered(0)) == {"a": None}
 
 
 def test_scores_are_taken_on_the_same_samples() -> None:
@@ -122,10 +121,9 @@ def test_a_sample_is_read_as_its_own_share(share: float) -> None:
     def error(table: CodeTable) -> float:
         return average_l1(real, table, [("a", "b")])
 
-    found = find_equivalent_subsample(error, real, error(draw_subsample(real, share, 99)), "lower")
-    assert found == pytest.approx(share, rel=0.2)
-    assert find_equivalent_subsample(error, real, 0.0, "lower") == 1.0
-    assert find_equivalent_subsample(error, real, 2.0, "lower") == 0.01
+    values = {"sample": error(draw_subsample(real, share, 99)), "equal": 0.0, "worst": 2.0}
+    found = find_equivalent_subsamples(dict.fromkeys(values, error), values, dict.fromkeys(values, "lower"), real)
+    assert found == {"sample": pytest.approx(share, rel=0.2), "equal": 1.0, "worst": 0.01}
 
 
 def test_several_scores_at_once() -> None:
@@ -135,7 +133,6 @@ def test_several_scores_at_once() -> None:
         scores, {"rows": 1_000.0, "missing": 0.95}, {"rows": "higher", "missing": "lower"}, table
     )
     assert found["rows"] == 1.0 and found["missing"] == pytest.approx(0.05)
-    assert found["rows"] == find_equivalent_subsample(scores["rows"], table, 1_000.0, "higher")
 
 
 def test_refusals() -> None:
