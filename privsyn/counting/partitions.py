@@ -73,13 +73,13 @@ def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, thread
 def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
     """Consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
     waiting: list[pa.RecordBatch] = []
-    held = 0
+    gathered_rows = 0
     for batch in batches:
-        if waiting and held + batch.num_rows > rows:
+        if waiting and gathered_rows + batch.num_rows > rows:
             yield waiting
-            waiting, held = [], 0
+            waiting, gathered_rows = [], 0
         waiting.append(batch)
-        held += batch.num_rows
+        gathered_rows += batch.num_rows
     if waiting:
         yield waiting
 

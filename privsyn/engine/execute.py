@@ -145,9 +145,9 @@ class Run:
 
     def has_drawn_all(self) -> bool:
         """Return whether all noise under these keys was paid for."""
-        held = ("reserved", "spent")
+        paid = ("reserved", "spent")
         return all(
-            self.ledger.state(self.dataset, self.keys[s.name]) in held or self._has_no_queries(s)
+            self.ledger.state(self.dataset, self.keys[s.name]) in paid or self._has_no_queries(s)
             for s in self.release_steps
         )
 

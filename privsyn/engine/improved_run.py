@@ -177,7 +177,7 @@ class _KeyInputs:
     def list_agreeing(self, keys: Mapping[str, str], generation: int, sure: Mapping[str, str]) -> dict[str, str]:
         """Return the first steps whose ``keys`` are those that the request has at this generation after ``sure``."""
         expected = compute_lineage_keys(
-            self.plan.request, self.fingerprint, generation, self.noise, self.steps, given=sure
+            self.plan.request, self.fingerprint, generation, self.noise, self.steps, known_keys=sure
         )
         return {
             step.name: expected[step.name] for step in takewhile(lambda s: expected[s.name] == keys[s.name], self.steps)

@@ -111,8 +111,8 @@ class Plan:
 
     def check_noise(self) -> None:
         """Raise RequestError if the first look would say nothing: its total could be any number of rows."""
-        known = [query for stage in self.stages for query in stage.queries or ()]
-        if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
+        planned = [query for stage in self.stages for query in stage.queries or ()]
+        if max((q.sigma * math.sqrt(q.cells) for q in planned), default=0.0) > MOST_NOISE:
             spec = self.request.spec
             epsilon = (spec.improves or spec.privacy).epsilon
             raise RequestError(

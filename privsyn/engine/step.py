@@ -101,10 +101,10 @@ class Step:
 
     def open(self, request: Request, inputs: Inputs) -> tuple[Request, Inputs]:
         """Return what the step may know of ``request``, with the cells that an earlier look cut, and its inputs."""
-        known, cuts = self.restrict(request), inputs.cuts(self.cuts)
+        restricted, cuts = self.restrict(request), inputs.cuts(self.cuts)
         if not cuts:
-            return known, inputs
-        return known.cut_cells(cuts), inputs.put_in_place(self.finer)
+            return restricted, inputs
+        return restricted.cut_cells(cuts), inputs.put_in_place(self.finer)
 
     def build_key(self, request: Request) -> Any:
         """Return the step's own part of its cache key, JSON-ready: its settings and the public knowledge it reads."""

@@ -180,7 +180,7 @@ def encode_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping
         make, parts = parts_to_encode
         files = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
         refuse_changed(inputs)
-        repairs = encode.Repairs(sum((part.beside.counts for part in files), Counter()))
+        repairs = encode.Repairs(sum((part.extra.counts for part in files), Counter()))
         return {"encoded_rows": collect_parts(stream, files), "repairs": repairs.to_table}
     repairs = encode.Repairs()
     rows = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
@@ -280,9 +280,9 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        panel, whole = request.spec.panel, request.cut_cells(())
+        panel, uncut = request.spec.panel, request.cut_cells(())
         planned = one_way_marginals.plan_queries(
-            whole.public.measured_alone,
+            uncut.public.measured_alone,
             rho,
             request.records,
             equal=division == "equal",

@@ -92,9 +92,9 @@ def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) 
     domain = build_coarse_domain(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
     counts, variances = sum_coarse_one_ways(recode)
-    ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
+    one_ways = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
     for s in iterate_shards_to_draw(request, recode, progress):
-        yield graphical_rows.draw_graphical_rows(measured, ones, domain, s.rows, s.own_seed)
+        yield graphical_rows.draw_graphical_rows(measured, one_ways, domain, s.rows, s.own_seed)
 
 
 GRAPHICAL_STEPS = (

@@ -93,8 +93,12 @@ def build_compression_step(request: Request, measurement: Fraction) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         public, settings = request.public, request.spec.mechanism.compression
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
-        ordered, rho = get_ordered(request.encoding.binning), request.total_rho * share
-        sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, public.on(fine).starts)
+        ordered, rho, starts = (
+            get_ordered(request.encoding.binning),
+            request.total_rho * share,
+            public.in_codes(fine).starts,
+        )
+        sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, starts)
         differences = {codec.attribute for codec in request.encoding.differences}
         named = [planned for planned in sets if not differences & {*planned.attributes}]
         least = named_sets.count_wanted_codes(named, fine, request.encoding.binning)
@@ -195,7 +199,7 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
             get_ordered(request.encoding.binning),
             measure.rho(request),
             request.records,
-            public.on(recode).starts,
+            public.in_codes(recode).starts,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 

@@ -278,11 +278,11 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         if trends:
             consistent = [*consistent, *marginals.from_table(inputs.table(BY_TREND), domain)]
         codes = refine_weights(_build_codes(request, inputs), recode)
-        related, near = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
+        related, asked_pairs = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
         linker: Linker | MemberLinker
         if plan.get_order()[0].household:
             counts = _read_pairs(inputs, codes) if follows else ({}, {})
-            zeros = request.public.on({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
+            zeros = request.public.in_codes({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
             pairs = estimate_kinds(plan, recode, consistent, codes, *counts, zeros)
             linker = MemberLinker(plan, recode, consistent, codes, pairs, request.threads)
         else:
@@ -303,9 +303,9 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         def rows() -> Batches:
             first = 0
             for s, part in shards.iterate_shards(inputs.batches(codes_table), parts):
-                progress(s.number, s.of)
+                progress(s.number, s.count)
                 records = CodeTable.from_arrow(part, domain)
-                places = fit_related_places(records, recode, plan.binning, near) if related else None
+                places = fit_related_places(records, recode, plan.binning, asked_pairs) if related else None
                 linked = link(records, s.own_seed, places)
                 yield linked_to_arrow(linked, plan, first)
                 first += int(linked.person.max(initial=-1)) + 1

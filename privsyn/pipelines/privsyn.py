@@ -175,7 +175,7 @@ def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fr
 def _score_exactly(
     selection: Selection, request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    expected = request.public.on(inputs.recode()).expected if selection.scores == "one_ways" else None
+    expected = request.public.in_codes(inputs.recode()).expected if selection.scores == "one_ways" else None
     return indif_scores.count_exactly(rows, queries, request.threads, expected)
 
 
@@ -279,7 +279,7 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
             pooled=options.consistency.pooled,
-            once=list_roundings(request.encoding.binning),
+            rounding=list_roundings(request.encoding.binning),
             explained=explain_by_trends(request, inputs, trends),
         )
         return {"pairs": pairs}

@@ -127,26 +127,28 @@ def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
     None where columns are not open, or a prior says what is expected; nor attributes of which rules or totals say
     something.
     """
-    known = request.public.on(recode)
+    knowledge = request.public.in_codes(recode)
     if not get_consistency(request).pooled or request.has_prior:
         return {}
-    totals = known.public.totals
-    told = known.tied | {clique[0] for clique, _ in ([] if known.zeros is None else known.zeros.tables)}
+    totals = knowledge.public.totals
+    constrained = knowledge.tied | {
+        clique[0] for clique, _ in ([] if knowledge.zeros is None else knowledge.zeros.tables)
+    }
     nullable = [c.attribute for c in request.encoding.codecs if any(r.nullable for r in c.ranges().values())]
     return null_zeros.find_null_codes(
-        recode, [a for a in nullable if a not in told and (totals is None or not totals.has((a,)))]
+        recode, [a for a in nullable if a not in constrained and (totals is None or not totals.has((a,)))]
     )
 
 
 def find_zeros(
-    request: Request, inputs: Inputs, stages: Sequence[str], recode: Recode, others: Collection[Clique] = ()
+    request: Request, inputs: Inputs, stages: Sequence[str], recode: Recode, unmeasured: Collection[Clique] = ()
 ) -> known_zeros.KnownZeros | None:
     """Return the joint codes that no row has: by public knowledge, and of null by what ``stages`` measured.
 
-    ``recode``: with all one-ways that these measured; ``others``: pairs that they did not measure, and of which null is
-    asked, too.
+    ``recode``: with all one-ways that these measured; ``unmeasured``: pairs that they did not measure, whose
+    cells with null are looked at, too.
     """
-    public, nulls = request.public.on(recode).zeros, find_null_codes(request, recode)
+    public, nulls = request.public.in_codes(recode).zeros, find_null_codes(request, recode)
     if not nulls:
         return public
     queries, answers = inputs.measured(list_whole_stages(stages))
@@ -154,10 +156,10 @@ def find_zeros(
     one_way, variance = sum_coarse_one_ways(recode)
     by_attribute = {m.attributes[0]: (m.counts, v) for m, v in zip(one_way, variance, strict=True)}
     pairs = [m for m in measured if len(m.attributes) == 2]
-    found = null_zeros.find_null_zeros(pairs, by_attribute, nulls, others)
+    found_zeros = null_zeros.find_null_zeros(pairs, by_attribute, nulls, unmeasured)
     if public is None:
-        return found
-    return known_zeros.KnownZeros(public.tables, (*public.implied, *found.implied))
+        return found_zeros
+    return known_zeros.KnownZeros(public.tables, (*public.implied, *found_zeros.implied))
 
 
 def read_consistent_marginals(
@@ -171,16 +173,16 @@ def read_consistent_marginals(
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
-    settings, known = get_consistency(request), request.public.on(recode)
+    settings, knowledge = get_consistency(request), request.public.in_codes(recode)
     by_trend = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
-    totals, sets = known.public.totals, read_set_marginals(inputs, stages)
+    totals, sets = knowledge.public.totals, read_set_marginals(inputs, stages)
     named_pairs = list_named_pairs(request)
     if by_trend is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else by_trend.pool_in(m) for m in one_way]
         measured = [by_trend.pool_in(m) for m in measured]
         sets = [by_trend.pool_in(m) if m.attributes in named_pairs else m for m in sets]
-    measured += [*known.known_pairs, *sets]
-    expected = by_trend if known.prior_pairs is None else known.prior_pairs
+    measured += [*knowledge.known_pairs, *sets]
+    expected = by_trend if knowledge.prior_pairs is None else knowledge.prior_pairs
     zeros = find_zeros(request, inputs, stages, recode, () if by_trend is None else by_trend.correlation)
     consistent = make_consistent.make_consistent(
         one_way,
@@ -200,8 +202,8 @@ def read_consistent_marginals(
     )
     if by_trend is None:
         return recode, consistent, []
-    held = [m for m in consistent if not m.merges or m.attributes in named_pairs]
-    return recode, consistent, list_missing_pairs(by_trend, held, zeros)
+    with_pairs = [m for m in consistent if not m.merges or m.attributes in named_pairs]
+    return recode, consistent, list_missing_pairs(by_trend, with_pairs, zeros)
 
 
 def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
@@ -219,11 +221,11 @@ def read_consistent(
 ) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
     """Return the consistent marginals, with the pairs by trend that rows follow, and sets from their tables."""
     domain, sets = inputs.domain(), read_sets(inputs, stages)
-    whole = marginals.from_table(inputs.table(MARGINALS), domain)
+    by_code = marginals.from_table(inputs.table(MARGINALS), domain)
     by_trend = marginals.from_table(inputs.table(BY_TREND), domain) if trends else []
-    whole += choose_strongest(by_trend) if is_wide(request.encoding.domain.attributes) else by_trend
+    by_code += choose_strongest(by_trend) if is_wide(request.encoding.domain.attributes) else by_trend
     merges = [planned.merges for planned in sets]
-    return whole, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
+    return by_code, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
 
 
 def list_consistent_tables(stages: Sequence[str], trends: Sequence[str] = ()) -> tuple[str, ...]:
@@ -240,23 +242,23 @@ def list_score_tables(request: Request) -> tuple[str, ...]:
     return list_released_tables(["indif_scores"]) if request.has_prior else ()
 
 
-def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
+def trusts_prior(knowledge: KnowledgeInCodes, inputs: Inputs) -> bool:
     """Return whether the noisy scores say that the prior's pairs are nearer than independence."""
-    if known.prior_pairs is None:
+    if knowledge.prior_pairs is None:
         return False
     queries, answers = inputs.noisy("indif_scores")
     if not queries:
         return False
     pairs, scores = [q.attributes for q in queries], [float(y[0]) for y in answers]
-    return prior_pairs.is_better(known.prior_pairs, pairs, scores, queries[0].sigma)
+    return prior_pairs.is_better(knowledge.prior_pairs, pairs, scores, queries[0].sigma)
 
 
 def _follow_prior(
-    known: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
+    knowledge: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
 ) -> prior_pairs.PriorGuide | None:
-    """Return what rows take from the prior, if the scores trust it; ``known``: in the codes of the first look."""
-    expected = known.public.on(recode).prior_pairs
-    if expected is None or not trusts_prior(known, inputs):
+    """Return what rows take from the prior, if the scores trust it; ``knowledge``: in the codes of the first look."""
+    expected = knowledge.public.in_codes(recode).prior_pairs
+    if expected is None or not trusts_prior(knowledge, inputs):
         return None
     return prior_pairs.choose_followed(expected, recode, consistent)
 
@@ -266,10 +268,10 @@ def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) ->
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         _, consistent, by_trend = read_consistent_marginals(request, inputs, stages, trends)
-        whole, sets = split_sets(consistent)
+        by_code, sets = split_sets(consistent)
         of_sets = {"set_marginals": marginals.to_table(sets)} if has_sets(stages) else {}
         of_trends = {"by_trend": marginals.to_table(by_trend)} if trends else {}
-        return {"marginals": marginals.to_table(whole), **of_sets, **of_trends}
+        return {"marginals": marginals.to_table(by_code), **of_sets, **of_trends}
 
     files = {"marginals": PublishedFile("marginals/consistent.parquet")}
     if has_sets(stages):
@@ -302,14 +304,14 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
-        known = request.public.on(inputs.recode())
+        knowledge = request.public.in_codes(inputs.recode())
         consistent, sets = read_consistent(request, inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
-        prior = _follow_prior(known, inputs, recode, consistent)
+        prior = _follow_prior(knowledge, inputs, recode, consistent)
         # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
-        together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
-        core = append_attributes.select_core_marginals(consistent, domain, together)
-        settings, totals = get_synthesis(request), known.public.totals
+        made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
+        core = append_attributes.select_core_marginals(consistent, domain, made_together)
+        settings, totals = get_synthesis(request), knowledge.public.totals
         total = estimate_total(recode) if totals is None else totals.rows
         wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
@@ -365,19 +367,19 @@ def make_core_parts(
     They are moved one after another, until all together are as close to the counts as a shard alone was on average.
     """
     stream = stream_codes((), parts.domain)
-    files, lacking, alone = list[PartFile](), shards.Residuals(), 0
+    files, lacking, lacking_alone = list[PartFile](), shards.Residuals(), 0
     for part in work.iterate(parts.make, stream.profile, stream.schema, wanted, progress):
-        residuals = part.beside
-        alone += shards.measure_residuals(residuals)
+        residuals = part.extra
+        lacking_alone += shards.measure_residuals(residuals)
         lacking = shards.add_residuals([lacking, residuals]) if files else residuals
-        files.append(replace(part, beside=None))  # what many shards lack is not held at once
-    enough = alone / len(files)
+        files.append(replace(part, extra=None))  # what many shards lack is not held at once
+    enough = lacking_alone / len(files)
     for i, shard in enumerate(wanted):
         if shards.measure_residuals(lacking) <= enough:
             break
         task = synthetic_parts.Refining(shard, files[i].path, lacking)
         (files[i],) = work.make(parts.refine, stream.profile, stream.schema, [task])
-        lacking = files[i].beside
+        lacking = files[i].extra
     return files
 
 
@@ -387,7 +389,7 @@ def _make_in_parts(
     progress: Progress,
     make: Make,
     stream: RowStream,
-    tasks: Sequence[synthetic_parts.ShardRows | synthetic_parts.Holding],
+    tasks: Sequence[synthetic_parts.ShardRows | synthetic_parts.ExactShard],
 ) -> RowStream:
     """Return a step's output, made shard by shard: as a stream where there is one only, else as files."""
     if len(tasks) == 1:
@@ -419,12 +421,12 @@ def _append(
 ) -> Mapping[str, Output]:
     domain = inputs.domain()
     consistent, sets = read_consistent(request, inputs, stages, trends)
-    known = request.public.on(inputs.recode())
-    tied = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
+    knowledge = request.public.in_codes(inputs.recode())
+    tied = frozenset(domain.attributes) if trusts_prior(knowledge, inputs) else knowledge.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, tied)
-    quotas = hold_totals.Quotas(known.held)
+    quotas = hold_totals.Quotas(knowledge.exact_counts)
     tasks = [
-        synthetic_parts.Holding(shard, rows, quotas.take(shard.rows))
+        synthetic_parts.ExactShard(shard, rows, quotas.take(shard.rows))
         for shard, rows in _list_shard_rows(request, inputs, "synthesize.core_codes", core.domain)
     ]
     parts = synthetic_parts.WholeParts(core.domain, consistent, domain, tied)
@@ -461,11 +463,11 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
         recode = drop_unlisted(pooled, encoding.binning, request.spec.mechanism.compression)
         if values:
             encoding = encoding.with_frequent(read_frequent_values(request, inputs, recode, values))
-        order, held = request.column_order, request.public.held_by_rules
+        order, exact = request.column_order, request.public.exact_in_rules
         related = get_synthesis(request).related_inside
         domain = build_coarse_domain(recode)
-        near = list_asked_pairs(request, domain.attributes) if related else None
-        parts = synthetic_parts.DecodedParts(recode, encoding, order, held, related, near)
+        asked_pairs = list_asked_pairs(request, domain.attributes) if related else None
+        parts = synthetic_parts.DecodedParts(recode, encoding, order, exact, related, asked_pairs)
         tasks = _list_shard_rows(request, inputs, name, domain)
         ranges = encoding.ranges()
         profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
@@ -569,5 +571,5 @@ def iterate_shards_to_draw(request: Request, recode: Recode, progress: Progress)
     settings = get_synthesis(request)
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
     for shard in shards.plan_shards(rows, settings):
-        progress(shard.number, shard.of)
+        progress(shard.number, shard.count)
         yield shard

@@ -150,9 +150,9 @@ class HeapSampler:
         """Return the wanted heaps, with that of a random other row where a number's heap says null or exact."""
         heap = np.asarray(wanted).astype(np.int64)
         unknown = heap > len(self.heaps)
-        known = heap[~unknown]
+        known_heaps = heap[~unknown]
         if unknown.any():
-            heap[unknown] = rng.choice(known, int(unknown.sum())) if known.size else 0
+            heap[unknown] = rng.choice(known_heaps, int(unknown.sum())) if known_heaps.size else 0
         return heap
 
     def _lower_to_possible(self, cells: NDArray[np.int64], heap: NDArray[np.int64]) -> NDArray[np.int64]:

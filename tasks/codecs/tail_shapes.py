@@ -96,10 +96,10 @@ def fit_tail_counts(
     follows = 1 - variance / total_variance  # its own noisy count
     if prior.apart:
         free = variance * (1 + APART_SPREAD**2)
-        alone = -0.5 * ((noisy - centre) ** 2 / free + np.log(free)) + np.log(prior.apart)
+        log_alone = -0.5 * ((noisy - centre) ** 2 / free + np.log(free)) + np.log(prior.apart)
         likelihood += np.log1p(-prior.apart)
-        both = np.logaddexp(likelihood, alone)
-        follows += np.exp(alone - both) * (1 - variance / free - follows)
+        both = np.logaddexp(likelihood, log_alone)
+        follows += np.exp(log_alone - both) * (1 - variance / free - follows)
         likelihood = both
     fit = likelihood.sum(-1)
     fit -= 0.5 * ((prior.indices[None, :, None] - prior.mean) / prior.sd) ** 2

@@ -46,13 +46,13 @@ def find_null_codes(recode: Recode, nullable: Iterable[str]) -> dict[str, int]:
 
     Null is the last fine code of an attribute.
     """
-    found = {}
+    null_codes = {}
     for a in nullable:
         if a in recode and recode[a].kept[-1] and recode[a].size > 1:
             code = int(recode[a].coarse[-1])
             if int((recode[a].coarse[recode[a].kept] == code).sum()) == 1:
-                found[a] = code
-    return found
+                null_codes[a] = code
+    return null_codes
 
 
 def find_null_zeros(

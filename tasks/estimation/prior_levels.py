@@ -117,11 +117,11 @@ def iterate_group_shares(
     shares_by_level: list[dict[int, Floats]] = [{} for _ in above]
     for group in codes:
         shares = support.shares
-        for level, weight, known in zip(above, weights, shares_by_level, strict=False):
+        for level, weight, shares_by_cell in zip(above, weights, shares_by_level, strict=False):
             cell = _compute_cell(group[[last.group.index(a) for a in level.group]], level.group, support.domain)
-            if cell not in known:
-                known[cell] = _update_shares(shares, weight, level, cell, turns, seed)
-            shares = known[cell]
+            if cell not in shares_by_cell:
+                shares_by_cell[cell] = _update_shares(shares, weight, level, cell, turns, seed)
+            shares = shares_by_cell[cell]
         cell = _compute_cell(group, last.group, support.domain)
         yield _update_shares(support.start(shares, cell) if own_rows else shares, weights[-1], last, cell, turns, seed)
 

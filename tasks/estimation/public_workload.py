@@ -51,12 +51,12 @@ def choose_related_cliques(
     """
     edges = {p: i for p, i in information.items() if i >= edge and domain.cells(p) <= most_cells}
     names = domain.ordered({a for p in information for a in p})
-    held: set[Clique] = set()
+    covered: set[Clique] = set()
     cliques: list[Clique] = []
     for pair in sorted(edges, key=lambda p: (-edges[p], p)):
-        if pair not in held:
+        if pair not in covered:
             cliques.append(_grow_clique(pair, edges, names, domain, most_cells))
-            held |= set(combinations(cliques[-1], 2))
+            covered |= set(combinations(cliques[-1], 2))
     return [*cliques, *((a,) for a in names if not any(a in clique for clique in cliques))]
 
 

@@ -64,8 +64,8 @@ def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], binni
     """Return the counts of all attributes, those of attributes with levels and of these made to agree."""
     agreed: dict[str, Floats] = dict(counts)
     for a, levels in ((a, bins.levels) for a, bins in binning.items() if bins.levels):
-        known = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
-        agreed[a] = make_levels_agree(counts[a], sigmas[a] ** 2, known)
+        noisy_levels = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
+        agreed[a] = make_levels_agree(counts[a], sigmas[a] ** 2, noisy_levels)
         for level in levels:
             agreed[level.attribute] = np.bincount(level.of, weights=agreed[a]).astype(np.float64)
     return agreed
@@ -191,7 +191,7 @@ def compress_attribute(
     for start, end in attribute.in_order if codes is not None or settings.neighbours else ():
         low[start:end] = False  # every interval has a code now
     # a faint cell is in the code of the one beside it, which begins a code if either of them did
-    for cell, neighbour in zip(groups[faint.cell], groups[faint.beside], strict=True):
+    for cell, neighbour in zip(groups[faint.cell], groups[faint.neighbour], strict=True):
         first[max(cell, neighbour)], first[min(cell, neighbour)] = False, first[cell] or first[neighbour]
     gone = np.zeros(attribute.size, dtype=bool)
     if added is not None and low[added] and (bool(levels) or not low.all()):  # filtering all would leave no code
@@ -262,8 +262,11 @@ def drop_unlisted(recode: Recode, binning: Binning, settings: Compression) -> Re
         ):
             continue
         weight = r.weight.copy()
-        whole, listed = weight[others].sum() + weight[unlisted], weight[others].sum()
-        weight[unlisted], weight[others] = 0.0, weight[others] * whole / listed if listed > 0 else whole / others.sum()
+        code_weight, listed_weight = weight[others].sum() + weight[unlisted], weight[others].sum()
+        weight[unlisted], weight[others] = (
+            0.0,
+            weight[others] * code_weight / listed_weight if listed_weight > 0 else code_weight / others.sum(),
+        )
         changed[a] = replace(r, weight=weight)
     return changed
 
@@ -456,10 +459,10 @@ def mark_first_of_equal_mass(total: Floats, codes: int) -> NDArray[np.bool_]:
     A bin goes where the middle of its mass lies among ``codes`` equal parts, so one of several parts is a code alone.
     """
     mass = np.maximum(total, 0.0)
-    whole = float(mass.sum())
-    if whole <= 0:
+    all_mass = float(mass.sum())
+    if all_mass <= 0:
         return np.arange(len(total)) == 0
-    middle = (np.cumsum(mass) - mass / 2) / whole
+    middle = (np.cumsum(mass) - mass / 2) / all_mass
     part = np.minimum(np.floor(middle * codes), codes - 1)
     return np.diff(part, prepend=-1.0) != 0
 
@@ -527,14 +530,14 @@ def recompress(
     total = estimate_total(pooled)
     if not settings.enabled or not settings.neighbours or total <= 0:
         return pooled
-    alone = all(len(q.attributes) == 1 for q in queries)
+    only_one_ways = all(len(q.attributes) == 1 for q in queries)
     recompressed = dict(pooled)
     again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
     counted_alone = set(list_counted_alone(binning))
     for a in (a for a in again if not pooled[a].by_prior and a not in counted_alone):
         decided = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
         counts = _smooth_inside(decided, pooled[a], total)
-        estimate = counts if alone else pooled[a].estimate
+        estimate = counts if only_one_ways else pooled[a].estimate
         recompressed[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
     return recompressed
 

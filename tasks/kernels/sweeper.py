@@ -55,9 +55,9 @@ class Sweeper:
     ) -> None:
         self.columns = columns
         self._counts = residuals.size
-        known = np.zeros(residuals.size, bool) if empty is None else empty
-        self._forbids_empty = bool(known.any())
-        self._penalty = np.where(known, 2 * columns[0].size, 0)
+        empty_cells = np.zeros(residuals.size, bool) if empty is None else empty
+        self._forbids_empty = bool(empty_cells.any())
+        self._penalty = np.where(empty_cells, 2 * columns[0].size, 0)
         self._forbids = bool(forbidden) or self._forbids_empty
         cliques = [*cliques, *(positions for positions, _ in forbidden)]
         all_merges = [*(merges or [()] * len(weights)), *([()] * len(forbidden))]
@@ -108,23 +108,23 @@ class Sweeper:
         residuals_after = np.zeros_like(self._residuals)
 
         def work(block: int) -> int:
-            here = slice(edges[block], edges[block + 1])
+            rows_of_block = slice(edges[block], edges[block + 1])
             number = len(self.columns)
             codes = np.empty((number + len(self._merged), edges[block + 1] - edges[block]), self._codes)
             for a, column in enumerate(self.columns):
-                codes[a] = column[here]
+                codes[a] = column[rows_of_block]
             for row, (a, merge) in enumerate(self._merged, number):
                 codes[row] = merge[codes[a]]
             salt = derive_stream(seed, *address, _SHARE)
             share = share_residuals(self._residuals, block, blocks, salt).astype(self._type)
             start = derive_stream(seed, *address, _MOVE, block)
             urgent = -codes.shape[1] if self._forbids else FORBIDDEN_SUM
-            vain = np.ascontiguousarray(self._vain[:, here])
+            vain = np.ascontiguousarray(self._vain[:, rows_of_block])
             moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent, vain)
             if vain.size:
-                self._vain[:, here] = vain
+                self._vain[:, rows_of_block] = vain
             for a, column in enumerate(self.columns):
-                column[here] = codes[a]
+                column[rows_of_block] = codes[a]
             with lock:
                 np.add(residuals_after, share, out=residuals_after)
             return moves

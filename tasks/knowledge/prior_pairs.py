@@ -156,9 +156,9 @@ def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float
     chance, noise, departure = prior.distances(pairs)
     if np.square(departure).sum() <= np.square(chance).sum():
         return False
-    known = np.hypot(chance, noise)
-    parts = np.stack([known, np.hypot(known, departure) - known], axis=1)
-    halfway = np.hypot(known, departure / 2) - known
+    chance_and_noise = np.hypot(chance, noise)
+    parts = np.stack([chance_and_noise, np.hypot(chance_and_noise, departure) - chance_and_noise], axis=1)
+    halfway = np.hypot(chance_and_noise, departure / 2) - chance_and_noise
     precision = parts.T @ parts / max(sigma, 1.0) ** 2
     weighed = parts.T @ np.asarray(scores) / max(sigma, 1.0) ** 2
     precision[0, 0] += DISTANCE_FACTOR_DEVIATION**-2

@@ -134,11 +134,11 @@ def with_one_ways(larger: Mapping[Clique, float], remaining: float, fine: Domain
 
     The one-ways are left out where less than LEAST_REMEASURED is left, and are alone where ``larger`` is empty.
     """
-    single: dict[Clique, float] = {(a,): compute_size_weight(fine.size(a)) for a in fine.attributes}
+    one_ways: dict[Clique, float] = {(a,): compute_size_weight(fine.size(a)) for a in fine.attributes}
     if not larger or remaining < LEAST_REMEASURED:
-        return dict(larger) or single
-    ones = sum(single.values())
-    return {**larger, **{c: w / ones * remaining for c, w in single.items()}}
+        return dict(larger) or one_ways
+    total = sum(one_ways.values())
+    return {**larger, **{c: w / total * remaining for c, w in one_ways.items()}}
 
 
 def _compute_weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:

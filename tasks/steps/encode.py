@@ -113,16 +113,16 @@ def iterate_drawn_batches(
         columns += tuple(summarize_runs(batches, plan, runs)) if plan.summaries else ()
         for parts, values in zip(parts_of_columns, columns, strict=True):
             parts.append(values)
-    place, *known = map(np.concatenate, parts_of_columns)
+    place, *figure_values = map(np.concatenate, parts_of_columns)
     order = np.argsort(place)
-    place, known = place[order], [values[order] for values in known]
+    place, figure_values = place[order], [values[order] for values in figure_values]
     start = 0
     for batch in batches(repairs):
         first, end = np.searchsorted(place, [start, start + batch.num_rows])
         rows = batch.take(pa.array(place[first:end] - start))
         repairs.add(panel.person, +Counter({NO_RECORD: batch.num_rows - rows.num_rows}))
         start += batch.num_rows
-        for name, values in zip(figures, known, strict=True):
+        for name, values in zip(figures, figure_values, strict=True):
             part = values[first:end]
             rows = rows.append_column(name, pa.array(part, mask=part < 0))
         yield rows

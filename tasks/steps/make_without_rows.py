@@ -164,8 +164,8 @@ class _Drawing:
                 name: pa.chunked_array([array, anew[name]]).combine_chunks().take(pa.array(place))
                 for name, array in columns.items()
             }
-        whole = pa.array(~rules.find_broken_rows(columns).any(axis=0))
-        return {name: array.filter(whole) for name, array in columns.items()}
+        valid = pa.array(~rules.find_broken_rows(columns).any(axis=0))
+        return {name: array.filter(valid) for name, array in columns.items()}
 
     def _draw(self, rows: int) -> dict[str, pa.Array]:
         marks = (self._rng.permutation(rows) + self._rng.random()) / rows  # each person as often as expected

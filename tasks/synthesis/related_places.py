@@ -144,14 +144,14 @@ class PlacedRecords:
 
 
 def fit_related_places(
-    codes: CodeTable, recode: Recode, binning: Binning, near: Sequence[Clique] | None = None
+    codes: CodeTable, recode: Recode, binning: Binning, asked_pairs: Sequence[Clique] | None = None
 ) -> RelatedPlaces:
     """Return the model of a table of codes.
 
-    ``near``: the pairs of a wide table that may follow each other; None: all.
+    ``asked_pairs``: the pairs of a wide table that may follow each other; None: all.
     """
     names = [a for a in codes.domain.attributes if binning[a].in_order]
-    rows = MODEL_ROWS if near is None else MODEL_ROWS * ALL_PAIRS_COLUMNS // max(len(names), ALL_PAIRS_COLUMNS)
+    rows = MODEL_ROWS if asked_pairs is None else MODEL_ROWS * ALL_PAIRS_COLUMNS // max(len(names), ALL_PAIRS_COLUMNS)
     every = max(1, codes.rows // rows)
     sample = {a: codes.column(a)[::every] for a in names}
     ordered = {a: mark_ordered_codes(recode[a], binning[a]) for a in names}
@@ -162,8 +162,8 @@ def fit_related_places(
     kept_variance = np.array([cuts[a].kept_variance for a in names])
     movable = kept_variance < MOST_KEPT_VARIANCE
     several = np.array([_has_several(recode[a], ordered[a]) for a in names], dtype=bool)
-    if near is not None:
-        return _follow_near(names, cuts, scores, there, near, np.flatnonzero(movable & several))
+    if asked_pairs is not None:
+        return _follow_near(names, cuts, scores, there, asked_pairs, np.flatnonzero(movable & several))
     product, correlation = scores.T @ scores / np.maximum(there.T @ there, 1.0), np.eye(len(names))
     for (i, a), (j, b) in combinations(enumerate(names), 2):
         correlation[i, j] = correlation[j, i] = _find_correlation(product[i, j], cuts[a].hermite * cuts[b].hermite)
@@ -193,7 +193,7 @@ def _follow_near(
     cuts: Mapping[str, _NormalIntervals],
     scores: Floats,
     there: Floats,
-    near: Sequence[Clique],
+    asked_pairs: Sequence[Clique],
     movable: NDArray[np.intp],
 ) -> RelatedPlaces:
     """Return the model in which each of ``movable`` follows those near it that it is most related to.
@@ -203,7 +203,7 @@ def _follow_near(
     number, hermite = {a: i for i, a in enumerate(names)}, [cuts[a].hermite for a in names]
     scores, there = np.asfortranarray(scores), np.asfortranarray(there)  # columns are read
     near_of: dict[int, list[int]] = {i: [] for i in range(len(names))}
-    for i, j in ((number[a], number[b]) for a, b in near if a in number and b in number):
+    for i, j in ((number[a], number[b]) for a, b in asked_pairs if a in number and b in number):
         near_of[i].append(j)
         near_of[j].append(i)
 
