@@ -159,7 +159,7 @@ class _Reproduction:
             receipts = read_receipts(self.store.read_table(noisy.tables["receipts"]))
         except _UNFIT as error:
             raise PrivsynError(f"the receipts of the step {step.title!r} hold no possible query: {error}", "") from None
-        if self.remade.planned(step, inputs) != receipts:
+        if self.remade.plan_queries(step, inputs) != receipts:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
     def _refuse_private_step(self, step: Step) -> StepRefs:
