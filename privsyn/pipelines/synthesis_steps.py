@@ -1,4 +1,13 @@
-"""The last steps of every mechanism: from noisy counts to the synthetic table, by post-processing only."""
+"""The last steps of every mechanism: from noisy counts to the synthetic table, by post-processing only.
+
+What was looked at before differs from mechanism to mechanism, so most functions here are told it by names of release
+steps, each empty where there was no such step:
+
+- ``stages``: those that measured marginals after the first one-ways;
+- ``trends``: those that asked trends, from which pairs follow that no stage measured;
+- ``values``: those that counted single values;
+- ``scores``: the released tables of noisy scores, by which rows follow a public prior or do not.
+"""
 
 from __future__ import annotations
 
@@ -75,11 +84,9 @@ def get_consistency(request: Request) -> Consistency:
 def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
-    pooled = (
-        {"pooled": "with trends", "nulls": "together"} if settings.pooled else {}
-    )  # earlier keys have no such field
-    later = {**pooled, **_key_smoothing(request)}
-    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **later}
+    key = {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink}
+    pooled = {"pooled": "with trends", "nulls": "together"}  # earlier keys have no such fields
+    return {**key, **(pooled if settings.pooled else {}), **_key_smoothing(request)}
 
 
 def _key_smoothing(request: Request) -> dict[str, Any]:
@@ -122,22 +129,20 @@ def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Re
 
 
 def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
-    """Return the code of null of the attributes whose joint codes with null may be found to be empty.
+    """Return, by attribute, the code of null whose joint codes with others may be found to be empty.
 
-    None where columns are not open, or a prior says what is expected; nor attributes of which rules or totals say
-    something.
+    Attributes of which rules or totals say something are left out; all are without ``consistency.pooled``, and where
+    a prior says what is expected.
     """
     knowledge = request.public.in_codes(recode)
     if not get_consistency(request).pooled or request.has_prior:
         return {}
     totals = knowledge.public.totals
-    constrained = knowledge.tied | {
-        clique[0] for clique, _ in ([] if knowledge.zeros is None else knowledge.zeros.tables)
-    }
+    zero_tables = [] if knowledge.zeros is None else knowledge.zeros.tables
+    constrained = knowledge.tied | {clique[0] for clique, _ in zero_tables}
     nullable = [c.attribute for c in request.encoding.codecs if any(r.nullable for r in c.ranges().values())]
-    return null_zeros.find_null_codes(
-        recode, [a for a in nullable if a not in constrained and (totals is None or not totals.has((a,)))]
-    )
+    free = [a for a in nullable if a not in constrained and (totals is None or not totals.has((a,)))]
+    return null_zeros.find_null_codes(recode, free)
 
 
 def find_zeros(
@@ -165,9 +170,9 @@ def find_zeros(
 def read_consistent_marginals(
     request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
 ) -> tuple[Recode, list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the recoding by all that ``stages`` measured, consistent marginals, sets last, and pairs by trend.
+    """Return the recoding by all that ``stages`` measured, the consistent marginals, and pairs by trend.
 
-    ``trends``: the looks at trends; the pairs are those that ``stages`` did not measure.
+    Among the marginals sets in merged codes come last; pairs by trend are those that ``stages`` did not measure.
     """
     recode = pool_one_ways(request, inputs, stages)
     domain = build_coarse_domain(recode)
@@ -256,7 +261,10 @@ def trusts_prior(knowledge: KnowledgeInCodes, inputs: Inputs) -> bool:
 def _follow_prior(
     knowledge: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
 ) -> prior_pairs.PriorGuide | None:
-    """Return what rows take from the prior, if the scores trust it; ``knowledge``: in the codes of the first look."""
+    """Return what rows take from the prior, if the noisy scores speak for it.
+
+    ``knowledge``: in the codes that were scored; ``recode``: the same codes with all one-ways that were measured.
+    """
     expected = knowledge.public.in_codes(recode).prior_pairs
     if expected is None or not trusts_prior(knowledge, inputs):
         return None
@@ -264,7 +272,7 @@ def _follow_prior(
 
 
 def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
-    """Consistency of the one-ways and of what ``stages`` measured, and pairs by the looks ``trends``."""
+    """Return the step that makes the one-ways and what ``stages`` measured agree, and lists pairs by ``trends``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         _, consistent, by_trend = read_consistent_marginals(request, inputs, stages, trends)
@@ -296,11 +304,7 @@ def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) ->
 
 
 def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
-    """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say.
-
-    ``scores``: the tables by which it knows whether to follow a prior; none without one.  ``trends``: as of the
-    consistency step.
-    """
+    """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
@@ -313,15 +317,15 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         core = append_attributes.select_core_marginals(consistent, domain, made_together)
         settings, totals = get_synthesis(request), knowledge.public.totals
         total = estimate_total(recode) if totals is None else totals.rows
-        wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
+        planned = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
         zeros = find_zeros(request, inputs, stages, recode)
         parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, zeros, prior)
         stream = stream_codes((), core.domain)
-        if len(wanted) == 1:
-            shard = parts.make(wanted[0], request.threads, progress)
+        if len(planned) == 1:
+            shard = parts.make(planned[0], request.threads, progress)
             return {"core_codes": replace(stream, batches=shard.batches)}
-        files = make_core_parts(inputs.work, parts, wanted, progress)
+        files = make_core_parts(inputs.work, parts, planned, progress)
         return {"core_codes": collect_parts(stream, files)}
 
     return Step(
@@ -359,27 +363,25 @@ def _describe_rows(request: Request) -> str:
 def make_core_parts(
     work: RowWork,
     parts: synthetic_parts.CoreParts,
-    wanted: Sequence[shards.Shard],
+    planned: Sequence[shards.Shard],
     progress: Progress = lambda done, total: None,
 ) -> list[PartFile]:
-    """Return the shards, each made by itself, and then moved together.
+    """Return the files of the shards: each is made by itself, and then some are moved towards what all lack together.
 
-    They are moved one after another, until all together are as close to the counts as a shard alone was on average.
+    That is done shard after shard, until all together are as close to the counts as a shard by itself was on average.
     """
     stream = stream_codes((), parts.domain)
-    files, lacking, lacking_alone = list[PartFile](), shards.Residuals(), 0
-    for part in work.iterate(parts.make, stream.profile, stream.schema, wanted, progress):
-        residuals = part.extra
-        lacking_alone += shards.measure_residuals(residuals)
-        lacking = shards.add_residuals([lacking, residuals]) if files else residuals
-        files.append(replace(part, extra=None))  # what many shards lack is not held at once
-    enough = lacking_alone / len(files)
-    for i, shard in enumerate(wanted):
-        if shards.measure_residuals(lacking) <= enough:
+    files, residuals, summed_distance = list[PartFile](), shards.Residuals(), 0
+    for part in work.iterate(parts.make, stream.profile, stream.schema, planned, progress):
+        summed_distance += shards.measure_residuals(part.extra)
+        residuals = shards.add_residuals([residuals, part.extra]) if files else part.extra
+        files.append(replace(part, extra=None))  # the residuals of many shards are not held at once
+    for i, shard in enumerate(planned):
+        if shards.measure_residuals(residuals) <= summed_distance / len(files):
             break
-        task = synthetic_parts.Refining(shard, files[i].path, lacking)
+        task = synthetic_parts.Refining(shard, files[i].path, residuals)
         (files[i],) = work.make(parts.refine, stream.profile, stream.schema, [task])
-        lacking = files[i].extra
+        residuals = files[i].extra
     return files
 
 
@@ -400,20 +402,16 @@ def _make_in_parts(
 
 def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain) -> list[synthetic_parts.ShardRows]:
     """Return the shards of a table of synthetic rows, each with its rows."""
-    stored, wanted = inputs.stored(name), _list_shards(request, inputs, name)
-    if isinstance(stored, StoredTable) and stored.list_rows() == [shard.rows for shard in wanted]:
+    stored = inputs.stored(name)
+    planned = shards.plan_shards(stored.num_rows, request.spec.mechanism.synthesis)
+    sizes = [shard.rows for shard in planned]
+    if isinstance(stored, StoredTable) and stored.list_rows() == sizes:
         rows: list[synthetic_parts.Rows] = [*inputs.work.lend(stored.files)]
-    elif isinstance(stored, pa.Table) and len(wanted) == 1:
+    elif isinstance(stored, pa.Table) and len(planned) == 1:
         rows = [stored]
     else:  # made at once, or by an earlier version
-        sizes = [shard.rows for shard in wanted]
         rows = list(inputs.work.split(inputs.batches(name), tables.build_code_schema(domain), sizes))
-    return [synthetic_parts.ShardRows(*of_shard) for of_shard in zip(wanted, rows, strict=True)]
-
-
-def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
-    """Return the shards of a table of synthetic rows."""
-    return shards.plan_shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
+    return [synthetic_parts.ShardRows(shard, shard_rows) for shard, shard_rows in zip(planned, rows, strict=True)]
 
 
 def _append(
@@ -435,7 +433,7 @@ def _append(
 
 
 def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (), trends: Sequence[str] = ()) -> Step:
-    """Return the step that gives rows the attributes related to no other; all as of the synthesis step."""
+    """Return the step that gives rows the attributes that are related to no other."""
     return Step(
         name="append_attributes",
         title="Append attributes",
@@ -455,7 +453,7 @@ CODES = "append_attributes.codes"
 def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequence[str] = ()) -> Step:
     """Return the step that turns codes into values, combined ones by all that ``stages`` and the one-ways measured.
 
-    ``name``: the table of the codes, which is the step's first input; ``values``: the counts of single values.
+    ``name``: the table of the codes, which is the step's first input.
     """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -508,22 +506,15 @@ def _describe_inside_bins(request: Request, frequent: bool) -> str:
     common = ", those of columns that move together at one place of their bins" if request.public.together else ""
     related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
     often = ", values that many rows share as often as their noisy counts say" if frequent else ""
-    return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{_describe_never_read(request)}"
-
-
-def _describe_never_read(request: Request) -> str:
-    """Return what is said of columns that are not measured; nothing without any."""
     names = ", ".join(request.spec.unmeasured_columns)
-    return f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
+    unread = f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
+    return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{unread}"
 
 
 def build_row_steps(
     stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = (), values: Sequence[str] = ()
 ) -> tuple[Step, ...]:
-    """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows.
-
-    ``scores``: as of the synthesis step; ``trends``: as of the consistency step; ``values``: as of the decoding step.
-    """
+    """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows."""
     return (
         build_consistency_step(stages, trends),
         build_synthesis_step(stages, scores, trends),
