@@ -49,7 +49,7 @@ class Linear:
         return np.asarray(weights @ self.cells).ravel()
 
     def covariance(self, a: Floats | sp.csr_matrix, b: Floats | sp.csr_matrix) -> Floats:
-        """Covariances of the sums by ``a`` with those by ``b``, answer by answer; both of shape (answers, cells)."""
+        """Return the covariances of the sums by ``a`` with those by ``b``, a row an answer; both (answers, cells)."""
         left, right = sp.csr_matrix(a), sp.csr_matrix(b)
         plain = np.asarray(left.multiply(self.variance).multiply(right).sum(axis=1)).ravel()
         if self.sums is None or self.factor is None:

@@ -93,7 +93,7 @@ class Cells:
         )
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
-        """Return a figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
+        """Return a figure of fine codes as its mean in each cell code, by the known shares of the fine codes in it."""
         if self.fine:
             return of_fine
         recode = self.released.recode[column]
@@ -328,7 +328,7 @@ def sample_points(released: ReleasedCounts, attribute: str, values: Sequence[flo
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
-    """Numbers as values of this type, NaN as null; moments are in seconds since 1970."""
+    """Return numbers as values of this type, NaN as null; moments are in seconds since 1970."""
     null = np.isnan(numbers)
     if pa.types.is_temporal(type_):
         micros = np.round(np.where(null, 0.0, numbers) * 1e6).astype(np.int64)

@@ -181,7 +181,7 @@ def ask_by_levels(
     where: str | Condition | None,
     ask: Callable[[tuple[str, ...], Condition], pd.DataFrame],
 ) -> pd.DataFrame:
-    """``ask`` for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
+    """Ask for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
     import pandas as pd
 
     names = [name_label(c) for c in by]

@@ -82,7 +82,7 @@ def _answer_undefined(pair: tuple[str, str]) -> Correlation:
 
 
 def _answer_unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
-    """At most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
+    """Return at most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
     codes, figures = [read_row_codes(released, c) for c in pair], []
     for column, code in zip(pair, codes, strict=True):
         lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))

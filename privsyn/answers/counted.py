@@ -324,7 +324,7 @@ def _compute_ratio(
     part: bool = False,
     more: float = 0.0,
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Fieller's interval; of a ``part`` around a top from 0 to the bottom, where the true one is, and ``more`` rows."""
+    """Return Fieller's interval; of a ``part``, the top is from 0 to the bottom, as the true one; ``more``: rows."""
     covariances = (
         linear.covariance(top, top) + doubt**2,
         linear.covariance(top, bottom),
@@ -378,7 +378,7 @@ def _answer_model_shares(
 def _answer_model_means(
     question: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
 ) -> Estimates:
-    """Return a pair by what its distance from independence leaves; of more columns nothing is known."""
+    """Return the means that a pair's distance from independence leaves possible; of more columns nothing is known."""
     released, z = question.released, compute_normal_factor(level)
     if column in released.columns:
         low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))

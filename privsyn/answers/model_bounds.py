@@ -109,7 +109,7 @@ def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp
 def _bound_generally(
     released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
 ) -> Bounds:
-    """By the counts of measured sets of the columns, whatever the relations between these are."""
+    """Return bounds by the counts of measured sets of the columns, whatever the relations between these are."""
     answers = weights.shape[0]
     total = _estimate(released, ())
     n, n_error = float(total.cells.sum()), float(np.sqrt(total.variance.sum()))

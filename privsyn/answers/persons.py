@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def answer_persons(release: Questions, text: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
-    """Return of how many persons a summary is true, or of what share of them, in groups by constant columns.
+    """Return the number of persons that a statement is true of, or their share, in groups by constant columns.
 
     Raises RequestError for a release without linked rows, a text that says nothing of a person's rows together, a
     column to group by that is not constant, and a statement that no count bounds.
@@ -192,7 +192,7 @@ def _is_decided_by_ends(released: ReleasedCounts, attribute: str, condition: Con
 def _share_made(
     release: Questions, condition: Condition, by: Sequence[str], labels: Sequence[tuple[str, ...]], *, always: bool
 ) -> np.ndarray:
-    """Return of what share of the synthetic persons of each group it holds in a row, or always; 0 of none."""
+    """Return the share of each group's synthetic persons for whom it holds in a row, or in all; 0 for no person."""
     released = release._counts
     table, first = released.persons
     holds, starts = condition.holds({name: table[name] for name in table.column_names}), np.flatnonzero(first)

@@ -30,7 +30,7 @@ class Quantiles(NamedTuple):
 
 
 def answer_quantiles(question: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
-    """Quantiles of a column's numbers, without nulls, among the rows of each answer.
+    """Return the quantiles of a column's numbers, without nulls, among the rows of each answer.
 
     The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
     """

@@ -139,7 +139,7 @@ class Questions:
         where: str | None = None,
         level: float = LEVEL,
     ) -> pd.DataFrame:
-        """Quantiles of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
+        """Return quantiles of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.quantiles import answer_quantiles
         from privsyn.answers.question import Question
@@ -160,7 +160,7 @@ class Questions:
         return table
 
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
-        """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
+        """Return Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.computed import check_column
         from privsyn.answers.correlations import answer_correlations, list_number_columns
@@ -194,7 +194,7 @@ class Questions:
         return table
 
     def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
-        """Shares of a column's codes in the next row of a person (or member of a household), by those of a row."""
+        """Return shares of a column's codes in the next row of a person (or member), by the code of a row."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.transitions import answer_transitions
 
@@ -221,7 +221,7 @@ class Questions:
         return answer_persons(self, what, _list_names(by), _check_level(level), share=share)
 
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
-        """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
+        """Return coefficients of ``"y ~ a + b"``: least squares for numbers y, logistic for one of two values.
 
         Texts become 0 and 1 for each value but the first, moments seconds since 1970.  Errors by
         simulation, which takes a while the first time.
@@ -378,23 +378,23 @@ class Comparison:
         self._later, self._earlier = later, earlier
 
     def count(self, *by: str, where: str | None = None, level: float = 0.95) -> pd.DataFrame:
-        """Differences of counts, later less earlier; arguments as of ``Release.count``."""
+        """Return differences of counts, later less earlier; arguments as of ``Release.count``."""
         return self.answer(lambda r: r.count(*by, where=where, level=level))
 
     def share(
         self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
-        """Differences of shares; arguments as of ``Release.share``."""
+        """Return differences of shares; arguments as of ``Release.share``."""
         return self.answer(lambda r: r.share(what, by=by, where=where, level=level))
 
     def mean(
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
-        """Differences of means; arguments as of ``Release.mean``."""
+        """Return differences of means; arguments as of ``Release.mean``."""
         return self.answer(lambda r: r.mean(column, by=by, where=where, level=level))
 
     def answer(self, ask: Callable[[Questions], pd.DataFrame]) -> pd.DataFrame:
-        """Return the differences of what ``ask`` answers for both releases."""
+        """Return the differences of the answers of ``ask`` for both releases."""
         later, earlier = ask(self._later), ask(self._earlier)
         labels = [c for c in later.columns if c not in FIGURES]
         if labels:

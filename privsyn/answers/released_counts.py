@@ -142,7 +142,7 @@ class ReleasedCounts:
 
     @cached_property
     def written(self) -> dict[str, tuple[str, ...]]:
-        """Attribute -> the released columns that its codes become; none of what a column is rounded to."""
+        """Attribute -> the released columns that its codes become; an attribute of rounding becomes none."""
         return {a: tuple(codec.ranges()) for a, codec in self.codecs.items()}
 
     @cached_property
@@ -421,7 +421,7 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
 
 
 def describe_without_rows(released: ReleasedCounts) -> str:
-    """Return, after a blank, that persons without rows are not asked about; nothing where there are no such persons."""
+    """Return the sentence, after a blank, that persons without rows are left out; nothing where all have rows."""
     spec = released.request.spec
     if spec.panel is None or not spec.panel.above:
         return ""
@@ -429,7 +429,7 @@ def describe_without_rows(released: ReleasedCounts) -> str:
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
-    """Return what an answer by ``columns`` says of those with known totals; nothing where there are none.
+    """Return the note on those of ``columns`` that have known totals; nothing where none has.
 
     Of no column, which is the number of all rows, those of any are in the answer.
     """

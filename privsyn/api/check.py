@@ -183,7 +183,7 @@ SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected 
 
 
 def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
-    """Warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
+    """Return warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
 
     Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
     accounted.

@@ -285,7 +285,7 @@ def _choose_factor(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
 
 
 def _continue_line(first: int, low: float, second: int, high: float, at: float) -> float:
-    """Return what is expected at ``at`` rows of what took ``low`` at ``first`` and ``high`` at ``second`` rows.
+    """Return the cost expected at ``at`` rows, on a line through ``low`` at ``first`` and ``high`` at ``second`` rows.
 
     It does not fall with the rows.
     """
@@ -294,7 +294,7 @@ def _continue_line(first: int, low: float, second: int, high: float, at: float) 
 
 
 def _continue_power(first: int, low: float, second: int, high: float, at: float) -> float:
-    """Return the same of what grows ever slower: by the power of the rows between the two, LEAST_POWER to 1."""
+    """Return the same for a cost that grows as a power of the rows, LEAST_POWER to 1."""
     between = math.log(high / low) / math.log(second / first) if 0.0 < low < high and first < second else 0.0
     return high * math.pow(at / second, min(1.0, max(LEAST_POWER, between))) if second else high
 

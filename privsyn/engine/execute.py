@@ -77,7 +77,7 @@ class Run:
         return self.plan.request
 
     def cut_request(self, refs: Mapping[str, StepRefs]) -> Request:
-        """Return the run's request with the cells that one of its looks found full, cut; ``refs``: of what it made."""
+        """Return the run's request with the cells that a look found full cut; ``refs``: the run's tables by step."""
         for name in dict.fromkeys(step.cuts for step in self.steps if step.cuts):
             step, table = name.split(".")
             return self.request.cut_cells(read_cuts(self.store.read_table(refs[step].tables[table])))
@@ -263,7 +263,7 @@ class Run:
         return noisy.read_answers(stored, queries)
 
     def _draw_noise(self, queries: list[Query]) -> noisy.Answers:
-        """Independent noise for every cell of every query."""
+        """Draw independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
         return noisy.draw_for_queries(queries, lambda sizes: draw_all(self.noise, sizes, threads, check_interrupts))
 

@@ -53,7 +53,7 @@ def compute_lineage_keys(
 
 
 def name_request(plan: Plan) -> str:
-    """Return the name of a request's record: a hash of what its noise is drawn for, which says nothing of the data.
+    """Return the name of a request's record: a hash of the public facts that its noise is drawn for.
 
     Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
     """

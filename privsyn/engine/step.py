@@ -137,7 +137,7 @@ class Look:
         return self.what if self.round is None else f"{self.what}, round {self.round}"
 
     def words_of(self, *, related: bool) -> str:
-        """:attr:`words` of a release that measured relations, or of one that did not."""
+        """Return :attr:`words`, for a release that measured relations (``related``) or for one that did not."""
         return self.words if related or not self.alone else replace(self, what=self.alone).words
 
 

@@ -250,7 +250,7 @@ def key_finer_encoding(request: Request) -> dict[str, Any]:
 
 
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
-    """Return by what a person's rows are one record; nothing where they are not: earlier keys have no such field."""
+    """Return, for keys, the columns that make a person's rows one record; nothing where each row is a record."""
     once = {"once": spec.once} if spec.once else {}
     above = {"above": spec.panel.constant} if spec.panel is not None and spec.panel.above else {}
     return {} if spec.panel is None else {"record_by": spec.panel.order, **once, **above}

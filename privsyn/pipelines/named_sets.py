@@ -62,7 +62,7 @@ class Shares(NamedTuple):
 
 
 def compute_shares(request: Request) -> Shares:
-    """Return the parts of a measurement's budget that are for sets, each 0 where there are none.  Public."""
+    """Return the parts of a measurement's budget for sets of columns, 0 where a kind has none.  Public."""
     spec = request.spec
     search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
     sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]

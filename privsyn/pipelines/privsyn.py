@@ -274,7 +274,7 @@ def _key_criterion(request: Request) -> dict[str, Any]:
 
 
 def key_choice(request: Request, measure: ReleaseStep) -> dict[str, Any]:
-    """Return the settings of every choice of what ``measure`` is to measure."""
+    """Return the settings, for keys, that every choice of marginals for the step ``measure`` depends on."""
     options = get_options(request)
     pooled = {"pooled": True} if options.consistency.pooled else {}  # earlier keys have no such field
     return {**measure.priced(request), "again": options.split.remeasure_one_ways, **pooled}

@@ -148,7 +148,7 @@ def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
 def find_zeros(
     request: Request, inputs: Inputs, stages: Sequence[str], recode: Recode, unmeasured: Collection[Clique] = ()
 ) -> known_zeros.KnownZeros | None:
-    """Return the joint codes that no row has: by public knowledge, and of null by what ``stages`` measured.
+    """Return the joint codes that no row has: by public knowledge, and with null by the counts of ``stages``.
 
     ``recode``: with all one-ways that these measured; ``unmeasured``: pairs that they did not measure, whose
     cells with null are looked at, too.
@@ -537,7 +537,7 @@ def build_drawing_step(
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
-    """Return a mechanism's own step in the place of the synthesis: ``draw`` makes rows of what ``stages`` measured."""
+    """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from the counts of ``stages``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode = pool_one_ways(request, inputs, stages)

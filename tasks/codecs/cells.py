@@ -139,7 +139,7 @@ def build_cells(
 
 
 def cut_cells(cells: Cells, grid: Grid, parts: Mapping[int, int]) -> Cells:
-    """Return the cells, of which those that ``parts`` names are cut into so many of about equal width.
+    """Return the cells with some cut; ``parts``: cell -> into how many of about equal width.
 
     Every fine cell of a bin with such a cell, and every part, is a bin of its own in the section of that bin.
     """

@@ -221,7 +221,7 @@ class OrderedCodec(Codec):
         return cells
 
     def _find_cells(self, numbers: Floats, listed: NDArray[np.int64]) -> NDArray[np.generic]:
-        """Return the cell of every number, the first or last one of those outside."""
+        """Return the cell of every number; numbers outside have the first or the last one."""
         if self._one_each:
             return np.clip(numbers - self._edges[0], 0, len(self._slots) - 1)
         if not len(self._exact) and (self._grid is None or self._grid.step == 1):

@@ -138,7 +138,7 @@ def _allocate_at_slope(logs: Floats, grid: Floats, slope: float) -> Floats:
 
 
 def compute_size_weight(cells: int) -> float:
-    """Equation (1): the weight c^(2/3) of a marginal of ``cells`` = c >= 1 cells.
+    """Return the weight of equation (1), c^(2/3), of a marginal of ``cells`` = c >= 1 cells.
 
     Shares proportional to it make the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i), least.
     """
@@ -146,7 +146,7 @@ def compute_size_weight(cells: int) -> float:
 
 
 def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
-    """rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``.
+    """Return rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``.
 
     Weights count with nine digits: the last ones of a power or a logarithm differ from CPU to CPU.
     """

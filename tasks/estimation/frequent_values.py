@@ -164,7 +164,7 @@ def _find_of_column(
 
 
 def _share_others(frequent: FrequentValues, codec: AnyStepped, recode: Recode) -> Floats | None:
-    """Return what values that are not frequent are rounded to, by what all are; None where it is not counted."""
+    """Return to which round numbers all but the frequent values were rounded; None where that is not counted."""
     if not codec.helpers:
         return None
     counted, cell_counts = recode[codec.helpers[0]].weight[:-1], np.maximum(recode[codec.attribute].estimate, 0.0)

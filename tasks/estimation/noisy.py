@@ -153,7 +153,7 @@ def _query(row: dict[str, Any]) -> Query:
 
 @lru_cache(maxsize=4096)
 def _get_pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
-    """Return the pricing under which noise of that scale costs exactly the stated rho, or None."""
+    """Return the pricing under which noise of this scale costs exactly the stated rho; None where there is none."""
     for pricing in get_args(Pricing):
         with suppress(ValueError):  # noise too small for that pricing
             if Query((), 1, sensitivity, sigma, pricing).rho == Fraction(stated):

@@ -96,7 +96,7 @@ def find_null_zeros(
 def _estimate_rows(
     pair: Marginal, axis: int, one_ways: Mapping[str, tuple[Floats, Floats]], nulls: Mapping[str, int]
 ) -> tuple[float, float, float]:
-    """Return how many rows are null in the attribute of ``axis`` with a value in the other, and the noise of that.
+    """Return how many rows are null in the attribute of ``axis`` and have a value in the other, and its noise.
 
     By the cells of the block, and by all nulls less those that both have; third, the most that there can be.
     """

@@ -140,7 +140,7 @@ def _compute_cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> 
 def _update_shares(
     shares: Floats, workload: Sequence[PartialWorkload], level: NoisyLevel, cell: int, turns: int, seed: int
 ) -> Floats:
-    """PRIOR_UPDATE: the shares that answer this group's noisy counts, as shares of its noisy number of rows."""
+    """Return (PRIOR_UPDATE) the shares that answer this group's noisy counts, as shares of its noisy number of rows."""
     total = round(float(level.number[cell]))
     if total <= 0 or not workload:
         return shares
@@ -184,7 +184,7 @@ class PartialWorkload:
 
 
 def find_nearest_answers(noisy: Floats, *, covers_all: bool) -> Floats:
-    """Answers >= 0 at the least L1 distance from ``noisy``, of sum 1 where all values are counted, else at most 1.
+    """Return answers >= 0 nearest to ``noisy`` in L1, of sum 1 where all values are counted, else at most 1.
 
     The projection in squares is one of those of least L1 distance: it lowers, or raises, all that it changes.
     """
@@ -216,7 +216,7 @@ def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floa
 def estimate(
     shares: Floats, workloads: Sequence[PartialWorkload], noisy: Sequence[Floats], rounds: int, seed: int
 ) -> Floats:
-    """Algorithm 1: ``rounds`` updates of ``shares``, each by a workload drawn at random; ``noisy``: answers as shares.
+    """Return ``shares`` after ``rounds`` updates by workloads drawn at random (Algorithm 1); ``noisy``: shares.
 
     Every workload has its turn before any comes again.  Raises ValueError without a workload.
     """

@@ -14,7 +14,7 @@ MAX_FITTING_PASSES = 20
 
 
 def apply_norm_sub(counts: Floats, total: float) -> Floats:
-    """Euclidean projection on {x >= 0, sum x = total}, of the same shape.
+    """Return the Euclidean projection on {x >= 0, sum x = total}, of the same shape.
 
     Subtracts one constant from all cells and cuts at 0 (the maximum-likelihood estimate under equal
     Gaussian noise).  With ``total`` 0 all cells are 0.
@@ -47,7 +47,7 @@ def rake(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats
 
 
 def fit_to_sums(shares: Floats, parts: Sequence[Floats]) -> Floats:
-    """``shares``, shape (..., m, n), as counts with the sums ``parts`` of rows and columns, shapes (..., m), (..., n).
+    """Return ``shares``, shape (..., m, n), as counts with the sums ``parts`` of rows (..., m) and columns (..., n).
 
     Iterative proportional fitting; where ``shares`` has nothing for a row or a column, it is as by independence.
     """

@@ -33,7 +33,7 @@ def compute_mutual_information(public: CodeTable, attributes: Clique, threads: i
 
 
 def sum_information(counts: NDArray[np.int64]) -> float:
-    """Mutual information of a table of counts, shape (n, m), in nats; 0 without rows."""
+    """Return the mutual information of a table of counts, shape (n, m), in nats; 0 without rows."""
     shares = counts / max(1, counts.sum())
     product = np.outer(shares.sum(axis=1), shares.sum(axis=0))
     seen = shares > 0
@@ -43,7 +43,7 @@ def sum_information(counts: NDArray[np.int64]) -> float:
 def choose_related_cliques(
     information: Information, domain: Domain, most_cells: int, *, edge: float = MIN_RELATED_INFORMATION
 ) -> list[Clique]:
-    """Cliques of the graph whose edges are the pairs of ``edge`` nats or more; a column without an edge is by itself.
+    """Return cliques of the graph of pairs with ``edge`` nats or more; a column without an edge is a clique alone.
 
     From the most informative edge that no clique holds yet, a clique grows by the column that brings most information
     with its members, among those that have edges to all of them, up to ``most_cells`` cells.  An edge of more cells is

@@ -137,7 +137,7 @@ def _tell_parts(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int
 def _split(
     conditions: Sequence[Node], attributes: frozenset[str], codecs: Mapping[str, Codec]
 ) -> Iterator[tuple[str, Node | None]]:
-    """Yield the largest parts of conditions that are about one attribute, and None for each of those tied together."""
+    """Yield (attribute, largest part of a condition about it alone), or (attribute, None) where none is of it alone."""
     for node in conditions:
         behind = [a for a in sorted(attributes) if set(node.columns) & set(_list_sources(codecs[a]))]
         if len(behind) == 1:
@@ -168,7 +168,7 @@ def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:
 
 
 def _join_codes(cuts: Sequence[NDArray[np.float64]], grouping: Grouping) -> Merge:
-    """Return for each group a number that those have in common which no cut tells apart."""
+    """Return a number for each group; groups that no cut tells apart have one number."""
     group, size = grouping
     has_group = group >= 0
     ends = []

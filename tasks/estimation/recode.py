@@ -277,7 +277,7 @@ def with_one_ways(
     sigmas: Mapping[str, float],
     binning: Binning,
 ) -> Recode:
-    """Return the same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
+    """Return the same codes with other noisy one-ways than those that they were chosen by, for simulations.
 
     ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
     ``sigmas``: attribute -> their noise, in counts.

@@ -192,7 +192,7 @@ def reshape_counts(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) 
 
 
 def choose_thread_count(threads: int) -> int:
-    """``threads``, or the number of usable cores for 0; raises ValueError below 0."""
+    """Return ``threads``, or the number of usable cores for 0; raises ValueError below 0."""
     if threads < 0:
         raise ValueError(f"threads must not be negative: {threads}")
     if threads:

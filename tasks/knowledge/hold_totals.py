@@ -41,7 +41,7 @@ class Quotas:
 
 
 def _select_part(remaining: Ints, rows: int) -> Ints:
-    """``rows`` of the counts ``remaining``, each its share rounded down or up, so that none is more than is left."""
+    """Take ``rows`` of the counts ``remaining``: each its share rounded down or up, none more than is left."""
     total = int(remaining.sum())
     if rows > total:
         raise ValueError(f"{rows:,} rows are more than the {total:,} of the totals")

@@ -91,7 +91,7 @@ class KnownTotals:
         return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
 
     def with_recode(self, recode: Recode, attributes: Sequence[str]) -> Recode:
-        """``recode`` with the recoding of the known attributes, in the order of ``attributes``.
+        """Return ``recode`` with the recoding of the known attributes, in the order of ``attributes``.
 
         Every value that has rows has a code of its own; the others are left out.
         """

@@ -96,7 +96,7 @@ def choose_persons(
 def _find_wanted(
     codes: Mapping[str, Codes], noisy: NoisyCounts, rows: Integers
 ) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
-    """Return by column how many rows there are of each code, how many are wanted, and the variance of that."""
+    """Return, by column, the rows of each code that there are, those that are wanted, and the variance of these."""
     have: dict[str, Floats] = {}
     wanted: dict[str, Floats] = {}
     slack: dict[str, Floats] = {}
@@ -211,7 +211,7 @@ def _add(table, starts, times, off):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _round(table, starts, times, scale, off):  # type: ignore[no-untyped-def]
-    """Return whole numbers of each person, rounded up or down by what brings ``off`` nearer to 0, which follows."""
+    """Round each person's numbers up or down, whichever brings ``off`` nearer to 0; ``off`` is updated."""
     whole_times = np.empty(len(times), np.int64)
     person_counts = np.zeros(len(off))
     for person in range(len(times)):

@@ -104,7 +104,7 @@ class _Members:
         return _Members(self.household[chosen], self.position[chosen], codes, places)
 
     def replace(self, others: _Members) -> _Members:
-        """Return the members with ``others`` in place of those of the same households, which count from 0."""
+        """Return the members with those of some households, numbered from 0, replaced by ``others``."""
 
         def put(values: Any, replacement: Any) -> Any:
             replaced = values.copy()
@@ -253,7 +253,7 @@ class MemberLinker:
         origins: Sequence[_Origin],
         rng: np.random.Generator,
     ) -> _Members:
-        """Return the members at these positions of these households, drawn by what they are to the first of origins."""
+        """Draw the members at these positions of these households, by their relation to the first member."""
         codes: dict[str, Codes] = {}
         beside_rows, held = [], self._hold(households, household, position)
         role = households.roles[household, position]
@@ -296,7 +296,7 @@ class MemberLinker:
         return _Members(household, position, codes, places)
 
     def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
-        """Return the codes of what members at these positions have already: their role, and their household's."""
+        """Return the codes that members at these positions have already: their role's and their household's."""
         related = {a for m in self._relations for a in m.attributes} - {*self._following}
         held = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, AHEAD})}
         role = households.roles[household, position]

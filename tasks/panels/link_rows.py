@@ -200,7 +200,7 @@ class Linker:
         )
 
     def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
-        """Return the coarse codes of what new rows have already: constants, figures, order, what grows with it."""
+        """Return the coarse codes that new rows have already: of constants, figures, order and what grows with it."""
         panel, held = self._panel, {}
         related = {a for m in self._relations for a in m.attributes}
         for a in sorted(related - set(self._following)):
@@ -216,7 +216,7 @@ class Linker:
         return held
 
     def _encode_rows(self, attribute: str, persons: _Persons, person: Codes, step: Integers) -> Codes:
-        """Return the coarse codes of the order, or of what grows with it, in rows at these steps, a block at a time."""
+        """Return the coarse codes of the order, or of a column growing with it, at these steps, a block at a time."""
         encoded = np.empty(len(step), choose_code_dtype(self._recode[attribute].size))
         for first in range(0, len(step), BLOCK):
             some = slice(first, first + BLOCK)

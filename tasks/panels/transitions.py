@@ -62,7 +62,7 @@ class Transition:
         return Transition(arrive / max(arrive.sum(), 1e-12), moves, stays, self.sigma)
 
     def correlate_moves(self) -> float:
-        """Return the correlation of normal scores between the codes of those whose fine code changes, below 1."""
+        """Return the correlation of normal scores between the two codes of rows whose fine code changes, below 1."""
         joint = self.shares[:, None] * self.moves
         total = joint.sum()
         if total <= 1e-9:

@@ -206,7 +206,7 @@ class CompiledRules:
 
     @cached_property
     def ruled_columns(self) -> frozenset[str]:
-        """The columns that are computed, and those that a condition or one of these needs."""
+        """The computed columns, and the columns that a condition or a computed column needs."""
         return frozenset((*self.order, *self.find_measured_columns(self.order))).union(
             *(c.needs for c in self.conditions)
         )

@@ -23,7 +23,7 @@ _ANCESTRAL = 101  # purpose of the random streams; no other step's
 def draw_ancestral_rows(
     families: Sequence[Marginal], one_ways: Mapping[str, NDArray[np.float64]], domain: Domain, rows: int, seed: int
 ) -> CodeTable:
-    """``rows`` rows of codes over ``domain``.
+    """Draw ``rows`` rows of codes over ``domain``.
 
     families: measured counts in the order of drawing, which may be negative; an attribute that is not drawn yet is
     drawn given those of its first family that are.  one_ways: attribute -> counts; by them are drawn the attributes

@@ -27,7 +27,7 @@ exponentially many; above this number only those with the highest scores are ext
 
 
 def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
-    """Algorithm 2: cliques taken by descending size, then the selected pairs that no taken clique holds.
+    """Return (Algorithm 2) cliques taken by descending size, then the selected pairs that no taken clique holds.
 
     ``pairs`` maps each selected pair to its noisy score; among cliques of one size those with the larger summed score
     come first (the paper leaves the order open). A clique is taken if it has at least 3 attributes, at most ``gamma``
@@ -130,7 +130,7 @@ def weigh(
 
 
 def with_one_ways(larger: Mapping[Clique, float], remaining: float, fine: Domain) -> dict[Clique, float]:
-    """``larger`` with their weights, then the one-ways, which share the weight ``remaining`` by equation (1).
+    """Return ``larger`` with their weights, then the one-ways, which share the weight ``remaining`` by equation (1).
 
     The one-ways are left out where less than LEAST_REMEASURED is left, and are alone where ``larger`` is empty.
     """

@@ -79,7 +79,7 @@ def plan_score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: in
 
 
 def compute_indif(counts: NDArray[np.int64]) -> int:
-    """InDif of one 2-way table of counts, in records, rounded down: floor(|M_ab - M_a x M_b / n|_1).
+    """Return InDif of one 2-way table of counts, in records, rounded down: floor(|M_ab - M_a x M_b / n|_1).
 
     In integers: floor(sum_ij |n alpha_ij - a_i b_j| / n), exact, range [0, 2 n), 0 for an empty table.
     Rounding down keeps the sensitivity: if |x - y| <= 4 k with 4 k whole, then
@@ -98,7 +98,7 @@ def compute_indif(counts: NDArray[np.int64]) -> int:
 
 
 def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
-    """floor(|M_ab - reference|_1) in records, exact; ``reference`` in units of 2^-16 records, fixed before the look.
+    """Return floor(|M_ab - reference|_1), records, exact; ``reference``: fixed before the look, in 2^-16 records.
 
     One more record changes one count by 1, so the distance by at most 1, and k records by at most k; rounding down
     keeps a whole bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  Raises ValueError above MAX_ROWS rows.

@@ -319,7 +319,7 @@ def _shrink_all(
 def _fit_pooled(
     estimates: Sequence[_Estimate], ordered: OrderedCodes, trend_deviations: Mapping[Clique, float]
 ) -> list[PooledEstimator | None]:
-    """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
+    """Return the estimator of each pair by pooled coefficients; None without noise or rows, or with known zeros."""
     fitted = [
         len(e.attributes) == 2 and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0 for e in estimates
     ]
@@ -462,7 +462,7 @@ def _group_by_merged_codes(
 
 
 def find_merge(merge: Merge | None, target: Merge | None) -> tuple[bool, Merge | None]:
-    """Return whether the codes of ``merge`` are parts of those of ``target``, and the merge from these to those.
+    """Return whether the codes of ``merge`` are parts of those of ``target``, and the merge between the two.
 
     Both by the attribute's codes, None for these themselves; the merge is None where both are the same.
     """

@@ -100,7 +100,7 @@ def count_rows_so_far(total: float) -> int:
 
 
 def derive_seed(seed: int, number: int) -> int:
-    """Return the seed of the rows so far of round ``number``, which are not those that are released."""
+    """Return the seed of the rows that round ``number`` scores, which are other rows than the released ones."""
     return (seed + number * _SEED) % 2**63
 
 

@@ -34,7 +34,7 @@ class ChosenPair:
 
 
 def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[ChosenPair]:
-    """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
+    """Choose pairs by Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
     sizes c_i, ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and

@@ -97,7 +97,7 @@ def refine_shard(
     zeros: KnownZeros | None = None,
     prior: PriorGuide | None = None,
 ) -> tuple[CodeTable, Residuals]:
-    """Return the rows of a shard moved towards what all shards together lack, and what these lack then.
+    """Move the rows of a shard towards what all shards together lack; return them, and what is lacking then.
 
     codes: as :func:`synthesize` made them with the same marginals, settings, shard, zeros and prior; residuals: the sum
     of what all shards lack.
@@ -173,7 +173,7 @@ def _fit_component(
 
 
 def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
-    """``rows`` of the table's rows, each as often as any other up to one, in random order."""
+    """Return ``rows`` of the table's rows, each as often as any other up to one, in random order."""
     order = np.arange(table.rows, dtype=np.uint32)
     shuffle(order, derive_stream(seed, _PRIOR, 0))
     chosen = np.resize(order, rows)

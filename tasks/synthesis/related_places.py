@@ -196,7 +196,7 @@ def _follow_near(
     asked_pairs: Sequence[Clique],
     movable: NDArray[np.intp],
 ) -> RelatedPlaces:
-    """Return the model in which each of ``movable`` follows those near it that it is most related to.
+    """Return the model in which each ``movable`` attribute follows the near ones that it is most related to.
 
     Each is regressed on MOST_FOLLOWED others at most, so that time grows with the pairs and not with all of them.
     """

@@ -146,7 +146,7 @@ def _list_by_attribute(marginals: Sequence[Marginal], domain: Domain) -> dict[st
 
 
 def compute_mutual_information(marginal: Marginal, attribute: str) -> float:
-    """Mutual information in nats between ``attribute`` and the marginal's other attributes; 0 without counts.
+    """Return the mutual information in nats of ``attribute`` and the marginal's other attributes; 0 without counts.
 
     Nine decimals of it: further ones differ from CPU to CPU, and near 0 they would decide the order.
     """

@@ -206,7 +206,7 @@ def cool(
     report: Callable[[int], None] = lambda done: None,
     first: int = 0,
 ) -> None:
-    """Sweeps that only lower the residuals, numbers ``first`` to ``sweeps`` - 1 at most; they end early, by LEAST_GAIN.
+    """Sweep without heat, ``first`` to ``sweeps`` - 1 at most, until a sweep gains less than LEAST_GAIN.
 
     order: int64, the attributes that they visit, which is shuffled; address: the seed, and where the random streams
     are; report: called with the sweeps done.
