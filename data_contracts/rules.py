@@ -215,9 +215,9 @@ def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWor
     """
     continued = list_continued_expressions(rules, columns, words)
     expressions = {**list_expressions(rules, columns, words), **continued}
-    here = {n: {str(p.column) for p in node.walk() if _is_of_every_row(p)} for n, node in expressions.items()}
+    needed_by = {n: {str(p.column) for p in node.walk() if _is_of_every_row(p)} for n, node in expressions.items()}
     looked_up = {name: {*r.lookup.from_} for r in rules if isinstance(r, LookupRule) for name in r.lookup.to}
-    order = _sort_columns(here | looked_up)
+    order = _sort_columns(needed_by | looked_up)
     rows = {name: {p.value.row for p in node.walk() if p.op == "of row"} for name, node in expressions.items()}
     if set().union(*rows.values()) >= _BOTH_WAYS:
         self_references = {name: set() if row >= _BOTH_WAYS else {name} for name, row in rows.items()}

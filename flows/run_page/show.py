@@ -303,8 +303,8 @@ class Budget:
     @classmethod
     def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> Budget:
         """From the ledger's figures; ``keys``: the charges that this release rests on, whichever run paid them."""
-        held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
-        this = sum((held[key] for key in set(keys) & set(held)), Fraction(0))
+        charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
+        this = sum((charged[key] for key in set(keys) & set(charged)), Fraction(0))
         return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, summary.rho - this, this)
 
     @property

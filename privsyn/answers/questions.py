@@ -202,8 +202,10 @@ class Questions:
         labels = {"kind of pair": t.kind} if any(t.kind) else {}
         labels |= {f"{column} of a row": t.first, f"{column} of the next row": t.second}
         table = answer_table(labels, t.estimate, t.error, t.low, t.high, t.source, f"transitions of {column}")
-        one = self._counts.request.spec.unit.one
-        table.attrs["words"].append(f"Shares are of pairs of neighbouring rows, of which one of each {one} is counted.")
+        person = self._counts.request.spec.unit.one
+        table.attrs["words"].append(
+            f"Shares are of pairs of neighbouring rows, of which one of each {person} is counted."
+        )
         return table
 
     def persons(
@@ -273,9 +275,9 @@ class Questions:
             words += table.attrs["words"]
         for part in parts:
             part.attrs = {}
-        whole = pd.concat(parts, ignore_index=True)
-        whole.attrs["about"], whole.attrs["words"] = about, list(dict.fromkeys(words))
-        return whole
+        joined = pd.concat(parts, ignore_index=True)
+        joined.attrs["about"], joined.attrs["words"] = about, list(dict.fromkeys(words))
+        return joined
 
     def _list_levels(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
         from privsyn.answers.cell_weights import split_by_level
@@ -430,8 +432,8 @@ class Comparison:
 _ORDER = ("measured", "implied", "simulated", "bounded", "model", "not known")
 
 
-def _choose_weaker(one: str, other: str) -> str:
-    return max(one, other, key=_ORDER.index)
+def _choose_weaker(first: str, second: str) -> str:
+    return max(first, second, key=_ORDER.index)
 
 
 def parse(text: str) -> ParsedQuestion:

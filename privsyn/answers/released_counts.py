@@ -264,11 +264,11 @@ class ReleasedCounts:
         """All synthetic rows; categories as their values; of a further table with the columns above beside them."""
         if self._is_further:
             spec = self.request.spec
-            whole = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
-            whole = whole.select([str(spec.unit.identifier), *spec.released_columns])
+            rows = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
+            rows = rows.select([str(spec.unit.identifier), *spec.released_columns])
         else:
-            whole = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
-        return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
+            rows = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
+        return rows.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in rows.schema]))
 
     @cached_property
     def _is_further(self) -> bool:
@@ -433,12 +433,13 @@ def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str
 
     Of no column, which is the number of all rows, those of any are in the answer.
     """
-    known = [] if released.totals is None else [a for a in released.totals.one_way if a in columns or not columns]
-    if not known:
+    with_totals = [] if released.totals is None else [a for a in released.totals.one_way if a in columns or not columns]
+    if not with_totals:
         return []
+    names = ", ".join(with_totals)
     return [
-        f"Not measured: counts of {', '.join(known)} are the spec's known totals, taken as published. An interval "
-        "holds as far as these are right."
+        f"Not measured: counts of {names} are the spec's known totals, taken as published. An interval holds as far as "
+        "these are right."
     ]
 
 

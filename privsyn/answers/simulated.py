@@ -369,8 +369,8 @@ def answer_regression(
                 design.append(values)
         y = _list_columns(released, table[target], target, levels[target])[-1][1]
         x = np.stack(design, axis=1)
-        whole = np.isfinite(x).all(axis=1) & np.isfinite(y)
-        return names, (fit_least_squares if chosen == "linear" else fit_logistic)(x[whole], y[whole])
+        complete = np.isfinite(x).all(axis=1) & np.isfinite(y)
+        return names, (fit_least_squares if chosen == "linear" else fit_logistic)(x[complete], y[complete])
 
     columns = (target, *terms)
     if chosen == "logistic" and _cut_share(released, target, terms) > MOST_CUT:

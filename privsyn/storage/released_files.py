@@ -168,13 +168,13 @@ def check_released_file(folder: Path, manifest: Manifest, name: str, field: str)
 
     Raises RequestError, about ``field``, for a file that is missing, unknown to the manifest or changed.
     """
-    known, path = manifest.files.get(name), folder / name
+    listed, path = manifest.files.get(name), folder / name
     try:
         with path.open("rb") as file:
-            whole = known is not None and hashlib.file_digest(file, "sha256").hexdigest() == known.sha256
+            is_whole = listed is not None and hashlib.file_digest(file, "sha256").hexdigest() == listed.sha256
     except OSError:
-        whole = False
-    if not whole:
+        is_whole = False
+    if not is_whole:
         problem = f"{name} of {manifest.run} is missing or was changed after its publication: it is not the file of "
         raise RequestError(problem + "manifest.json", "Get the folder again from its publisher", field)
     return path

@@ -212,9 +212,9 @@ class Store:
         """Return the file's HMAC, from memory if the file is the one that was looked at."""
         with translate_os_errors(path):
             before, began = _read_stamp(path), time.time()
-            known = self._macs.get(path)
-            if known is not None and known[0] == before:
-                return known[1]
+            recalled = self._macs.get(path)
+            if recalled is not None and recalled[0] == before:
+                return recalled[1]
             mac = self.mac(path)
             if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED_SECONDS:
                 self._macs[path] = (before, mac)
@@ -288,11 +288,11 @@ class Store:
         ``timeout`` in seconds, negative: wait for ever.  Raises PrivsynError if it passes.
         """
         path = self.private_root / "locks" / f"{make_safe_name(name)}.lock"
-        held, started = filelock.FileLock(path), time.monotonic()
-        while not held.is_locked:
+        file_lock, started = filelock.FileLock(path), time.monotonic()
+        while not file_lock.is_locked:
             try:
                 with translate_os_errors(path):
-                    held.acquire(timeout=_LOOK_EVERY if timeout < 0 else min(timeout, _LOOK_EVERY))
+                    file_lock.acquire(timeout=_LOOK_EVERY if timeout < 0 else min(timeout, _LOOK_EVERY))
             except filelock.Timeout as error:
                 check_interrupts()
                 if 0 <= timeout <= time.monotonic() - started:
@@ -302,7 +302,7 @@ class Store:
         try:
             yield
         finally:
-            held.release()
+            file_lock.release()
 
 
 def list_part_files(path: Path) -> tuple[Path, ...]:

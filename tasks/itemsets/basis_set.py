@@ -87,8 +87,8 @@ def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDA
         for row, items in enumerate(sets):
             table[row, list(items)] = 1
     sizes = wanted.sum(axis=1)
-    held = inside @ wanted.T == sizes
-    return np.where(held, 2.0 ** (sizes - inside.sum(axis=1)[:, None]), 0.0)
+    is_inside = inside @ wanted.T == sizes
+    return np.where(is_inside, 2.0 ** (sizes - inside.sum(axis=1)[:, None]), 0.0)
 
 
 def _compute_mean_variance(precision: NDArray[np.float64], bases: int) -> float:
@@ -98,11 +98,11 @@ def _compute_mean_variance(precision: NDArray[np.float64], bases: int) -> float:
     that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
     in no basis count as the worst one does.  ``precision``: of each target, shape (targets,); ``bases``: their number.
     """
-    held = precision[precision > 0]
-    if not held.size:
+    positive = precision[precision > 0]
+    if not positive.size:
         return 0.0 if not precision.size else np.inf
-    unheld = (precision.size - held.size) * bases / held.min()
-    return float((bases / held).sum() + unheld) / precision.size
+    unheld = (precision.size - positive.size) * bases / positive.min()
+    return float((bases / positive).sum() + unheld) / precision.size
 
 
 def _merge_bases(bases: list[Basis], targets: Sequence[Basis], largest: int) -> list[Basis]:

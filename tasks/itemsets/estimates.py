@@ -66,9 +66,9 @@ def estimate_itemsets(
     estimates: dict[Basis, list[Measured]] = {s: [m] for s, m in items.items()}
     estimates.update({s: [m] for s, m in pairs.items() if graph.has_edge(*s)})
     for subsets in bases:
-        for subset, one in subsets:
+        for subset, estimate in subsets:
             if subset in estimates or _is_clique(subset, graph):
-                estimates.setdefault(subset, []).append(one)
+                estimates.setdefault(subset, []).append(estimate)
     return {s: combine_estimates(m) for s, m in estimates.items()}
 
 

@@ -147,12 +147,12 @@ class AllowedCodes:
         rows = len(next(iter((*new.codes.values(), *known.codes.values()))))
         parts = []
         for first in range(0, rows, max(1, CELLS // size)):
-            some = np.arange(first, min(first + max(1, CELLS // size), rows))
-            of_new = self._rules.resolve(self._read(new.take(some), attribute))
-            of_known = self._rules.resolve(self._read(known.take(some), ""))
+            block = np.arange(first, min(first + max(1, CELLS // size), rows))
+            of_new = self._rules.resolve(self._read(new.take(block), attribute))
+            of_known = self._rules.resolve(self._read(known.take(block), ""))
             of_row, other = (of_new, of_known) if new_is_own else (of_known, of_new)
             surely = _is_surely_true(node, of_row, other, self._rules.vocabulary)
-            parts.append(np.broadcast_to(surely, (len(some), size)))
+            parts.append(np.broadcast_to(surely, (len(block), size)))
         return np.concatenate(parts) if parts else np.zeros((0, size), bool)
 
     def _read(self, rows: RowsInCodes, attribute: str) -> Callable[[str], Interval]:

@@ -148,13 +148,13 @@ def _find_slopes(cells: _Cells, target: Floats, present: Floats, slack: Floats, 
     The dual of least entropy with sums near those wanted, by Newton's method, on some of the persons: these are to
     change as all are.
     """
-    some = np.sort(rng.permutation(cells.persons)[:SAMPLE])
-    counts = np.zeros((len(some), len(target)), np.float32)
-    _tabulate(*cells.take(some), counts)
-    share = len(some) / cells.persons
+    sampled = np.sort(rng.permutation(cells.persons)[:SAMPLE])
+    counts = np.zeros((len(sampled), len(target)), np.float32)
+    _tabulate(*cells.take(sampled), counts)
+    share = len(sampled) / cells.persons
     wanted = counts.sum(axis=0, dtype=np.float64) + (target - present) * share
     slack = slack * share
-    slopes, times = np.zeros(len(target)), np.ones(len(some))
+    slopes, times = np.zeros(len(target)), np.ones(len(sampled))
     value = times.sum()
     for _ in range(ROUNDS):
         slope = counts.T @ times - wanted + slack * slopes
@@ -171,7 +171,7 @@ def _find_slopes(cells: _Cells, target: Floats, present: Floats, slack: Floats, 
         if less <= 0:
             break
         slopes, times, value = moved, tried_times, value - less
-        if less < 1e-6 * len(some):
+        if less < 1e-6 * len(sampled):
             break
     return slopes
 
@@ -215,8 +215,8 @@ def _round(table, starts, times, scale, off):  # type: ignore[no-untyped-def]
     whole_times = np.empty(len(times), np.int64)
     person_counts = np.zeros(len(off))
     for person in range(len(times)):
-        whole = np.floor(times[person])
-        part = times[person] - whole
+        rounded = np.floor(times[person])
+        part = times[person] - rounded
         rows = starts[person + 1] - starts[person] - 1
         person_counts[rows] = 1.0
         slope, curve = off[rows] * scale[rows], scale[rows]

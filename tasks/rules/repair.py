@@ -162,17 +162,17 @@ def _replace(
     rules: CompiledRules,
     make_valid_row: Callable[[Mapping[str, int]], Columns],
     rng: np.random.Generator,
-    held: Sequence[str],
+    exact: Sequence[str],
 ) -> None:
-    """Give every row left the values that rules speak of from one row that breaks none and has its ``held`` codes."""
+    """Give every row left the values that rules speak of from one row that breaks none and has its ``exact`` codes."""
     wrong_rows, fine = rows.broken, np.flatnonzero(~rows.wrong.any(axis=0))
-    if not held:
+    if not exact:
         _replace_by(rows, wrong_rows, fine, rules, lambda: make_valid_row({}), rng)
         return
-    codes = np.stack([rows.codes[a].astype(np.int64) for a in held])
+    codes = np.stack([rows.codes[a].astype(np.int64) for a in exact])
     for held_codes in np.unique(codes[:, wrong_rows], axis=1).T:
         same = (codes == held_codes[:, None]).all(axis=0)
-        fixed_codes = {a: int(code) for a, code in zip(held, held_codes, strict=True)}
+        fixed_codes = {a: int(code) for a, code in zip(exact, held_codes, strict=True)}
         _replace_by(
             rows, wrong_rows[same[wrong_rows]], fine[same[fine]], rules, partial(make_valid_row, fixed_codes), rng
         )

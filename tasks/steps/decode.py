@@ -66,7 +66,7 @@ def decode(
         if model is not None:
             common = model.draw(coarse, rng) | common
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
-        followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
+        followed = {a: draws[a].find_at(coarse[a], places) for a, places in common.items()}
         codes = {a: code for a, (code, _) in followed.items()}
         places = {a: place for a, (_, place) in followed.items() if a in gathered or a not in helped - rounded}
         gather(codes, places, plan.together, plan.interval_bins, rng)
@@ -139,7 +139,7 @@ def iterate_fine_codes(
     for coarse in _iterate_batches(codes, rng, choose_batch_rows(len(codes.domain.attributes))):
         places = {} if model is None else model.draw(coarse, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in places}
-        yield fine | {a: draws[a].at(coarse[a], place)[0] for a, place in places.items()}
+        yield fine | {a: draws[a].find_at(coarse[a], place)[0] for a, place in places.items()}
 
 
 def _iterate_batches(codes: CodeTable, rng: np.random.Generator, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:

@@ -45,7 +45,7 @@ class FineCodes:
         coarse = self._code[edge]
         return coarse, np.clip(place - coarse, 0.0, 1 - 1e-9)
 
-    def at(
+    def find_at(
         self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the fine code at a place of each coarse one, and where in that it lies; both rise with the place.
