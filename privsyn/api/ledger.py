@@ -196,8 +196,8 @@ class LedgerView:
         return ledger
 
 
-def _make_unknown_error(dataset: str, known: str) -> RequestError:
-    return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "ledger.dataset")
+def _make_unknown_error(dataset: str, known_names: str) -> RequestError:
+    return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known_names}", "ledger.dataset")
 
 
 def _list_second_names(ledger: Ledger, settings: Settings) -> list[Text]:

@@ -136,7 +136,7 @@ def _describe_column(
     first, second = real.sorted(), synthetic.sorted()
     for q in QUANTILES:
         title = "median" if q == 0.5 else f"{q:.0%} quantile"
-        one = Statistic(
+        statistic = Statistic(
             name=title,
             kind="value",
             real=_compute_quantile(first, q),
@@ -147,8 +147,8 @@ def _describe_column(
         if column_noise is not None:
             reach = NOISE_DEVIATIONS * column_noise.below(_compute_quantile(second, q), q)
             ends = {"low": _compute_quantile(second, q - reach), "high": _compute_quantile(second, q + reach)}
-            one = one.model_copy(update=ends)
-        values.append(one)
+            statistic = statistic.model_copy(update=ends)
+        values.append(statistic)
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
         sd = None if column_noise is None else column_noise.share(codec, number)
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)

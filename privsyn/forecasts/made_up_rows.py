@@ -209,8 +209,8 @@ def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]
     """Return the share of each of a column's bins, of :func:`assume_rows`, shape (bins,), summing to 1."""
     shares = 1.0 / (1.0 + rng.permutation(int(codec.groups.max()) + 1)) ** CATEGORY_SKEW
     for start, end in codec.in_order:
-        at = (np.arange(end - start) + 0.5) / max(end - start, 1)
-        shares[start:end] = at * (1 - at) ** 6
+        middles = (np.arange(end - start) + 0.5) / max(end - start, 1)
+        shares[start:end] = middles * (1 - middles) ** 6
     return np.asarray(shares / shares.sum())
 
 

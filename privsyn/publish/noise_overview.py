@@ -157,8 +157,8 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
     consistent = {m.attributes: _compute_shares(m.counts) for m in released.consistent}
     one_ways, columns = [], []
     attributes, rows = released.codes.domain.attributes, 1
-    alone = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
-    for attribute, counts in zip(attributes, alone, strict=True):
+    one_way_counts = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
+    for attribute, counts in zip(attributes, one_way_counts, strict=True):
         rows = max(int(counts.sum()), 1)
         shares = counts / rows
         one_ways.append(_build_one_way(released.encoding, attribute, released.recode[attribute], total, shares))

@@ -59,9 +59,9 @@ class Misread:
 
     def shares(self) -> str:
         """Return what was repaired, in words and without a full stop."""
-        whole = "its values" if self.column else "all records"
+        of_all = "its values" if self.column else "all records"
         parts = [f"{share:.1%} {IN_WORDS.get(repair, f'({repair})')}" for repair, share in self.repairs.items()]
-        return f"of {whole} {', '.join(parts)}"
+        return f"of {of_all} {', '.join(parts)}"
 
     def sentence(self) -> str:
         """Return the same with the column's name."""

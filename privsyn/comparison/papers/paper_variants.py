@@ -116,7 +116,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     if size > MOST_MB:
         raise DomainTooLargeError(f"the junction tree of these marginals may have {MOST_MB:g} MB, not {size:,.3g}")
     counts, variances = sum_coarse_one_ways(recode)
-    ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
+    one_ways = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
-    table = graphical_rows.draw_graphical_rows(measured, ones, core, rows, settings.seed)
+    table = graphical_rows.draw_graphical_rows(measured, one_ways, core, rows, settings.seed)
     return {"core_codes": stream_codes(iter(table.to_arrow().to_batches()), core)}
