@@ -418,7 +418,7 @@ class Comparison:
         )
         merged["low"], merged["high"] = merged["estimate"] - low, merged["estimate"] + high
         merged["source"] = [
-            _choose_weaker(a, b) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
+            max(a, b, key=_ORDER.index) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
         ]
         differences: Any = merged[[*labels, *FIGURES]]
         differences.attrs["about"] = f"difference of {later.attrs['about']}"
@@ -430,10 +430,6 @@ class Comparison:
 
 
 _ORDER = ("measured", "implied", "simulated", "bounded", "model", "not known")
-
-
-def _choose_weaker(first: str, second: str) -> str:
-    return max(first, second, key=_ORDER.index)
 
 
 def parse(text: str) -> ParsedQuestion:

@@ -226,7 +226,7 @@ def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> li
     Raises ValueError or ZeroDivisionError for a text that is not a number.
     """
     certificate, problems = published.certificate, []
-    receipts = _collect_receipts(published.folder)
+    receipts = {step.name: step.published["receipts"].name for step in _list_published_steps(published.folder)}
     if published.folder.name != certificate.run and not renamed:
         problems.append(f"its certificate lies in the folder {published.folder.name}")
     if not is_whole(published.folder):
@@ -253,11 +253,6 @@ def _list_published_steps(folder: Path) -> list[ReleaseStep]:
     if holds_itemsets(manifest):
         return list(release_steps(build_itemset_steps(read_released_itemset_spec(manifest))))
     return list(release_steps(plan_release(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
-
-
-def _collect_receipts(folder: Path) -> dict[str, str]:
-    """Release step -> its released receipts."""
-    return {step.name: step.published["receipts"].name for step in _list_published_steps(folder)}
 
 
 def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:

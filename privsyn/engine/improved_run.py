@@ -64,7 +64,10 @@ def build_improved_spec(
     delta = spec.privacy.delta
     try:
         new = ReleaseSpec.model_validate(
-            {**_list_requested(spec), "improves": {"earlier": earlier, "epsilon": epsilon, "delta": delta}}
+            {
+                **spec.model_dump(mode="json", by_alias=True),
+                "improves": {"earlier": earlier, "epsilon": epsilon, "delta": delta},
+            }
         )
     except ValidationError as error:
         problem = f"{note['run']} cannot be improved: {messages.from_validation(error, {})[0].text}"
@@ -72,10 +75,6 @@ def build_improved_spec(
     account_rho(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.accountant)
     together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.accountant)
     return new.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": together})})
-
-
-def _list_requested(spec: ReleaseSpec) -> dict[str, object]:
-    return spec.model_dump(mode="json", by_alias=True)
 
 
 def _run_of(release: str, settings: Settings) -> str:

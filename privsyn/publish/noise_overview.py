@@ -163,7 +163,7 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
         shares = counts / rows
         one_ways.append(_build_one_way(released.encoding, attribute, released.recode[attribute], total, shares))
         lost = float(np.abs(shares - consistent[(attribute,)]).sum())
-        columns.append(Column(attribute, len(shares), _find_typical(one_ways[-1].noise_sd), lost))
+        columns.append(Column(attribute, len(shares), float(np.sqrt(np.mean(np.square(one_ways[-1].noise_sd)))), lost))
     counted = count_all(released.codes, [q.attributes for q in released.measured], threads=threads)
     measured = tuple(
         MarginalOverview(
@@ -181,11 +181,6 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
 
 def _compute_shares(counts: Floats) -> Floats:
     return counts / max(float(counts.sum()), 1.0)
-
-
-def _find_typical(noise_sd: Sequence[float]) -> float:
-    """Root mean square: the sd of one bin's share, on the whole."""
-    return float(np.sqrt(np.mean(np.square(noise_sd))))
 
 
 def _build_one_way(

@@ -342,7 +342,7 @@ def load_key(root: Path) -> bytes:
     """
     path, check = root / NAME, root / CHECK
     if not path.exists():
-        if _is_filled(root):
+        if any(path.is_file() for name in _FILLED for path in (root / name).rglob("*")):
             problem = f"the key {path}, with which the tables and records of this folder were made, is missing"
             raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
         check.unlink(missing_ok=True)  # of a key that nothing was made with
@@ -360,7 +360,3 @@ def load_key(root: Path) -> bytes:
         problem = f"the key {path} is not the one that the records of this folder were made with, as {check.name} tells"
         raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
     return key
-
-
-def _is_filled(root: Path) -> bool:
-    return any(path.is_file() for name in _FILLED for path in (root / name).rglob("*"))

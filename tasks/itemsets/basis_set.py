@@ -52,16 +52,12 @@ def choose_basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
     import networkx as nx  # here: see above
 
     cliques = [tuple(sorted(c)) for c in islice(nx.find_cliques(graph), MAX_CLIQUES) if len(c) > 2]
-    cliques.sort(key=lambda c: (-_compute_least_count(graph, c), c))
+    cliques.sort(key=lambda c: (-min(graph.edges[pair]["count"] for pair in combinations(c, 2)), c))
     bases = list(dict.fromkeys(part for clique in cliques for part in _iterate_parts(clique, largest)))
     bases = _keep_maximal(bases)[:MAX_BASES]
     targets = list(islice(dict.fromkeys(t for b in bases for t in combinations(b, 3)), _MOST_TARGETS))
     targets = [t for t in targets if all(graph.has_edge(*pair) for pair in combinations(t, 2))]
     return _merge_bases(bases, targets, largest)
-
-
-def _compute_least_count(graph: nx.Graph, clique: Basis) -> float:
-    return min(graph.edges[pair]["count"] for pair in combinations(clique, 2))
 
 
 def _iterate_parts(clique: Basis, largest: int) -> Iterable[Basis]:

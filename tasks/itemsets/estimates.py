@@ -67,13 +67,9 @@ def estimate_itemsets(
     estimates.update({s: [m] for s, m in pairs.items() if graph.has_edge(*s)})
     for subsets in bases:
         for subset, estimate in subsets:
-            if subset in estimates or _is_clique(subset, graph):
+            if subset in estimates or all(graph.has_edge(*pair) for pair in combinations(subset, 2)):
                 estimates.setdefault(subset, []).append(estimate)
     return {s: combine_estimates(m) for s, m in estimates.items()}
-
-
-def _is_clique(subset: Basis, graph: nx.Graph) -> bool:
-    return all(graph.has_edge(*pair) for pair in combinations(subset, 2))
 
 
 def keep_frequent(estimates: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:

@@ -352,10 +352,6 @@ def _list_across(public: PublicKnowledge) -> frozenset[int]:
     return frozenset() if rules is None else frozenset(c.rule for c in rules.across)
 
 
-def _key_prior(public: PublicKnowledge) -> dict[str, Any]:
-    return public.spec.prior_key()
-
-
 def _key_prior_pairs(public: PublicKnowledge) -> dict[str, Any]:
     prior = public.spec.prior_key()
     return {**prior, "told": COVERED_BY_PRIOR} if prior else {}
@@ -374,14 +370,6 @@ def _key_known_pairs(public: PublicKnowledge) -> dict[str, Any]:
 def _key_known_codes(public: PublicKnowledge) -> dict[str, Any]:
     totals = public._totals
     return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
-
-
-def _key_totals(public: PublicKnowledge) -> dict[str, Any]:
-    return {} if public._totals is None else {"totals": public._totals.key()}
-
-
-def _key_targets(public: PublicKnowledge) -> dict[str, Any]:
-    return {**public.spec.targets(), **_key_compared(public)}
 
 
 def _key_compared(public: PublicKnowledge) -> dict[str, Any]:
@@ -415,24 +403,20 @@ def _has_two_values(column: Column | None) -> bool:
     return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
 
 
-def _key_together(public: PublicKnowledge) -> dict[str, Any]:
-    return {"together": public.spec.together} if public.spec.together else {}
-
-
 _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
     KnowledgePart.CODES: _key_codes,
     KnowledgePart.RULES: _key_rules,
     KnowledgePart.ACROSS: _key_across,
-    KnowledgePart.PRIOR: _key_prior,
+    KnowledgePart.PRIOR: lambda public: public.spec.prior_key(),
     KnowledgePart.PRIOR_PAIRS: _key_prior_pairs,
     KnowledgePart.KNOWN_COLUMNS: _key_known_columns,
     KnowledgePart.KNOWN_PAIRS: _key_known_pairs,
     KnowledgePart.KNOWN_CODES: _key_known_codes,
-    KnowledgePart.TOTALS: _key_totals,
-    KnowledgePart.TARGETS: _key_targets,
+    KnowledgePart.TOTALS: lambda public: {} if public._totals is None else {"totals": public._totals.key()},
+    KnowledgePart.TARGETS: lambda public: {**public.spec.targets(), **_key_compared(public)},
     KnowledgePart.SCORED: _key_scored,
     KnowledgePart.NEAR: _key_near,
     KnowledgePart.TWO_VALUED: _key_two_valued,
-    KnowledgePart.TOGETHER: _key_together,
+    KnowledgePart.TOGETHER: lambda public: {"together": public.spec.together} if public.spec.together else {},
 }
 """Part -> its part of cache keys, by the names that keys of 0.3.0 have."""
