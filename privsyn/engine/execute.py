@@ -21,7 +21,7 @@ from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import refer_to_action
 from privsyn.counting.row_work import RowWork
-from privsyn.data_contracts.artifacts import StepKind, Zone
+from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.contract_checks import ContractVerdict, Validate, check_stage, validate_receipts
 from privsyn.engine.inputs import Inputs, PrivateAccess
@@ -323,12 +323,16 @@ class Run:
                     f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
                 )
             contract = get_step(self.steps, producer).outputs[table]
-            read[name] = partial(self.store.stored if contract.wide else self.store.read_table, ref)
+            read[name] = self._make_reader(ref, wide=contract.wide)
         if step.kind is StepKind.POSTPROCESS and self.public_work is not None:
             work = self.public_work()
         else:
             work = RowWork(self.private.engine, self.store.make_scratch, self.request.threads)
         return Inputs(read, self.private if looks else None, work)
+
+    def _make_reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
+        """Return what reads a table; tests of privacy watch here which steps read private ones."""
+        return partial(self.store.stored if wide else self.store.read_table, ref)
 
     def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[ContractVerdict] = ()) -> StepRefs:
         return write_outputs(
