@@ -23,6 +23,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.allowed_codes import join_values
 from privsyn.tasks.rules.intervals import NO, Interval, Truth, conjoin, place_on_axis, read_cells
 
@@ -365,3 +366,15 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
             more = f", and {len(bins) - MAX_NAMED_VALUES} more" if len(bins) > MAX_NAMED_VALUES else ""
             labels.append(" | ".join(names[b] for b in bins[:MAX_NAMED_VALUES]) + more)
     return AnswerLevels(labels, level)
+
+
+def find_code_ends(recode: AttributeRecode, lowest: Floats, highest: Floats) -> tuple[Floats, Floats]:
+    """Return the smallest and the largest number of each coarse code, inf and -inf of one without numbers.
+
+    ``lowest``, ``highest``: of each fine code, NaN where it has none.
+    """
+    least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
+    fine = recode.kept & np.isfinite(lowest)
+    np.minimum.at(least, recode.coarse[fine], lowest[fine])
+    np.maximum.at(most, recode.coarse[fine], highest[fine])
+    return least, most

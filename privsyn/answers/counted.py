@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, compute_normal_factor, compute_ratio
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import Cells, find_code_ends
 from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.counted_values import find_split_cells
@@ -255,11 +255,7 @@ def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
     if cells.fine:
         half = (highest - lowest) / 2
     else:
-        recode = released.recode[column]
-        least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
-        fine = recode.kept & np.isfinite(lowest)
-        np.minimum.at(least, recode.coarse[fine], lowest[fine])
-        np.maximum.at(most, recode.coarse[fine], highest[fine])
+        least, most = find_code_ends(released.recode[column], lowest, highest)
         half = np.where(np.isfinite(least), np.maximum(most - middle, middle - least), 0.0)
     axis = cells.columns.index(column)
     form = [-1 if i == axis else 1 for i in range(len(cells.shape))]

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import compute_normal_factor
+from privsyn.answers.cell_weights import find_code_ends
 from privsyn.answers.computed import compute_row_numbers
 from privsyn.answers.question import Question, select_shown_answers
 from privsyn.answers.synthetic_rows import group_rows, read_row_codes, select_rows
@@ -70,11 +71,7 @@ def _compute_ends(question: Question, column: str, reach: tuple[Floats, Floats])
     """Return the smallest and largest number of each cell code of the column."""
     if question.cells.fine:
         return reach
-    recode = question.released.recode[column]
-    least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
-    fine = recode.kept & np.isfinite(reach[0])
-    np.minimum.at(least, recode.coarse[fine], reach[0][fine])
-    np.maximum.at(most, recode.coarse[fine], reach[1][fine])
+    least, most = find_code_ends(question.released.recode[column], *reach)
     return np.where(np.isfinite(least), least, np.nan), np.where(np.isfinite(least), most, np.nan)
 
 

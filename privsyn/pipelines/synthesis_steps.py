@@ -59,6 +59,7 @@ from privsyn.tasks.estimation.recode import (
     build_coarse_domain,
     drop_unlisted,
     estimate_total,
+    map_coarse_one_ways,
     mark_all_ordered_codes,
     sum_coarse_one_ways,
 )
@@ -158,10 +159,8 @@ def find_zeros(
         return public
     queries, answers = inputs.measured(list_whole_stages(stages))
     measured = make_consistent.build_measured_marginals(queries, answers, build_coarse_domain(recode))
-    one_way, variance = sum_coarse_one_ways(recode)
-    by_attribute = {m.attributes[0]: (m.counts, v) for m, v in zip(one_way, variance, strict=True)}
     pairs = [m for m in measured if len(m.attributes) == 2]
-    found_zeros = null_zeros.find_null_zeros(pairs, by_attribute, nulls, unmeasured)
+    found_zeros = null_zeros.find_null_zeros(pairs, map_coarse_one_ways(recode), nulls, unmeasured)
     if public is None:
         return found_zeros
     return known_zeros.KnownZeros(public.tables, (*public.implied, *found_zeros.implied))

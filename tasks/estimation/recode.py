@@ -419,6 +419,12 @@ def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
     return marginals, variances
 
 
+def map_coarse_one_ways(recode: Recode) -> dict[str, tuple[Floats, Floats]]:
+    """Return attribute -> noisy counts of its coarse codes, and their noise variances (:func:`sum_coarse_one_ways`)."""
+    one_ways, variances = sum_coarse_one_ways(recode)
+    return {m.attributes[0]: (m.counts, variance) for m, variance in zip(one_ways, variances, strict=True)}
+
+
 ROWS_A_CELL = 3.0
 """Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
 
