@@ -138,7 +138,7 @@ def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
 
 
 def list_further(tables: Tables) -> tuple[str, ...]:
-    """Return the other tables of rows by their names, each after the one that it is of."""
+    """Return the names of further tables of rows, each after the table above it."""
     if not tables:
         return ()
     first_branch = {get_above(tables)[0], get_below(tables)[0]}

@@ -208,7 +208,7 @@ def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: Ro
 
 
 def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
-    """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle.
+    """Return the computed columns, each after the columns that it needs.  Raises FieldError for a circle.
 
     Columns that follow from another row are not among them, but their circles are refused: in one row, of which the
     first is each person's ``first``, or through the row before and the row after.
@@ -230,7 +230,7 @@ _BOTH_WAYS = {"previous", "next"}
 
 
 def _sort_columns(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """Return the columns such that each comes after those that it needs.  Raises FieldError for a circle."""
+    """Return the columns, each after the columns that it needs.  Raises FieldError for a circle."""
     sorter = TopologicalSorter({name: sorted(n for n in needs if n in needed) for name, needed in needs.items()})
     try:
         return tuple(sorter.static_order())

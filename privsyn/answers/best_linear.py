@@ -170,7 +170,7 @@ def _project_observation(counts: Counts, attributes: Clique) -> Noisy:
 
 
 def _use_single_observation(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
-    """Return one column, in its fine codes or summed to its coarse ones."""
+    """Return the noisy counts of one column, by fine codes or summed to coarse ones, and their variances."""
     variance = np.full(counts.counts.shape, counts.sigma**2)
     if fine:
         return counts.counts, variance

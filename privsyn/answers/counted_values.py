@@ -32,7 +32,7 @@ MOST_LISTED = 1_000_000
 
 
 class SplitCells(NamedTuple):
-    """The fine codes of a column, ascending, heavy ones split: their counted values, then all others, if it has any.
+    """The cells of a column, ascending: fine codes, where a heavy one is split into its counted values and the rest.
 
     Arrays of shape (cells,): ``fine``: the fine code; ``number``: the multiple of the column's step that a ``single``
     value is; ``counts``: its noisy count, and ``variance`` of that, 0 of other cells.

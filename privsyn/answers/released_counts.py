@@ -328,7 +328,7 @@ class ReleasedCounts:
 
     @cached_property
     def sums_beside(self) -> dict[str, list[Counts]]:
-        """Release step -> the sums of scores that it asked after its counts, of one cell each; most ask none."""
+        """Release step -> the sums of scores (trends) asked after its counts, one cell each; empty for most."""
         return {name: answers[len(self.measured[name]) :] for name, answers in self._asked.items()}
 
     @cached_property

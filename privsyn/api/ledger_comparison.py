@@ -160,7 +160,7 @@ def _can_be_listed(folder: Path) -> bool:
 
 
 def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
-    """Return the released folders in these: each one itself, or those directly in it.
+    """Return the released folders among ``against``, and directly inside its other folders.
 
     Without those of the released root.
     """

@@ -143,7 +143,7 @@ class Request:
 
     @cached_property
     def rounds(self) -> tuple[Fraction, ...]:
-        """The budget of each release that is pooled, in order, this one's last; one number where none is improved."""
+        """The budgets of the pooled releases in order, this release's last; it is alone where none is improved."""
         improves, privacy = self.spec.improves, self.spec.privacy
         looks = ((privacy.epsilon, privacy.delta),) if improves is None else improves.looks
         return tuple(convert_epsilon_to_rho(epsilon, delta, self.spec.accountant) for epsilon, delta in looks)

@@ -51,7 +51,7 @@ SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 class ReleasedTables:
     """What a release published of its noisy marginals, read from its folder; nothing private.
 
-    Only of columns that were measured by their own codes: not of computed ones, nor of those that these split.
+    Only columns that were measured by their own codes are in it: no computed columns, nor columns that they split.
     ``recode`` has all noisy one-ways pooled, ``measured`` the larger marginals.
     """
 
@@ -82,7 +82,7 @@ class ReleasedTables:
             ) from error
 
     def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
-        """Return what was measured of these columns, each an attribute of its own; dummies of one rule are none."""
+        """Return the tables of these columns alone; columns that share an attribute (dummies) are left out."""
         positions = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(
             {a: r for a, r in self.recode.items() if a in columns},

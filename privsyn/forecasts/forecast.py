@@ -564,8 +564,8 @@ class ReleaseQuality:
     ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
     of the rows that would have to change their bin; ``mean_errors``: column of numbers -> standard error of its mean;
     ``seen``: the strength that as many pairs reach as were measured, None where none was; ``pairs``: measured pairs;
-    ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> codes in which its pairs are
-    counted, of columns that have any; ``strengths``: compared or measured pair -> how strongly it is related;
+    ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> how many codes it has in
+    counts of pairs; ``strengths``: compared or measured pair -> how strongly it is related;
     ``measured``: those that were; ``all_pairs``: how many pairs there are.  Of a further table columns above, and pairs
     of these, are left out, but for their codes.
     """

@@ -47,7 +47,7 @@ _L = TypeVar("_L", bound=Link)
 class Dataset:
     """A data set's lifetime cap; ``rho`` is what counts, (epsilon, delta) what was asked for.
 
-    ``accountant`` converts its sums, first and last: the one by which its (epsilon, delta) give its ``rho``.  Under
+    ``accountant`` converts its sums: it is the accountant that turns the cap's (epsilon, delta) into ``rho``.  Under
     "gaussian" only charges priced for it may be added; under "tight" all may, since every price is a zCDP price.
     """
 

@@ -161,9 +161,9 @@ def _sum_measured_rho(request: Request, n: int) -> Fraction:
 
 
 def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
-    """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had.
+    """Return the step that chooses what release ``n`` measures: each clique's share of all budgets, less what it had.
 
-    ``looks``: those that are there before it.
+    ``looks``: those of the releases before, and the new ones at one-ways and scores.
     """
     one_ways, scores, measured, trends = map(tuple, (looks.one_ways, looks.scores, looks.measured, looks.trends))
 

@@ -136,7 +136,7 @@ def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
 
 
 def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
-    """Return the different values, alike ones next to each other, and each row's place among them."""
+    """Return the distinct values, similar ones next to each other, and each row's place among them."""
     if pa.types.is_null(values.type):
         return values.slice(0, 1), np.zeros(len(values), dtype=np.intp)
     encoded = values.dictionary_encode(null_encoding="encode")

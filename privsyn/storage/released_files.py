@@ -45,7 +45,7 @@ def list_synthetic_names(manifest: Manifest) -> tuple[str, ...]:
 
 
 def compute_synthetic_digest(manifest: Manifest) -> str:
-    """SHA-256 (hex) of the synthetic table as the manifest states it: its file's, or one over those of its parts."""
+    """Return the SHA-256 (hex) of the synthetic table by the manifest: of its file, or of its parts' hashes."""
     digests = [manifest.files[name].sha256 for name in list_synthetic_names(manifest)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 

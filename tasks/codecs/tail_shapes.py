@@ -3,7 +3,7 @@
 The last cells of a column hold few rows and much of its sum and variance: there a noisy count says nothing, and its
 noise would dominate mean and slopes.  Counts are taken to follow a generalized Pareto tail (Pickands,
 *Statistical inference using extreme order statistics*, Annals of Statistics 1975), and to depart from it by a share of
-each expected count: so full cells have their own counts, and nearly empty ones what the full ones say.
+each expected count: so full cells keep their counts, and nearly empty ones get what the fitted tail says.
 
 Post-processing of noisy counts and public edges alone.
 """

@@ -1,4 +1,4 @@
-"""Which pairs of a wide table are scored: those of one block of names, and of columns near each other.
+"""Which pairs of a wide table are scored: pairs of columns whose names are of one block, or that stand near.
 
 Not in the paper, which scores all.  Of d attributes there are d (d - 1) / 2 pairs, and each more takes budget from the
 others, time and memory.  Which are scored follows from the names and the order of the columns, both public, and from

@@ -132,7 +132,7 @@ def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
 def _list_implied_nulls(
     seen: Sequence[tuple[str, str]], number: Mapping[str, tuple[float, float]]
 ) -> dict[str, frozenset[str]]:
-    """Return which attributes are null wherever one is, by way of any others; ``seen``: (one, another).
+    """Return attribute -> the attributes that are null wherever it is; ``seen``: (attribute, one that is null with it).
 
     ``number``: of nulls, and its variance, by attribute.
     """

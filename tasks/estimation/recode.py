@@ -118,7 +118,7 @@ class AttributeRecode:
 
     @property
     def noise(self) -> float:
-        """Noise variance of a fine count: that of each, or their mean where a public table made some surer."""
+        """Noise variance of a fine count; the mean of all where a public table made some of them surer."""
         return float(self.variance.mean() if self.by_prior else self.variance[0])
 
     @property

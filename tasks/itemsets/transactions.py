@@ -46,7 +46,7 @@ def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: 
 
 @dataclass(frozen=True, eq=False)
 class Transactions:
-    """Transactions in memory: their codes one after the other, and where each begins.
+    """Transactions in memory: the codes of all, one transaction after another, and where each begins.
 
     ``codes``: int64; ``starts``: int64, shape (transactions + 1,); ``items``: the universe's size.
     """

@@ -287,7 +287,7 @@ def _turn_to_others(
     words: Sequence[Sequence[str]],
     rng: np.random.Generator,
 ) -> Integers:
-    """Return the rows, some of them replaced by one that the rule which they break names."""
+    """Return the rows, with some replaced by another row that the rule names which they break."""
     target = rows.copy()
     for number, named in enumerate(words):
         for word in named:

@@ -353,7 +353,7 @@ def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDAr
 def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
     """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
 
-    ``pooled``: one more estimator of its cells, which knows the trend that these keep.
+    ``pooled``: a further estimator of a pair's cells, by which the pair also keeps its trend.
 
     A faint pair (FAINT_PAIR_NOISE_SHARE) keeps the sums of its rows and columns, which averaging has settled: cells
     that pass for empty would draw those of a rare value off, and in the many pairs of its attribute that adds up.

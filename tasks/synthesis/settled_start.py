@@ -1,6 +1,6 @@
-"""The start of sweeps: along a tree, every attribute settled towards all it is measured with before the next is drawn.
+"""The rows that sweeps begin with: drawn along a tree, each attribute settled before the next one is drawn.
 
-Not in the paper.  A tree gives an attribute what it has with one other.  Before any later attribute hangs on it, a few
+Not in the paper.  A tree keeps one relation of each attribute.  Before a later attribute is drawn given it, a few
 sweeps move it alone, towards its marginals with all attributes drawn so far.  So rows come to be coherent: where
 columns follow from each other, moves of one value at a time could not mend them later, as all other values of the row
 speak against each.  Post-processing of released counts costs no budget.

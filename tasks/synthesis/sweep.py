@@ -259,7 +259,7 @@ def _compute_wrong_shares(
 def weigh_marginals(targets: Sequence[TargetMarginal]) -> list[int]:
     """Return a positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
 
-    A one-way is what all marginals of its attribute agree on, so it is known better than any of them.
+    All marginals of an attribute agree on its one-way, so that is known better than any of them.
     Without known noise all larger marginals have the weight 4.
     """
     sigmas = [t.sigma for t in targets if len(t.attributes) > 1 and t.sigma > 0]

@@ -151,5 +151,5 @@ def format_meaning(column: Any) -> str:
 
 
 def add_unmeasured(words: str, column: Any) -> str:
-    """Return the description of a released column; of one that was not measured, it says so."""
+    """Return the description of a released column, which says so if the column was not measured."""
     return words if column.measured else f"{words} {TELLS_NOTHING}".strip()
