@@ -50,9 +50,14 @@ class Plan:
 
     It holds nothing that could read a row.  The run, the note, ``spec check`` and the tests ask the same plan.
 
-    ``asks``: the request beyond the spec, public and JSON-ready; ``period``: the period of the data set that is
-    released, which the ledger lets one run do (None: none); ``name``: how the run's name begins (empty: the data set's
-    name); ``output``: what is released, as a policy names it (None: a table); ``redraw``: how new noise is asked for.
+    Attributes:
+        request: The public request.
+        steps: Its steps, in order.
+        asks: What is asked beyond the spec, public and JSON-ready.
+        period: The period of the data set that is released, which the ledger lets one run do; None: there is none.
+        name: How the run's name begins; empty: with the data set's name.
+        output: What is released, as a policy names it; None: a table.
+        redraw: How new noise is asked for.
     """
 
     request: Request
