@@ -64,15 +64,15 @@ class _Named:
 
     name: str
     table: DraftedTable
-    known: Dictionary | None
+    codebook: Dictionary | None
 
     def kind(self, column: str) -> str | None:
         """Return the kind of a column, as far as type and dictionary say it."""
-        return merge_facts(column, self.table, self.known).kind
+        return merge_facts(column, self.table, self.codebook).kind
 
     def is_unique(self, column: str) -> bool:
         """Return whether the dictionary says that the column identifies a row of this table."""
-        return self.known is not None and column in self.known.columns and self.known.columns[column].unique
+        return self.codebook is not None and column in self.codebook.columns and self.codebook.columns[column].unique
 
     @property
     def singular(self) -> str:
@@ -140,7 +140,7 @@ def draft_tables(
     first, second, *further = tables
     shared = find_key([first, second], key)
     above, below = _arrange([first, second], shared, of)
-    codebook = _merge_dictionaries([table.known for table in (above, below, *further)])
+    codebook = _merge_dictionaries([table.codebook for table in (above, below, *further)])
     guesses: list[str] = []
     body = list(_write_tables(above, below, further, shared, codebook, guesses, key_is_given=key is not None))
     unit = "household_id" if _is_of_households(above, shared) else "person_id"
@@ -377,7 +377,7 @@ def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]
     yield "    columns:"
     for column in table.table.types:
         if column not in keys:
-            for line in write_column(column, table.table, table.known):
+            for line in write_column(column, table.table, table.codebook):
                 yield from (f"    {part}" for part in line.split("\n"))
 
 

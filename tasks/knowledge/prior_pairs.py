@@ -35,22 +35,22 @@ _FITTING = 8  # passes of iterative proportional fitting
 class PriorPairs:
     """The pairs of the public ``rows`` (coarse codes, the code ``size`` where a value was filtered).
 
-    ``known``: the attributes that the public table tells of; of others it is taken to say nothing.
+    ``informed``: the attributes for which the public table is informative; of others it is taken to say nothing.
     ``independent``: the reference without a public table, whose shares the pairs are made to agree with.
     ``errors``: attribute -> the L1 distance that noise is expected to make in its one-way, in records.
     """
 
     rows: CodeTable
     independent: IndependentCounts
-    known: frozenset[str]
+    informed: frozenset[str]
     errors: Mapping[str, float]
 
     @classmethod
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
         """Return the knowledge of pairs that public rows in fine codes give, under a released recoding."""
-        known = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
+        informed = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
         errors = {a: _compute_expected_error(r) for a, r in recode.items()}
-        return cls(_coarsen(public, recode), IndependentCounts.of(recode), known, errors)
+        return cls(_coarsen(public, recode), IndependentCounts.of(recode), informed, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the counts of a pair that the public table expects (``Reference.counts``)."""
@@ -68,8 +68,12 @@ class PriorPairs:
         Those of a pair sum to 1.
         """
         shares = self.independent.shares
-        informed = [p for p in pairs if self.known.issuperset(p)]
-        counted = dict(zip(informed, count_all(self.rows, informed, threads=1), strict=True)) if informed else {}
+        informed_pairs = [p for p in pairs if self.informed.issuperset(p)]
+        counted = (
+            dict(zip(informed_pairs, count_all(self.rows, informed_pairs, threads=1), strict=True))
+            if informed_pairs
+            else {}
+        )
         return [
             fit_shares(smooth_counts(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
             if p in counted

@@ -62,7 +62,7 @@ class _Estimate:
         counts: The counts so far.
         variance: The noise variance of each cell, of the same shape.
         zero: Which cells are known to be 0; None: none is.
-        known: The counts, where they are public.
+        public_counts: The counts, where they are public.
         merges: As of :class:`Marginal`.
         is_pair: Whether it is shrunk with all other pairs.
         codes: The codes of each attribute that the counts are of, in order; empty: they are of all.
@@ -72,7 +72,7 @@ class _Estimate:
     counts: Floats
     variance: Floats
     zero: NDArray[np.bool_] | None = None
-    known: Floats | None = None
+    public_counts: Floats | None = None
     merges: Merges = ()
     is_pair: bool = False
     codes: tuple[Codes, ...] = ()
@@ -110,8 +110,8 @@ class _Estimate:
 
     def project(self, total: float) -> None:
         """Make the counts non-negative and of sum ``total``; known zeros and known counts stay."""
-        if self.known is not None:
-            self.counts = self.known.copy()
+        if self.public_counts is not None:
+            self.counts = self.public_counts.copy()
         elif self.zero is None:
             self.counts = apply_norm_sub(self.counts, total)
         else:
@@ -251,7 +251,7 @@ def make_consistent(
     if one_way_weight > 1 or shrink:
         _average(groups, rounds)  # without a cut at 0, noise below 0 still cancels noise above
     if shrink:
-        _shrink_all([e for e in larger if e.known is None], expected, pooled, trend_deviations, nulls)
+        _shrink_all([e for e in larger if e.public_counts is None], expected, pooled, trend_deviations, nulls)
     if one_way_weight != 1:  # cutting at 0 draws large marginals towards even, and one-ways would follow them
         for e in singles:
             e.variance = e.variance / one_way_weight
@@ -272,7 +272,7 @@ def _set_public_facts(estimate: _Estimate, zeros: KnownZeros | None, known: Know
     if estimate.merges:
         return
     if known is not None and known.has(estimate.attributes):
-        estimate.known = estimate.counts.copy()
+        estimate.public_counts = estimate.counts.copy()
     if zeros is None:
         return
     estimate.zero = zeros.on(estimate.attributes, estimate.counts.shape)
