@@ -350,8 +350,10 @@ def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDAr
     return marks[estimate.codes[axis]] if estimate.codes else marks
 
 
-def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
-    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
+def _shrink(estimate: _Estimate, expected_shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
+    """Shrink a marginal, measured with equal noise in all cells, towards independence, or its ``expected_shares``.
+
+    Of three attributes and more independence is what their pairs say.
 
     ``pooled``: a further estimator of a pair's cells, by which the pair also keeps its trend.
 
@@ -360,14 +362,14 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEst
     """
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
-        expected = remove_interaction(estimate.counts, total, estimate.zero)
+        independent = remove_interaction(estimate.counts, total, estimate.zero)
         parts = [apply_norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
-        instead = None if shares is None or variance <= 0 else fit_to_sums(shares, parts[::-1])
-        shrunk = shrink_marginal(estimate.counts, expected, variance, pooled, instead)
+        alternative = None if expected_shares is None or variance <= 0 else fit_to_sums(expected_shares, parts[::-1])
+        shrunk = shrink_marginal(estimate.counts, independent, variance, pooled, alternative)
         mean = shrunk.mean if pooled is None else pooled.keep_trend(estimate.counts, shrunk.mean)
         if mean.ndim == 2 and variance > (FAINT_PAIR_NOISE_SHARE * total) ** 2:
-            mean = np.maximum(mean, 0.0) + FAINT_PAIR_INDEPENDENCE_SHARE * expected
+            mean = np.maximum(mean, 0.0) + FAINT_PAIR_INDEPENDENCE_SHARE * independent
             mean = rake(
                 mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean),
                 parts,
