@@ -133,7 +133,7 @@ class _AssumedEngine:
     asked: list[_Asked] = field(default_factory=list)
 
     def open(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> _NotedRows:
         """Return the assumed rows, by the run's recoding where filtered values may be among their codes.
@@ -156,7 +156,7 @@ class _AssumedEngine:
         return LocalEngine().make_parts(write, tasks, threads)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -74,7 +74,7 @@ class CompareRequest:
     evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
 
     def check(self) -> None:
-        """RequestError that names the argument, before anything is read."""
+        """Raise RequestError that names the argument, before anything is read."""
         for name in self.methods:
             if name not in METHODS:
                 raise RequestError(
@@ -263,7 +263,7 @@ def _describe_machine() -> str:
 
 
 def _write(results: Comparison, settings: Settings) -> Path:
-    """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
+    """Write results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
     from privsyn.base.pictures import draw_chart
     from privsyn.comparison.plot import build_chart  # here: drawing packages load slowly
 

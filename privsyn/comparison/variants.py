@@ -79,7 +79,7 @@ def vary_paper(trial: MethodInput, steps: Callable[[Request], Steps], *, exact_s
 
 
 def independent(trial: MethodInput) -> MethodResult:
-    """One-ways only, with the whole budget."""
+    """Measure one-ways only, with the whole budget."""
     mechanism = trial.settings.mechanism
     request = request_of(trial, Independent(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
     return _run_steps(trial, request, build_steps(request))

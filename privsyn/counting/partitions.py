@@ -71,7 +71,7 @@ def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, thread
 
 
 def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
-    """Consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
+    """Return consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
     waiting: list[pa.RecordBatch] = []
     gathered_rows = 0
     for batch in batches:
@@ -87,7 +87,7 @@ def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list
 def count_partition(
     part: Partition, domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 1
 ) -> list[np.ndarray]:
-    """Flat exact counts (int64) of each clique over one partition, filtered values included: all that a worker does."""
+    """Return flat exact counts (int64) of each clique over one partition, filtered values included."""
     blocks = read_blocks(part, restrict_domain(domain, cliques), padded=padded)
     return count_blocks(blocks, domain, cliques, padded=padded, threads=threads)
 

@@ -167,7 +167,7 @@ class AnalysisRows:
 
     @classmethod
     def read(cls, batches: Iterable[pa.RecordBatch], encoding: EncodingPlan, columns: Iterable[str]) -> AnalysisRows:
-        """``columns`` of the table; ``encoding`` has a codec for each."""
+        """Return ``columns`` of the table; ``encoding`` has a codec for each."""
         codecs = {c.attribute: c for c in encoding.codecs}
         parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
         number = 0

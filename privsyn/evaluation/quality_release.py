@@ -280,7 +280,7 @@ def describe_figure(figure: str, columns: int) -> str:
 
 
 def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
-    """Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
+    """Return Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
     unmeasured = (certificate.not_measured or {}).get("columns", ())
     return render_note(
         "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured

@@ -241,7 +241,7 @@ def _list_few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
 
 
 def write_overview(figures: Overview, *, prior: bool = False, trends: bool = False) -> str:
-    """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost.
+    """Return Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost.
 
     ``prior``: whether the release has a public prior; ``trends``: whether it asked how numbers rise together.
     """

@@ -174,7 +174,7 @@ def _draw_within(share: float) -> float:
 
 
 def _bin_axis(labels: Sequence[str]) -> alt.Axis:
-    """Labels where they have room: all of a few, else the first and the last."""
+    """Return labels where they have room: all of a few, else the first and the last."""
     cut = [shorten(label, 14) for label in labels]
     fits = len(cut) <= 4 and sum(map(len, cut)) <= 28
     shown = list(range(len(cut))) if fits else [0, len(cut) - 1]
@@ -236,7 +236,7 @@ class Bins:
             raise ValueError("labels, shares and noise must have one entry for each bin")
 
     def merged(self, most: int = SHOWN_BINS) -> Bins:
-        """At most ``most`` bins: runs of neighbours become one, as even in number as they can be.
+        """Return at most ``most`` bins: runs of neighbours become one, as even in number as they can be.
 
         Shares add up; independent noise adds up in variance.  A run's label is its first and its last one.
         Raises ValueError for ``most`` below 1.
@@ -254,7 +254,7 @@ class Bins:
         )
 
     def largest(self, most: int) -> Bins:
-        """At most ``most`` bins of a column without an order: the largest ones in their order, the rest as one.
+        """Return at most ``most`` bins of a column without an order: the largest ones in their order, the rest as one.
 
         Raises ValueError for ``most`` below 1.
         """

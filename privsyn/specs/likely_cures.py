@@ -27,7 +27,7 @@ _SIGN = re.compile(r"[$€£¥]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥%]")
 
 
 def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, float]) -> tuple[str, ...]:
-    """Sentences without their full stops, likeliest first; empty where nothing is known.
+    """Return sentences without their full stops, likeliest first; empty where nothing is known.
 
     ``column``: its part of the spec; ``odd``: its values that are in no list or cannot be read, as text; ``repairs``:
     the repairs of more than a few values.

@@ -142,7 +142,7 @@ def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
 
 
 def suggest_name(name: str, known: Sequence[str]) -> str:
-    """``Did you mean `x`?`` without its full stop, or an empty text."""
+    """Return ``Did you mean `x`?`` without its full stop, or an empty text."""
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     return f"Did you mean `{close[0]}`?" if close else ""
 

@@ -89,7 +89,7 @@ def list_misread_columns(
 
 
 def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
-    """Repairs of a column that keep what its values mean, because the spec says so.
+    """Return repairs of a column that keep what its values mean, because the spec says so.
 
     What it does not list is another value, or null.  Where that becomes a listed value, it means something else than
     before.
@@ -102,7 +102,7 @@ def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
 
 
 def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset()) -> NDArray[np.bool_]:
-    """Mask of shape (rows,): the values that ``codec`` repairs, but for the repairs ``keeping``.
+    """Return the mask of shape (rows,): the values that ``codec`` repairs, but for the repairs ``keeping``.
 
     It asks the codec of ever smaller parts of the different values, like next to like, so few questions suffice.
     """

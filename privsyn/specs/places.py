@@ -72,7 +72,7 @@ def drop_table(place: tuple[str | int, ...]) -> tuple[str | int, ...]:
 
 
 def format_place(place: Sequence[str | int]) -> str:
-    """``columns.age.min``; odd names stand in quotation marks, list positions in brackets."""
+    """Return ``columns.age.min``; odd names stand in quotation marks, list positions in brackets."""
     text = ""
     for part in place:
         if isinstance(part, int):

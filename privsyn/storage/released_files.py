@@ -56,7 +56,7 @@ def holds_itemsets(manifest: Manifest) -> bool:
 
 
 def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
-    """RequestError if a column that ``spec`` measures was not measured in the release: its rows say nothing of it."""
+    """Raise RequestError if a column that ``spec`` measures was not measured in the release."""
     columns = join_columns(manifest.spec) or {}
     name = next((n for n in spec.measured_columns if columns.get(n, {}).get("measured", True) is False), None)
     if name is not None:
@@ -143,12 +143,12 @@ def hide_places(tables: Any) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """``folder``'s manifest.json.  Raises RequestError unless it is a readable manifest of a known version."""
+    """Return ``folder``'s manifest.json.  Raises RequestError unless it is a readable manifest of a known version."""
     return _read(Manifest, folder / "manifest.json")
 
 
 def read_manifest_if_readable(folder: Path) -> Manifest | None:
-    """``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
+    """Return ``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
     try:
         return read_manifest(folder)
     except RequestError:
@@ -156,7 +156,7 @@ def read_manifest_if_readable(folder: Path) -> Manifest | None:
 
 
 def read_certificate(folder: Path) -> Certificate:
-    """``folder``'s certificate.json.
+    """Return ``folder``'s certificate.json.
 
     Raises RequestError if it cannot be read, is not a certificate, or is of an unknown version.
     """

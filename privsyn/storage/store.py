@@ -81,7 +81,7 @@ class Store:
     # fingerprints
 
     def fingerprint(self, paths: Iterable[Path]) -> str:
-        """HMAC-SHA256 (hex) of the files' contents, in any order; names and places take no part.
+        """Return the HMAC-SHA256 (hex) of the files' contents, in any order; names and places take no part.
 
         So moving or renaming the data changes nothing, and does not cost a new release.
         """
@@ -93,7 +93,7 @@ class Store:
         return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
 
     def fingerprint_of_table(self, content: Iterable[bytes]) -> str:
-        """HMAC-SHA256 (hex) of a table in memory by its canonical bytes, which come in blocks.
+        """Return the HMAC-SHA256 (hex) of a table in memory by its canonical bytes, which come in blocks.
 
         No file has the same: a file and a table in memory are different sources.
         """
@@ -103,14 +103,14 @@ class Store:
         return digest.hexdigest()
 
     def mac(self, path: Path) -> str:
-        """HMAC-SHA256 (hex) of one file's content."""
+        """Return the HMAC-SHA256 (hex) of one file's content."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
         with translate_os_errors(path):
             _feed_digest(digest, path)
         return digest.hexdigest()
 
     def mac_stream(self, blocks: Iterable[bytes]) -> str:
-        """HMAC-SHA256 (hex) of a file's content that comes in blocks: that of :meth:`mac`."""
+        """Return the HMAC-SHA256 (hex) of a file's content that comes in blocks: that of :meth:`mac`."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
         for block in blocks:
             digest.update(block)

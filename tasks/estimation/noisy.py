@@ -43,7 +43,7 @@ def tabulate_answers(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
 
 
 def read_answers(table: pa.Table, queries: Sequence[Query]) -> Answers:
-    """Flat answers in the queries' order; raises ValueError if the table is not exactly theirs."""
+    """Return flat answers in the queries' order; raises ValueError if the table is not exactly theirs."""
     cells = np.array([q.cells for q in queries], dtype=np.int64)
     count = table["count"].to_numpy()
     if len(count) != cells.sum() or not np.array_equal(

@@ -111,7 +111,7 @@ def _count_candidates(
 
 
 def compute_in_dif(counts: NDArray[np.int64]) -> float:
-    """InDif (section 4.1): L1 distance from the counts of independent columns, in rows; 0 without rows."""
+    """Return InDif (section 4.1): L1 distance from the counts of independent columns, in rows; 0 without rows."""
     n = counts.sum()
     if n == 0:
         return 0.0

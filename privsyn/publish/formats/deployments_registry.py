@@ -52,7 +52,7 @@ def build_registry_entry(release: Described) -> dict[str, Any]:
 
 
 def list_missing(release: Described) -> list[str]:
-    """Fields of the spec that the form requires and that are empty."""
+    """Return fields of the spec that the form requires and that are empty."""
     return [f"about.{name}" for name in NEEDED if not getattr(release.about, name)]
 
 
@@ -191,7 +191,7 @@ def _fill(value: Any) -> Any:
 
 
 def _quote(value: Any) -> Any:
-    """Texts in quotation marks, so that no reader takes one for a date, a number or a truth value."""
+    """Return texts in quotation marks, so that no reader takes one for a date, a number or a truth value."""
     if isinstance(value, dict):
         return {key: _quote(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -207,7 +207,7 @@ def _quote(value: Any) -> Any:
 
 
 def _represent_float(representer: Any, value: float) -> Any:
-    """1.0e-09, since YAML 1.1 takes 1e-09 for a text."""
+    """Write 1.0e-09, since YAML 1.1 takes 1e-09 for a text."""
     text = repr(value)
     if "e" in text and "." not in text:
         text = text.replace("e", ".0e")

@@ -114,7 +114,7 @@ def get_null_text(ranges: Mapping[str, ValueRange]) -> str:
 
 
 def list_files(folder: Path) -> dict[str, ManifestFile]:
-    """SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
+    """Return the SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
