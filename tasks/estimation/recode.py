@@ -179,10 +179,10 @@ def compress_attribute(
     ``codes``: how many codes the bins in order are joined into; None: as many as come out of theta.  ``least``: how
     many each section of these has at least; none: 1.
     """
-    y, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
+    counts, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
     levels = [level.of for level in attribute.levels]
-    faint = find_faint_points(y, sigma, attribute.points)
-    total = np.bincount(groups, weights=join_points(y, faint), minlength=attribute.size).astype(np.float64)
+    faint = find_faint_points(counts, sigma, attribute.points)
+    total = np.bincount(groups, weights=join_points(counts, faint), minlength=attribute.size).astype(np.float64)
     theta = settings.threshold(sigma)
     if levels:
         theta = max(theta, WORTH_A_CODE * float(total.sum()))
@@ -207,8 +207,8 @@ def compress_attribute(
     target[gone] = last_code + int(combine)
     coarse = target[groups].astype(np.int32)
     has_code = (~low[groups] | combine) & ~gone[groups]
-    weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
-    return AttributeRecode(coarse, has_code, weight, y, np.full(len(y), sigma**2))
+    weight = weigh_inside(counts, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
+    return AttributeRecode(coarse, has_code, weight, counts, np.full(len(counts), sigma**2))
 
 
 def _begin_codes(
