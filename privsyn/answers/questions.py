@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     Ask = Callable[[tuple[str, ...], str | Condition | None], pd.DataFrame]
     """A question by columns that were counted, where a condition holds."""
-    import pandas as pd
 
 
 LEVEL = 0.95
