@@ -360,13 +360,13 @@ def _answer_model_shares(
     all_rows = answer_counts(Question(released, question.by, question.where, coarse=True), level)
     row_of_label = {label: i for i, label in enumerate(all_rows.labels)}
     place = [row_of_label.get(label) for label in labels]
-    low_whole = np.array([0.0 if i is None else all_rows.low[i] for i in place])
-    high_whole = np.array([np.inf if i is None else all_rows.high[i] for i in place])
+    low_rows = np.array([0.0 if i is None else all_rows.low[i] for i in place])
+    high_rows = np.array([np.inf if i is None else all_rows.high[i] for i in place])
     top = sum_rows(released, question.columns, question.by, event_question.where)[shown]
     rows = sum_rows(released, question.columns, question.by, question.where)[shown]
     with np.errstate(all="ignore"):
-        low = np.clip(np.nan_to_num(bounds.low[shown] / high_whole), 0.0, 1.0)
-        high = np.clip(np.nan_to_num(most / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
+        low = np.clip(np.nan_to_num(bounds.low[shown] / high_rows), 0.0, 1.0)
+        high = np.clip(np.nan_to_num(most / low_rows, nan=1.0, posinf=1.0), 0.0, 1.0)
         share = np.where(rows > 0, top / rows, (low + high) / 2)  # no synthetic row says more than the bounds
     return Estimates(labels, np.clip(share, low, high), np.full(len(labels), np.nan), low, high, "model")
 

@@ -22,7 +22,7 @@ from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
 from privsyn.pipelines.full_cell_steps import CUTS_FILE
-from privsyn.pipelines.named_sets import MERGES_FILE, list_whole_stages
+from privsyn.pipelines.named_sets import MERGES_FILE, list_stages_by_code
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import SUM_OF_SCORES
 from privsyn.pipelines.value_steps import COUNT_OF_A_VALUE
@@ -318,7 +318,7 @@ class ReleasedCounts:
         """Release step -> what it counted, flat, in the order of its receipts."""
         by_step = {}
         for name, answers in self._asked.items():
-            if list_whole_stages([name]):
+            if list_stages_by_code([name]):
                 by_step[name] = answers[: count_marginals([counts.attributes for counts in answers])]
             else:
                 planned = read_merges(self.read(MERGES_FILE))

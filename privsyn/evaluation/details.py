@@ -17,7 +17,7 @@ from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, S
 from privsyn.engine.step import get_step, release_steps
 from privsyn.evaluation.coded_tables import CodedTable, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
-from privsyn.pipelines.named_sets import list_whole_stages
+from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
@@ -97,7 +97,7 @@ class ReleasedTables:
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
         looks = {step.name: step for step in release_steps(steps) if step.look.noise_of == "a count"}
-        producers = list_whole_stages(get_step(steps, "make_consistent").producers)
+        producers = list_stages_by_code(get_step(steps, "make_consistent").producers)
         measured_in = [looks[name] for name in producers if name in looks]
 
         def tables(name: str) -> list[pa.Table]:

@@ -342,18 +342,14 @@ def list_measured_tables(stages: Sequence[str]) -> tuple[str, ...]:
     return (*list_released_tables(stages), *((MERGES,) if has_sets(stages) else ()))
 
 
-def list_whole_stages(stages: Sequence[str]) -> list[str]:
-    """Return those of ``stages`` that measured in the codes of the recoding."""
+def list_stages_by_code(stages: Sequence[str]) -> list[str]:
+    """Return the ``stages`` that measured in the codes of the recoding; those of sets measured in merged codes."""
     return [stage for stage in stages if not stage.startswith(MEASURE_SETS)]
 
 
 def has_sets(stages: Sequence[str]) -> bool:
     """Return whether one of ``stages`` measured sets."""
-    return bool(_keep_set_stages(stages))
-
-
-def _keep_set_stages(stages: Sequence[str]) -> list[str]:
-    return [stage for stage in stages if stage.startswith(MEASURE_SETS)]
+    return any(stage.startswith(MEASURE_SETS) for stage in stages)
 
 
 def read_sets(inputs: Inputs, stages: Sequence[str]) -> list[named_sets.PlannedSet]:
@@ -366,6 +362,6 @@ def read_set_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Marginal]:
     sets = read_sets(inputs, stages)
     if not sets:
         return []
-    queries, answers = inputs.measured(_keep_set_stages(stages))
+    queries, answers = inputs.measured([stage for stage in stages if stage.startswith(MEASURE_SETS)])
     noisy = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
     return named_sets.build_set_marginals(sets, noisy)

@@ -45,7 +45,7 @@ from privsyn.pipelines.named_sets import (
     key_named_pairs,
     list_measured_tables,
     list_named_pairs,
-    list_whole_stages,
+    list_stages_by_code,
     read_set_marginals,
     read_sets,
 )
@@ -126,7 +126,7 @@ def _key_shards(request: Request) -> dict[str, Any]:
 
 def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
     """Return the recoding with all one-ways that ``stages`` measured."""
-    return inputs.refined(request.encoding.binning, request.spec.mechanism.compression, list_whole_stages(stages))
+    return inputs.refined(request.encoding.binning, request.spec.mechanism.compression, list_stages_by_code(stages))
 
 
 def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
@@ -157,7 +157,7 @@ def find_zeros(
     public, nulls = request.public.in_codes(recode).zeros, find_null_codes(request, recode)
     if not nulls:
         return public
-    queries, answers = inputs.measured(list_whole_stages(stages))
+    queries, answers = inputs.measured(list_stages_by_code(stages))
     measured = make_consistent.build_measured_marginals(queries, answers, build_coarse_domain(recode))
     pairs = [m for m in measured if len(m.attributes) == 2]
     found_zeros = null_zeros.find_null_zeros(pairs, map_coarse_one_ways(recode), nulls, unmeasured)
@@ -176,9 +176,9 @@ def read_consistent_marginals(
     recode = pool_one_ways(request, inputs, stages)
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
-    measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(list_stages_by_code(stages)), domain)
     settings, knowledge = get_consistency(request), request.public.in_codes(recode)
-    by_trend = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
+    by_trend = read_trends(request, inputs, recode, trends, list_stages_by_code(stages))
     totals, sets = knowledge.public.totals, read_set_marginals(inputs, stages)
     named_pairs = list_named_pairs(request)
     if by_trend is not None:
@@ -334,7 +334,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         inputs=(
             *list_consistent_tables(stages, trends),
             RECODE,
-            *list_released_tables(list_whole_stages(stages)),
+            *list_released_tables(list_stages_by_code(stages)),
             *scores,
         ),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
@@ -475,7 +475,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
         name="decode",
         title="Decode",
         kind=StepKind.POSTPROCESS,
-        inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages)), *list_value_tables(values)),
+        inputs=(name, RECODE, *list_released_tables(list_stages_by_code(stages)), *list_value_tables(values)),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
         reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER, KnowledgePart.NEAR),

@@ -18,7 +18,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Run
 from privsyn.engine.step import get_step
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.named_sets import list_whole_stages
+from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.publish.markdown import render_note
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
@@ -72,7 +72,7 @@ class ReleasedInputs:
 
         read = run.store.read_table
         looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
-        producers = list_whole_stages(get_step(run.steps, "make_consistent").producers)
+        producers = list_stages_by_code(get_step(run.steps, "make_consistent").producers)
         rounds = [name for name in producers if name in looks]
         # Linked rows come of records, one a person or household, which is what marginals count.
         last_step = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
