@@ -56,14 +56,11 @@ def compute_bounds(
     general = _bound_generally(released, cells, touched, weights, z)
     if len(columns) != 2 or compute_distance(released, columns, z) is None:
         return general
-    whole_cells = sp.csr_matrix(
-        weights >= 1, dtype=float
-    )  # of a cell that the condition cuts it may hold for none or all
-    near_independence = _bound_near_independence(released, columns, whole_cells, z)
-    most = (
-        near_independence if whole_cells.nnz == touched.nnz else _bound_near_independence(released, columns, touched, z)
-    )
-    return Bounds(np.maximum(general.low, near_independence.low), np.minimum(general.high, most.high))
+    whole_cells = sp.csr_matrix(weights >= 1, dtype=float)  # in a cell that it cuts, the condition may hold for no row
+    least = most = _bound_near_independence(released, columns, whole_cells, z)
+    if whole_cells.nnz < touched.nnz:  # or for all
+        most = _bound_near_independence(released, columns, touched, z)
+    return Bounds(np.maximum(general.low, least.low), np.minimum(general.high, most.high))
 
 
 def compute_distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:

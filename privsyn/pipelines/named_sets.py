@@ -93,11 +93,8 @@ def build_compression_step(request: Request, measurement: Fraction) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         public, settings = request.public, request.spec.mechanism.compression
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
-        ordered, rho, starts = (
-            get_ordered(request.encoding.binning),
-            request.total_rho * share,
-            public.in_codes(fine).starts,
-        )
+        ordered, starts = get_ordered(request.encoding.binning), public.in_codes(fine).starts
+        rho = request.total_rho * share
         sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, starts)
         differences = {codec.attribute for codec in request.encoding.differences}
         named = [planned for planned in sets if not differences & {*planned.attributes}]
