@@ -54,11 +54,11 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], c
             )
 
 
-def _check_alike(first: str, one: Any, second: str, other: Any, place: tuple[str | int, ...]) -> None:
+def _check_alike(first: str, column: Any, second: str, other: Any, place: tuple[str | int, ...]) -> None:
     """Raise FieldError unless values of both columns can be subtracted, in steps of one size."""
-    numbers = isinstance(one, NUMBERS) and isinstance(other, NUMBERS)
-    check_same_kind(first, one, second, other, place, numbers=numbers)
-    if get_step(one) != get_step(other) or getattr(one, "per_day", 0) != getattr(other, "per_day", 0):
+    numbers = isinstance(column, NUMBERS) and isinstance(other, NUMBERS)
+    check_same_kind(first, column, second, other, place, numbers=numbers)
+    if get_step(column) != get_step(other) or getattr(column, "per_day", 0) != getattr(other, "per_day", 0):
         raise FieldError(
             f"values of {first!r} and {second!r} have other steps",
             "Give both the same `step`, `decimals`, `resolution` or `format`",

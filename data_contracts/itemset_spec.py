@@ -103,8 +103,8 @@ class ItemsetSpec(FrozenModel):
     @field_validator("items", mode="before")
     @classmethod
     def _as_text(cls, items: Any) -> Any:
-        whole = isinstance(items, list | tuple)
-        return [str(i) if isinstance(i, int) and not isinstance(i, bool) else i for i in items] if whole else items
+        is_list = isinstance(items, list | tuple)
+        return [str(i) if isinstance(i, int) and not isinstance(i, bool) else i for i in items] if is_list else items
 
     @field_validator("items")
     @classmethod

@@ -138,11 +138,11 @@ def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
 
 
 def list_further(tables: Tables) -> tuple[str, ...]:
-    """Return the other tables of rows by their names, each after the one that it is of."""
+    """Return the names of further tables of rows, each after the table above it."""
     if not tables:
         return ()
-    near = {get_above(tables)[0], get_below(tables)[0]}
-    others = [name for name in tables if name not in near]
+    first_branch = {get_above(tables)[0], get_below(tables)[0]}
+    others = [name for name in tables if name not in first_branch]
     return tuple(sorted(others, key=lambda name: tables[name].of in others))  # three tables deep at most
 
 
@@ -199,10 +199,10 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         tables[name]["columns"] = _describe_further(name, tables)
     for table_name, content_of in ((below, folded), *((name, tables[name]) for name in further)):
         if isinstance(content_of.get("workload"), list | tuple):
-            at = () if table_name == below else ("tables", table_name)
+            error_place = () if table_name == below else ("tables", table_name)
             marginals = enumerate(content_of["workload"])
             content_of["workload"] = [
-                _drop_table_names(a, table_name, tables, (*at, "workload", i)) for i, a in marginals
+                _drop_table_names(a, table_name, tables, (*error_place, "workload", i)) for i, a in marginals
             ]
     folded |= {"tables": tables, "columns": columns}
     most = tables[below].pop("max", None)
@@ -254,17 +254,17 @@ def list_described_columns(spec: Any) -> Any:
 def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the names of the table above all and of its first table of rows, then those of all others."""
     for name, table in tables.items():
-        seen, at = [name], table.get("of")
-        while at is not None:
-            if at in seen:
+        seen, above = [name], table.get("of")
+        while above is not None:
+            if above in seen:
                 raise FieldError(
                     f"{name!r} is below itself", "Name the table above in `of`, and none in that", ("tables", name)
                 )
-            if at not in tables:
-                problem = f"names {str(at)[:60]!r}, which is no table of the spec"
+            if above not in tables:
+                problem = f"names {str(above)[:60]!r}, which is no table of the spec"
                 raise FieldError(problem, f"Name one of {', '.join(tables)}", ("tables", name, "of"))
-            seen.append(at)
-            at = tables[at].get("of")
+            seen.append(above)
+            above = tables[above].get("of")
         if len(seen) > DEEPEST:
             problem = (
                 f"{name!r} lies below {len(seen) - 1} tables, {' and '.join(seen[1:])}, and {DEEPEST - 1} is the most"
@@ -299,19 +299,19 @@ def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
 
 def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the described columns of a further table, its keys among them, and an order where it has none."""
-    table, at = tables[name], ("tables", name)
+    table, table_place = tables[name], ("tables", name)
     above = tables[table["of"]]
     if not isinstance(table.get("columns"), Mapping):
         problem = f"{name!r} has no columns of its own: only those of the first two tables can be described elsewhere"
-        raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", (*at, "columns"))
+        raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", (*table_place, "columns"))
     if above.get("key") is None:
         problem = f"nothing identifies a row of {table['of']}, and {name} is of it"
         raise FieldError(problem, "Write `key: COLUMN`", ("tables", table["of"], "key"))
     if "once" in table:
-        raise FieldError("is about the roles in a household", "Take it out", (*at, "once"))
+        raise FieldError("is about the roles in a household", "Take it out", (*table_place, "once"))
     if table.get("max") is None:
         problem = f"nothing says how many rows of a row of {table['of']} are kept at most"
-        raise FieldError(problem, "Write `max: K`, a public number", (*at, "max"))
+        raise FieldError(problem, "Write `max: K`, a public number", (*table_place, "max"))
     keys = [key for key in (above["key"], table.get("key")) if isinstance(key, str)]
     columns = {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
     place = name_one_place(name)
@@ -347,9 +347,11 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
     if not isinstance(described, Mapping):
         return described
     unit = dict(described)
-    known = unit.get("max_records")
-    if most is not None and known not in (None, most):
-        raise FieldError(f"is {most}, and `unit.max_records` is {known}", "Give one of them", ("tables", below, "max"))
+    max_records = unit.get("max_records")
+    if most is not None and max_records not in (None, most):
+        raise FieldError(
+            f"is {most}, and `unit.max_records` is {max_records}", "Give one of them", ("tables", below, "max")
+        )
     if most is not None:
         unit["max_records"] = most
     if unit.get("max_records") is None:
@@ -414,7 +416,7 @@ def check_tables(spec: WithTables) -> None:
     if not spec.tables:
         return
     (above, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
-    at = ("tables", above, "columns")
+    columns_place = ("tables", above, "columns")
     for name, table in ((above, persons), (below, rows)):
         unknown = next((c for c in table.columns if c not in spec.columns), None)
         if unknown is not None:
@@ -443,9 +445,9 @@ def check_tables(spec: WithTables) -> None:
     grouped = next((name for name in persons.columns if name in groups), None)
     if grouped is not None:
         problem = f"{grouped!r} is one of a `one_of`, which is drawn for every row"
-        raise FieldError(problem, "Store the group as one `categorical` column", at)
+        raise FieldError(problem, "Store the group as one `categorical` column", columns_place)
     if not list_constant_columns(spec):
-        raise FieldError("none of its columns is measured", f"Release {below} alone, without `tables`", at)
+        raise FieldError("none of its columns is measured", f"Release {below} alone, without `tables`", columns_place)
     _check_computed(spec, above, persons)
 
 
@@ -472,8 +474,8 @@ Spec = TypeVar("Spec", bound=Any)
 
 def build_first_branch(spec: Spec) -> Spec:
     """Return the spec of the table above all and its first table of rows, without the further ones."""
-    near = (get_above(spec.tables), get_below(spec.tables))
-    return spec.model_copy(update={"tables": dict(near)})
+    first_branch = (get_above(spec.tables), get_below(spec.tables))
+    return spec.model_copy(update={"tables": dict(first_branch)})
 
 
 def build_branch(spec: Spec, name: str) -> Spec:

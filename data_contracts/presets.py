@@ -52,13 +52,13 @@ PRESET_MECHANISMS = ("privsyn", "adaptive")
 
 def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``content`` with the values of ``preset`` that it does not give."""
-    whole = dict(content)
+    filled = dict(content)
     for name, value in preset.items():
-        if isinstance(value, Mapping) and isinstance(whole.get(name), Mapping):
-            whole[name] = fill_preset(whole[name], value)
+        if isinstance(value, Mapping) and isinstance(filled.get(name), Mapping):
+            filled[name] = fill_preset(filled[name], value)
         else:
-            whole.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
-    return whole
+            filled.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
+    return filled
 
 
 def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,28 +95,28 @@ def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
     or in parts; parts that are not there stay away.
     """
     filled = fill_targets(content)
-    whole = _keep_targets(content, filled, spec)
+    completed = _keep_targets(content, filled, spec)
     if "tables" in filled:
         of_tables = {name: filled["tables"][name] for name in spec.tables.keys() & filled["tables"].keys()}
-        tables = {n: _keep_targets(whole["tables"][n], t, spec.tables[n]) for n, t in of_tables.items()}
-        whole["tables"] = {**whole["tables"], **tables}
-    options = whole.get("mechanism")
+        tables = {n: _keep_targets(completed["tables"][n], t, spec.tables[n]) for n, t in of_tables.items()}
+        completed["tables"] = {**completed["tables"], **tables}
+    options = completed.get("mechanism")
     if isinstance(options, Mapping) and spec.mechanism.name in PRESET_MECHANISMS:
         values = find_open_values(spec.preset, list_described_columns(spec))
-        of_preset = fill_preset(fill_split(options, whole.get("focus")), values)
-        whole["mechanism"] = _keep_own(options, of_preset, spec.mechanism)
-    return whole
+        of_preset = fill_preset(fill_split(options, completed.get("focus")), values)
+        completed["mechanism"] = _keep_own(options, of_preset, spec.mechanism)
+    return completed
 
 
 def _keep_targets(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """Return a spec or a table with what the ``focus`` and ``workload`` of its ``model`` decline of ``filled``."""
-    whole = dict(content)
-    if "focus" in filled and "focus" in whole:
-        whole["focus"] = _keep_own(whole["focus"], filled["focus"], model.focus)
-    if "workload" in filled and "workload" in whole:
-        parts = zip(whole["workload"], filled["workload"], model.workload, strict=True)
-        whole["workload"] = [_keep_own(part, as_filled, marginal) for part, as_filled, marginal in parts]
-    return whole
+    completed = dict(content)
+    if "focus" in filled and "focus" in completed:
+        completed["focus"] = _keep_own(completed["focus"], filled["focus"], model.focus)
+    if "workload" in filled and "workload" in completed:
+        parts = zip(completed["workload"], filled["workload"], model.workload, strict=True)
+        completed["workload"] = [_keep_own(part, as_filled, marginal) for part, as_filled, marginal in parts]
+    return completed
 
 
 def _keep_own(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:

@@ -349,9 +349,9 @@ class ReleaseSpec(FrozenModel):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
         """Return the JSON schema; what a preset decides has no default in it (form.py)."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        whole = handler.resolve_ref_schema(schema)
-        whole["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
-        fields = whole["properties"]
+        resolved = handler.resolve_ref_schema(schema)
+        resolved["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
+        fields = resolved["properties"]
         leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
         focus = fields["focus"]["anyOf"][0]
         targets = (focus, "triples"), (focus, "scores"), (fields["workload"]["items"], "measured")
@@ -529,8 +529,8 @@ class ReleaseSpec(FrozenModel):
     @property
     def row_words(self) -> RowWords:
         """What rules may say of other rows of a person, and of tables, before a point and a column."""
-        near = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
-        tables = {name: tuple(table.columns) for name, table in near}
+        first_branch = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
+        tables = {name: tuple(table.columns) for name, table in first_branch}
         if self.panel is None:
             return RowWords(tables=tables)
         roles = tuple(map(str, getattr(self.columns[self.panel.order], "values", ())))

@@ -338,37 +338,37 @@ class _Reader:
             node = self._parse_membership(self.read(left), right)
             return Node("not", "truth", (node,)) if isinstance(op, ast.NotIn) else node
         if isinstance(op, ast.Is | ast.IsNot):
-            one, other = self.read(left), self._read_after_is(right)
-            if other.op != "null":
+            left_node, right_node = self.read(left), self._read_after_is(right)
+            if right_node.op != "null":
                 _refuse(f"`{self._text}` compares by `is` with something else than null", "Use == there")
-            node = Node("is null", "truth", (one,))
+            node = Node("is null", "truth", (left_node,))
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
-        one, other = self.read(left), self.read(right)
-        if "null" in (one.op, other.op):
+        left_node, right_node = self.read(left), self.read(right)
+        if "null" in (left_node.op, right_node.op):
             _refuse(f"`{self._text}` compares with null, which is never true", "Write `is null` or `is not null`")
-        one, other = self._match_types(one, other)
+        left_node, right_node = self._match_types(left_node, right_node)
         sign = COMPARISONS[type(op)]
-        if sign not in ("==", "!=") and one.type in ("text", "truth"):
-            _refuse(f"`{self._text}` orders a {one.type}", "A text or a truth value is equal to another, or not")
-        return Node(sign, "truth", (one, other))
+        if sign not in ("==", "!=") and left_node.type in ("text", "truth"):
+            _refuse(f"`{self._text}` orders a {left_node.type}", "A text or a truth value is equal to another, or not")
+        return Node(sign, "truth", (left_node, right_node))
 
-    def _parse_membership(self, one: Node, right: ast.expr) -> Node:
+    def _parse_membership(self, member: Node, right: ast.expr) -> Node:
         if not isinstance(right, ast.List | ast.Tuple | ast.Set) or not right.elts:
             _refuse(f"`{self._text}` has no list of values after `in`", "Write, say, `state in ['NY', 'NJ']`")
         values = []
         for tree in right.elts:
-            node = self._match_types(one, self.read(tree))[1]
+            node = self._match_types(member, self.read(tree))[1]
             constant = _fold_constants(node)
             if constant is None:
                 _refuse(f"`{ast.unparse(tree)}` in a list after `in` is not a value", "List values only")
             values.append(constant)
-        return Node("in", "truth", (one,), tuple(values))
+        return Node("in", "truth", (member,), tuple(values))
 
-    def _match_types(self, one: Node, other: Node) -> tuple[Node, Node]:
+    def _match_types(self, left: Node, right: Node) -> tuple[Node, Node]:
         """Return both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
-        if "null" in (one.type, other.type) or one.type == other.type:
-            return one, other
-        for a, b, swapped in ((one, other, False), (other, one, True)):
+        if "null" in (left.type, right.type) or left.type == right.type:
+            return left, right
+        for a, b, swapped in ((left, right, False), (right, left, True)):
             turned = None
             if a.type == "moment" and b.op == "constant" and b.type == "text":
                 turned = Node("constant", "moment", value=self._read_moment(b.value))
@@ -377,7 +377,7 @@ class _Reader:
             if turned is not None:
                 return (turned, a) if swapped else (a, turned)
         _refuse(
-            f"`{self._text}` compares a {one.type} with a {other.type}",
+            f"`{self._text}` compares a {left.type} with a {right.type}",
             "Compare like with like; a text value stands in quotation marks, a number does not",
         )
 

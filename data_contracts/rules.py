@@ -208,16 +208,16 @@ def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: Ro
 
 
 def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
-    """Return the computed columns such that each comes after those that it needs.  Raises FieldError for a circle.
+    """Return the computed columns, each after the columns that it needs.  Raises FieldError for a circle.
 
     Columns that follow from another row are not among them, but their circles are refused: in one row, of which the
     first is each person's ``first``, or through the row before and the row after.
     """
     continued = list_continued_expressions(rules, columns, words)
     expressions = {**list_expressions(rules, columns, words), **continued}
-    here = {n: {str(p.column) for p in node.walk() if _is_of_every_row(p)} for n, node in expressions.items()}
+    needed_by = {n: {str(p.column) for p in node.walk() if _is_of_every_row(p)} for n, node in expressions.items()}
     looked_up = {name: {*r.lookup.from_} for r in rules if isinstance(r, LookupRule) for name in r.lookup.to}
-    order = _sort_columns(here | looked_up)
+    order = _sort_columns(needed_by | looked_up)
     rows = {name: {p.value.row for p in node.walk() if p.op == "of row"} for name, node in expressions.items()}
     if set().union(*rows.values()) >= _BOTH_WAYS:
         self_references = {name: set() if row >= _BOTH_WAYS else {name} for name, row in rows.items()}
@@ -230,7 +230,7 @@ _BOTH_WAYS = {"previous", "next"}
 
 
 def _sort_columns(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """Return the columns such that each comes after those that it needs.  Raises FieldError for a circle."""
+    """Return the columns, each after the columns that it needs.  Raises FieldError for a circle."""
     sorter = TopologicalSorter({name: sorted(n for n in needs if n in needed) for name, needed in needs.items()})
     try:
         return tuple(sorter.static_order())

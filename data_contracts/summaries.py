@@ -68,8 +68,8 @@ class Summary:
     def edges(self) -> tuple[float, ...]:
         """Where the statement changes: a figure at or above an edge is on its other side."""
         t = self.threshold
-        at, after = (ceil(t), floor(t) + 1) if self.function in WHOLE else (t, nextafter(t, inf))
-        return {"<": (at,), ">=": (at,), "<=": (after,), ">": (after,)}.get(str(self.sign), (at, after))
+        first, after = (ceil(t), floor(t) + 1) if self.function in WHOLE else (t, nextafter(t, inf))
+        return {"<": (first,), ">=": (first,), "<=": (after,), ">": (after,)}.get(str(self.sign), (first, after))
 
     def read(self, types: Mapping[str, Type]) -> Node:
         """Return the condition or number that it is of.  Raises FieldError."""
@@ -169,8 +169,8 @@ def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[M
         elif largest < MOST_CLASSES:
             cuts = {float(n) for n in range(1, largest + 1)}
         else:
-            known = by_name.get(statement.name)
-            cuts = {float(e) for e in statement.edges} | (set() if known is None else {*known.cuts})
+            earlier = by_name.get(statement.name)
+            cuts = {float(e) for e in statement.edges} | (set() if earlier is None else {*earlier.cuts})
         by_name[statement.name] = MeasuredSummary(statement, tuple(sorted(cuts)))
     return tuple(by_name.values())
 

@@ -41,11 +41,6 @@ def _require_at_least(column: str, least: float, *, strict: bool = False) -> Exp
     return _expect("expect_column_min_to_be_between", column=column, min_value=least, strict_min=strict)
 
 
-def _require_all_true(column: str) -> Expectation:
-    """Expect no false value, by the smallest one as in :func:`_require_at_least`; nulls are another expectation's."""
-    return _require_at_least(column, True)
-
-
 @dataclass(frozen=True)
 class TableContract:
     """What a table must be: name, zone, schema, expectations.
@@ -83,7 +78,7 @@ PROFILE_SCHEMA = pa.schema(
 PROFILE_EXPECTATIONS = (
     *_require_not_null("column", "unwanted_nulls", "outside", "type_matches"),
     _expect("expect_column_max_to_be_between", column="outside", min_value=0, max_value=0),
-    _require_all_true("type_matches"),
+    _require_at_least("type_matches", True),
     _expect("expect_column_max_to_be_between", column="unwanted_nulls", min_value=0, max_value=0),
 )
 

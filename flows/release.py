@@ -166,7 +166,7 @@ def _is_reusable(run: Run, step: Step) -> bool:
 
 
 def _locate_results(run: Run) -> Path:
-    """Prefect's own results, references only: in the private zone, so that every runner finds those of the others."""
+    """Return the folder of Prefect's results, references only: every runner finds those of the others there."""
     return run.store.private_root / "prefect" / "results"
 
 
@@ -183,7 +183,7 @@ def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
 
 
 def _build_cache_policy(folder: Path, dataset: str) -> Any:
-    """Prefect's own caching: keyed by lineage, records beside the artifacts, one executor at a time."""
+    """Return Prefect's own caching: keyed by lineage, records beside the artifacts, one executor at a time."""
     return CacheKeyFnPolicy(cache_key_fn=_cache_key).configure(
         key_storage=folder / "records",
         lock_manager=FileSystemLockManager(folder / "locks" / dataset),

@@ -263,12 +263,12 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], release: str) -> str:
 
 
 def format_certificate_page(c: Certificate, looks: Looks) -> str:
-    """Markdown: what is promised, what it cost, and how the one follows from the other."""
+    """Return Markdown: what is promised, what it cost, and how the one follows from the other."""
     return render_note("certificate.md.j2", c=c, looks=looks)
 
 
 def format_files_page(manifest: Manifest, folder: Path, private: Path, report: Path, web: str) -> str:
-    """Markdown: the released files with links, sizes and hashes, and where the private ones lie.
+    """Return Markdown: the released files with links, sizes and hashes, and where the private ones lie.
 
     ``web``: the web address of the released root, empty if it has none; then the links name files, which browsers open
     from their address bar only.
@@ -303,8 +303,8 @@ class Budget:
     @classmethod
     def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> Budget:
         """From the ledger's figures; ``keys``: the charges that this release rests on, whichever run paid them."""
-        held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
-        this = sum((held[key] for key in set(keys) & set(held)), Fraction(0))
+        charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
+        this = sum((charged[key] for key in set(keys) & set(charged)), Fraction(0))
         return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, summary.rho - this, this)
 
     @property
@@ -332,7 +332,7 @@ def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Bud
 
 
 def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
-    """Markdown: the bar, the table, and ``now``, what this run did to it; ``ledger``: its address for people."""
+    """Return Markdown: the bar, the table, and ``now``, what this run did to it; ``ledger``: its address for people."""
     return render_note(
         "budget.md.j2",
         budget=budget,
@@ -367,7 +367,7 @@ def draw_bar_uri(budget: Budget) -> str:
 
 
 def format_percent(share: float) -> str:
-    """``9.1 %``; what is not nothing is never shown as nothing, and what is not all never as all."""
+    """Return ``9.1 %``; what is not nothing is never shown as nothing, and what is not all never as all."""
     if 0 < share < 0.001:
         return "under 0.1 %"
     if 0.999 < share < 1:

@@ -49,14 +49,14 @@ class Linear:
         return np.asarray(weights @ self.cells).ravel()
 
     def covariance(self, a: Floats | sp.csr_matrix, b: Floats | sp.csr_matrix) -> Floats:
-        """Covariances of the sums by ``a`` with those by ``b``, answer by answer; both of shape (answers, cells)."""
+        """Return the covariances of the sums by ``a`` with those by ``b``, a row an answer; both (answers, cells)."""
         left, right = sp.csr_matrix(a), sp.csr_matrix(b)
         plain = np.asarray(left.multiply(self.variance).multiply(right).sum(axis=1)).ravel()
         if self.sums is None or self.factor is None:
             return plain
         through = sp.csr_matrix(self.sums.multiply(self.variance)).T
-        one, other = (left @ through).toarray(), (right @ through).toarray()
-        return plain - np.einsum("ij,ji->i", one, scipy.linalg.cho_solve(self.factor, other.T))
+        left_sums, right_sums = (left @ through).toarray(), (right @ through).toarray()
+        return plain - np.einsum("ij,ji->i", left_sums, scipy.linalg.cho_solve(self.factor, right_sums.T))
 
     def bound_variance(self, cells: NDArray[np.int64]) -> Floats:
         """Return the variance of each cell: of ``cells``, unless they are many, as estimated, of others as measured."""
@@ -102,8 +102,8 @@ def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | 
 def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
     """Return what bears on the cells that :func:`estimate_best_linear` estimates; None as there."""
     parts = {kind: _pool_observations(every) for kind, every in _list_noisy_counts(released, columns).items()}
-    whole = parts.pop(Kind(columns, len(columns) == 1), None)
-    if whole is None:
+    direct = parts.pop(Kind(columns, len(columns) == 1), None)
+    if direct is None:
         return None
     rows: list[sp.csr_matrix] = []
     values: list[Floats] = []
@@ -111,13 +111,13 @@ def list_observations(released: ReleasedCounts, columns: Clique) -> Observations
     for kind in sorted(parts, key=lambda kind: len(kind.columns)):
         z, w = parts[kind]
         if sum(len(v) for v in values) + z.size <= MOST_SUMS:
-            rows.append(_find_summing_observation(released, columns, whole[0].shape, kind))
+            rows.append(_find_summing_observation(released, columns, direct[0].shape, kind))
             values.append(z.ravel())
             noise.append(w.ravel())
     sums = sp.vstack(rows, format="csr") if rows else None
     nothing = [np.zeros(0)]
     return Observations(
-        whole[0].ravel(), whole[1].ravel(), sums, np.concatenate(values or nothing), np.concatenate(noise or nothing)
+        direct[0].ravel(), direct[1].ravel(), sums, np.concatenate(values or nothing), np.concatenate(noise or nothing)
     )
 
 
@@ -139,9 +139,9 @@ def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[Kind, 
     sparse = {name for name in columns if not single and not released.recode[name].kept.all()}
     joint = {id(counts): counts for name in columns for counts in released.holding[name]}
     for counts in joint.values():
-        kept = tuple(a for a in columns if a in counts.attributes)
-        if sparse <= set(kept) and _complete(released, [a for a in counts.attributes if a not in columns]):
-            observations.setdefault(Kind(kept), []).append(_project_observation(counts, kept))
+        common = tuple(a for a in columns if a in counts.attributes)
+        if sparse <= set(common) and _complete(released, [a for a in counts.attributes if a not in columns]):
+            observations.setdefault(Kind(common), []).append(_project_observation(counts, common))
     for name in columns:
         if sparse <= {name}:
             for counts in released.single[name]:
@@ -160,17 +160,17 @@ def _complete(released: ReleasedCounts, columns: Sequence[str]) -> bool:
     return all(bool(released.recode[name].kept.all()) for name in columns)
 
 
-def _project_observation(counts: Counts, kept: Clique) -> Noisy:
-    """Return a measurement summed down to ``kept``, with its axes in that order."""
-    gone = tuple(i for i, a in enumerate(counts.attributes) if a not in kept)
+def _project_observation(counts: Counts, attributes: Clique) -> Noisy:
+    """Return a measurement summed down to ``attributes``, with its axes in that order."""
+    gone = tuple(i for i, a in enumerate(counts.attributes) if a not in attributes)
     summed = counts.counts.sum(axis=gone)
-    remaining = [a for a in counts.attributes if a in kept]
-    order = [remaining.index(a) for a in kept]
+    remaining = [a for a in counts.attributes if a in attributes]
+    order = [remaining.index(a) for a in attributes]
     return summed.transpose(order), np.full(counts.counts.shape, counts.sigma**2).sum(axis=gone).transpose(order)
 
 
 def _use_single_observation(released: ReleasedCounts, counts: Counts, *, fine: bool) -> Noisy:
-    """Return one column, in its fine codes or summed to its coarse ones."""
+    """Return the noisy counts of one column, by fine codes or summed to coarse ones, and their variances."""
     variance = np.full(counts.counts.shape, counts.sigma**2)
     if fine:
         return counts.counts, variance
@@ -252,8 +252,8 @@ def compute_ratio(
         estimate = top / bottom
         a, b, d = bottom**2 - z**2 * vb, top * bottom - z**2 * c, top**2 - z**2 * vt
         root = np.sqrt(np.maximum(b**2 - a * d, 0.0))
-        known = (a > 0) & (bottom > 0)
-        low, high = np.where(known, (b - root) / a, np.nan), np.where(known, (b + root) / a, np.nan)
+        has_ratio = (a > 0) & (bottom > 0)
+        low, high = np.where(has_ratio, (b - root) / a, np.nan), np.where(has_ratio, (b + root) / a, np.nan)
         error = np.sqrt(np.maximum(vt - 2 * estimate * c + estimate**2 * vb, 0.0)) / np.abs(bottom)
-    nothing = ~known
+    nothing = ~has_ratio
     return np.where(nothing, np.nan, estimate), np.where(nothing, np.nan, error), low, high

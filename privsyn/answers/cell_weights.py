@@ -23,6 +23,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
+from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.allowed_codes import join_values
 from privsyn.tasks.rules.intervals import NO, Interval, Truth, conjoin, place_on_axis, read_cells
 
@@ -93,44 +94,44 @@ class Cells:
         )
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
-        """Return a figure of each fine code as one of each cell code: the mean by what is known of shares inside it."""
+        """Return a figure of fine codes as its mean in each cell code, by the known shares of the fine codes in it."""
         if self.fine:
             return of_fine
         recode = self.released.recode[column]
-        kept = np.flatnonzero(recode.kept & np.isfinite(of_fine))
-        weight = recode.weight[kept]
-        sums = np.bincount(recode.coarse[kept], weights=weight * of_fine[kept], minlength=recode.size)
-        shares = np.bincount(recode.coarse[kept], weights=weight, minlength=recode.size)
-        even = np.bincount(recode.coarse[kept], weights=of_fine[kept], minlength=recode.size)
-        number = np.bincount(recode.coarse[kept], minlength=recode.size)
+        counted = np.flatnonzero(recode.kept & np.isfinite(of_fine))
+        weight = recode.weight[counted]
+        sums = np.bincount(recode.coarse[counted], weights=weight * of_fine[counted], minlength=recode.size)
+        shares = np.bincount(recode.coarse[counted], weights=weight, minlength=recode.size)
+        even = np.bincount(recode.coarse[counted], weights=of_fine[counted], minlength=recode.size)
+        number = np.bincount(recode.coarse[counted], minlength=recode.size)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.where(shares > 0, sums / shares, even / number)
 
-    def share_inside(self, column: str, held: Floats) -> Floats:
+    def share_inside(self, column: str, holds: Floats) -> Floats:
         """Return the part of each cell code that a condition holds in.
 
         Just above 0 or below 1 where it holds for some of the values that are combined in a code, though what is known
         of their shares says none or all.
         """
-        shares, recode = self.spread(column, held), self.released.recode[column]
+        shares, recode = self.spread(column, holds), self.released.recode[column]
         if self.fine:
             return shares
         least, most = np.ones(recode.size), np.zeros(recode.size)
-        np.minimum.at(least, recode.coarse[recode.kept], held[recode.kept])
-        np.maximum.at(most, recode.coarse[recode.kept], held[recode.kept])
+        np.minimum.at(least, recode.coarse[recode.kept], holds[recode.kept])
+        np.maximum.at(most, recode.coarse[recode.kept], holds[recode.kept])
         return _mark_cut(shares, least < most)
 
     def fractions(self, condition: Condition | None) -> Floats:
         """Return the part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
         part = np.ones(self.shape)
-        for one in condition.parts() if condition else ():
-            if len(one.columns) == 1:
-                column = one.columns[0]
-                shares = self.share_inside(column, compute_fine_fractions(self.released, one))
+        for conjunct in condition.parts() if condition else ():
+            if len(conjunct.columns) == 1:
+                column = conjunct.columns[0]
+                shares = self.share_inside(column, compute_fine_fractions(self.released, conjunct))
                 axis = self.columns.index(column)
                 part = part * shares.reshape([-1 if i == axis else 1 for i in range(len(self.shape))])
-            elif one.columns:
-                part = part * self._weigh_jointly(one)
+            elif conjunct.columns:
+                part = part * self._weigh_jointly(conjunct)
         return part.ravel()
 
     def indicators(self, by: Sequence[str]) -> tuple[list[tuple[str, ...]], sp.csr_matrix]:
@@ -159,9 +160,9 @@ class Cells:
 
     def _share_of_drawn(self, condition: Condition) -> Floats:
         """Return the share of values drawn evenly in the cells of its columns that a condition holds for, flat."""
-        held = condition.holds(self.drawn(condition.columns))
+        holds = condition.holds(self.drawn(condition.columns))
         cells = int(np.prod([self.shape[self.columns.index(c)] for c in condition.columns]))
-        shares: Floats = held.reshape(cells, -1).mean(axis=1)
+        shares: Floats = holds.reshape(cells, -1).mean(axis=1)
         return shares
 
     def _bound_jointly(self, condition: Condition, columns: Clique) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -181,8 +182,8 @@ class Cells:
             part = self.share_inside(column, compute_fine_fractions(self.released, condition))
         axes = [columns.index(c) for c in condition.columns]
         placed = part.reshape([sizes[i] for i in axes]).transpose(np.argsort(axes))
-        whole = np.broadcast_to(placed.reshape([sizes[i] if i in axes else 1 for i in range(len(sizes))]), sizes)
-        return whole >= 1, whole > 0
+        in_all_axes = np.broadcast_to(placed.reshape([sizes[i] if i in axes else 1 for i in range(len(sizes))]), sizes)
+        return in_all_axes >= 1, in_all_axes > 0
 
     def _evaluate(self, condition: Condition) -> Truth:
         """Return what a condition may be in each coarse cell of its columns, flat."""
@@ -232,11 +233,11 @@ class Cells:
     def list_left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
         """Return column -> the fine codes in no cell of several columns for which the condition may hold."""
         codes_by_column = {}
-        for one in condition.parts() if condition and not self.fine else ():
-            for column in one.columns:
+        for part in condition.parts() if condition and not self.fine else ():
+            for column in part.columns:
                 gone = ~self.released.recode[column].kept
-                if gone.any() and len(one.columns) == 1:
-                    gone = gone & (compute_fine_fractions(self.released, one) > 0)
+                if gone.any() and len(part.columns) == 1:
+                    gone = gone & (compute_fine_fractions(self.released, part) > 0)
                 if gone.any():
                     codes_by_column[column] = gone
         return codes_by_column
@@ -328,13 +329,13 @@ def sample_points(released: ReleasedCounts, attribute: str, values: Sequence[flo
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
-    """Numbers as values of this type, NaN as null; moments are in seconds since 1970."""
+    """Return numbers as values of this type, NaN as null; moments are in seconds since 1970."""
     null = np.isnan(numbers)
     if pa.types.is_temporal(type_):
         micros = np.round(np.where(null, 0.0, numbers) * 1e6).astype(np.int64)
         return pa.array(micros, mask=null).cast(pa.timestamp("us")).cast(type_, safe=False)
-    whole = np.floor(np.where(null, 0.0, numbers)) if pa.types.is_integer(type_) else numbers
-    return pa.array(whole, mask=null).cast(type_, safe=False)
+    numbers_of_type = np.floor(np.where(null, 0.0, numbers)) if pa.types.is_integer(type_) else numbers
+    return pa.array(numbers_of_type, mask=null).cast(type_, safe=False)
 
 
 def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
@@ -343,12 +344,13 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
     Of a column that is split by a computed one, codes that have a value of the column in common are one level.
     """
     codec, recode = released.codecs[column], released.recode[column]
-    kept, level = np.flatnonzero(recode.kept), np.arange(recode.size)
+    fine_codes, level = np.flatnonzero(recode.kept), np.arange(recode.size)
     alone, bin_of = (codec.codec, codec.code_alone) if isinstance(codec, SplitCodec) else (codec, codec.groups)
     if isinstance(codec, SplitCodec):
         size = recode.size + alone.size
         ties = sp.csr_matrix(
-            (np.ones(len(kept)), (recode.coarse[kept], recode.size + bin_of[kept])), shape=(size, size)
+            (np.ones(len(fine_codes)), (recode.coarse[fine_codes], recode.size + bin_of[fine_codes])),
+            shape=(size, size),
         )
         level = np.unique(connected_components(ties, directed=False)[1][: recode.size], return_inverse=True)[1]
     of_fine = map_fine_codes_to_levels(released, column, AnswerLevels((), level))
@@ -364,3 +366,15 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
             more = f", and {len(bins) - MAX_NAMED_VALUES} more" if len(bins) > MAX_NAMED_VALUES else ""
             labels.append(" | ".join(names[b] for b in bins[:MAX_NAMED_VALUES]) + more)
     return AnswerLevels(labels, level)
+
+
+def find_code_ends(recode: AttributeRecode, lowest: Floats, highest: Floats) -> tuple[Floats, Floats]:
+    """Return the smallest and the largest number of each coarse code, inf and -inf of one without numbers.
+
+    ``lowest``, ``highest``: of each fine code, NaN where it has none.
+    """
+    least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
+    fine = recode.kept & np.isfinite(lowest)
+    np.minimum.at(least, recode.coarse[fine], lowest[fine])
+    np.maximum.at(most, recode.coarse[fine], highest[fine])
+    return least, most

@@ -141,7 +141,7 @@ def state_rule(released: ReleasedCounts, text: str) -> Condition:
 def _translate_to_differences(released: ReleasedCounts, part: Condition) -> Condition:
     """Return the condition with comparisons of two columns as codes of their difference, where this was measured."""
     if isinstance(part, AllOf):
-        return AllOf(tuple(_translate_to_differences(released, one) for one in part.conditions))
+        return AllOf(tuple(_translate_to_differences(released, condition) for condition in part.conditions))
     for codec in released.encoding.differences:
         pair = (codec.first.attribute, codec.second.attribute)
         if isinstance(part, Parsed) and part.compares_only(pair):
@@ -169,9 +169,9 @@ def _translate_to_split_codes(released: ReleasedCounts, part: Condition) -> Cond
             for codec, codes in zip((split, *split.others), places, strict=True):
                 values |= codec.decode(codes, np.random.default_rng(0))
             many = np.bincount(places[0], minlength=split.size)
-            held = np.bincount(places[0], weights=part.holds(values), minlength=split.size)
-            if ((held == 0) | (held == many)).all():
-                return AtLevel(split, np.flatnonzero(held > 0))
+            holding = np.bincount(places[0], weights=part.holds(values), minlength=split.size)
+            if ((holding == 0) | (holding == many)).all():
+                return AtLevel(split, np.flatnonzero(holding > 0))
     return part
 
 
@@ -181,7 +181,7 @@ def ask_by_levels(
     where: str | Condition | None,
     ask: Callable[[tuple[str, ...], Condition], pd.DataFrame],
 ) -> pd.DataFrame:
-    """``ask`` for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
+    """Ask for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
     import pandas as pd
 
     names = [name_label(c) for c in by]
@@ -250,10 +250,10 @@ def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Fl
     finite = np.isfinite(figures)
     low = np.where(finite, figures, np.inf).min(axis=1)
     high = np.where(finite, figures, -np.inf).max(axis=1)
-    some = finite.any(axis=1)
+    has_bounds = finite.any(axis=1)
     with np.errstate(invalid="ignore"):
-        middle = np.where(some, (low + high) / 2, 0.0)
-        half = np.where(some, (high - low) / 2, 0.0)
+        middle = np.where(has_bounds, (low + high) / 2, 0.0)
+        half = np.where(has_bounds, (high - low) / 2, 0.0)
 
     def flat(of_cell: Floats) -> Floats:
         return np.broadcast_to(cells.broadcast(behind, of_cell), cells.shape).ravel()

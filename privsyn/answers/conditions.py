@@ -70,7 +70,7 @@ class Condition:
         raise NotImplementedError
 
     def parts(self) -> list[Condition]:
-        """Conditions that hold together where this one does, each on columns of its own."""
+        """Return conditions on disjoint columns that all hold exactly where this one does."""
         return [self]
 
     @property
@@ -226,7 +226,7 @@ class Parsed(Condition):
         return numbers + negative
 
     def compares_only(self, pair: tuple[str, str]) -> bool:
-        """Return whether it says only which of two columns is the larger, so that their difference decides it."""
+        """Return whether it only says which of two columns is larger, so that their difference decides it."""
         compared = list(_iterate_unjoined(self.node))
         return {*self.node.columns} == {*pair} and all(
             n.op in COMPARISONS.values() and len({*n.columns}) == 2 and (_names_columns(n) or _compares_with_zero(n))

@@ -54,23 +54,25 @@ def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: floa
     u, half_u, there_u = locate_cells(question.cells, pair[0])
     v, half_v, there_v = locate_cells(question.cells, pair[1])
     counts = linear.cells * there_u * there_v
-    n = float(counts.sum())
+    rows = float(counts.sum())
     u, v = np.nan_to_num(u), np.nan_to_num(v)
-    if n <= 1:
+    if rows <= 1:
         return _answer_undefined(pair)
-    mean_u, mean_v = counts @ u / n, counts @ v / n
+    mean_u, mean_v = counts @ u / rows, counts @ v / rows
     du, dv = u - mean_u, v - mean_v
     inside_u, inside_v = half_u**2 / 3, half_v**2 / 3  # values even inside their cells
-    var_u, var_v = counts @ (du**2 + inside_u) / n, counts @ (dv**2 + inside_v) / n
+    var_u, var_v = counts @ (du**2 + inside_u) / rows, counts @ (dv**2 + inside_v) / rows
     if min(var_u, var_v) <= 0:
         return _answer_undefined(pair)
     scale = np.sqrt(var_u * var_v)
-    r = float(np.clip(counts @ (du * dv) / n / scale, -1.0, 1.0))
-    slope = (du * dv / scale - r / 2 * ((du**2 + inside_u) / var_u + (dv**2 + inside_v) / var_v)) / n
+    r = float(np.clip(counts @ (du * dv) / rows / scale, -1.0, 1.0))
+    slope = (du * dv / scale - r / 2 * ((du**2 + inside_u) / var_u + (dv**2 + inside_v) / var_v)) / rows
     slope = slope * there_u * there_v
     positive = np.maximum(counts, 0.0)
     doubt = (
-        np.sqrt((positive**2) @ ((half_u * dv) ** 2 + (half_v * du) ** 2 + (half_u * half_v) ** 2 / 3) / 3) / n / scale
+        np.sqrt((positive**2) @ ((half_u * dv) ** 2 + (half_v * du) ** 2 + (half_u * half_v) ** 2 / 3) / 3)
+        / rows
+        / scale
     )
     error = float(np.sqrt(max(linear.covariance(slope[None, :], slope[None, :])[0], 0.0) + doubt**2))
     low, high = max(r - z * error, -1.0), min(r + z * error, 1.0)
@@ -82,7 +84,7 @@ def _answer_undefined(pair: tuple[str, str]) -> Correlation:
 
 
 def _answer_unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
-    """At most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
+    """Return at most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
     codes, figures = [read_row_codes(released, c) for c in pair], []
     for column, code in zip(pair, codes, strict=True):
         lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, compute_normal_factor, compute_ratio
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import Cells, find_code_ends
 from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.counted_values import find_split_cells
@@ -118,9 +118,9 @@ def answer_shares(question: Question, event: Condition, level: float) -> Estimat
     """
     shares, decided = _answer_shares(question, event, level), _find_decided_shares(question, event)
     share = np.array([decided.get(label, np.nan) for label in shares.labels])
-    known = np.isfinite(share)
-    estimate, low, high = (np.where(known, share, each) for each in (shares.estimate, shares.low, shares.high))
-    error = np.where(known, 0.0, shares.std_error)
+    has_share = np.isfinite(share)
+    estimate, low, high = (np.where(has_share, share, each) for each in (shares.estimate, shares.low, shares.high))
+    error = np.where(has_share, 0.0, shares.std_error)
     return Estimates(shares.labels, estimate, error, low, high, shares.source)
 
 
@@ -133,8 +133,8 @@ def _find_decided_shares(question: Question, event: Condition) -> dict[tuple[str
     if not all(question.released.recode[column].kept.all() for column in others):
         return {}
     labels, answers = question.cells.indicators(question.by)
-    held = question.cells.fractions(event)
-    one, none = (np.asarray(answers @ (held != share).astype(np.float64)).ravel() == 0 for share in (1, 0))
+    fractions = question.cells.fractions(event)
+    one, none = (np.asarray(answers @ (fractions != share).astype(np.float64)).ravel() == 0 for share in (1, 0))
     return {label: float(one[i]) for i, label in enumerate(labels) if one[i] or none[i]}
 
 
@@ -185,9 +185,9 @@ def _divide(
     """Return shares of ``answers``; the ends of intervals are those of the cells of :func:`_count`, above and below."""
     top, bottom = (sp.csr_matrix(answers.multiply(each)) for each in (part_of_event, part))
     doubt = _cut(answers, part_of_event, linear) + _cut(answers, part, linear) + beyond / 2
-    whole = np.maximum(linear.estimate(bottom), 1.0)
+    all_rows = np.maximum(linear.estimate(bottom), 1.0)
     noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
-    sampling = np.sqrt(_compute_sampling_variance(question, linear.estimate(top), noise, whole))
+    sampling = np.sqrt(_compute_sampling_variance(question, linear.estimate(top), noise, all_rows))
     doubt = np.hypot(doubt, sampling)
     share, error = _compute_ratio(linear, top, bottom, doubt, z)[:2]
     fewest, most = (_select_cells(answers, chosen) for chosen in (part_of_event >= 1, part_of_event > 0))
@@ -255,11 +255,7 @@ def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
     if cells.fine:
         half = (highest - lowest) / 2
     else:
-        recode = released.recode[column]
-        least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
-        fine = recode.kept & np.isfinite(lowest)
-        np.minimum.at(least, recode.coarse[fine], lowest[fine])
-        np.maximum.at(most, recode.coarse[fine], highest[fine])
+        least, most = find_code_ends(released.recode[column], lowest, highest)
         half = np.where(np.isfinite(least), np.maximum(most - middle, middle - least), 0.0)
     axis = cells.columns.index(column)
     form = [-1 if i == axis else 1 for i in range(len(cells.shape))]
@@ -297,13 +293,13 @@ def _compute_mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> 
     return linear.estimate(top) / np.maximum(linear.estimate(bottom), 1.0)
 
 
-def _compute_sampling_variance(question: Question, counted: Floats, noise: Floats, whole: Floats | float) -> Floats:
-    """Return N p (1 - p), the sampling variance of how many of ``whole`` rows of a population are of a part p.
+def _compute_sampling_variance(question: Question, counted: Floats, noise: Floats, all_rows: Floats | float) -> Floats:
+    """Return N p (1 - p), the sampling variance of how many of ``all_rows`` rows of a population are of a part p.
 
     0 about the table itself.  p is one standard deviation of the noise above what was counted: no count is surely 0.
     """
-    p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / whole, 0.0, 1.0)
-    variance: Floats = whole * p * (1 - p) if question.population else np.zeros_like(p)
+    p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / all_rows, 0.0, 1.0)
+    variance: Floats = all_rows * p * (1 - p) if question.population else np.zeros_like(p)
     return variance
 
 
@@ -324,7 +320,7 @@ def _compute_ratio(
     part: bool = False,
     more: float = 0.0,
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Fieller's interval; of a ``part`` around a top from 0 to the bottom, where the true one is, and ``more`` rows."""
+    """Return Fieller's interval; of a ``part``, the top is from 0 to the bottom, as the true one; ``more``: rows."""
     covariances = (
         linear.covariance(top, top) + doubt**2,
         linear.covariance(top, bottom),
@@ -347,9 +343,9 @@ def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
     Twice it reaches from none to all of each,
     which may be more than what was measured by its noise.
     """
-    whole = (part <= 0) | (part >= 1)
-    spread = np.where(whole, 0.0, np.maximum(part, 1 - part) / 2)
-    noise = np.asarray(answers @ (spread**2 * linear.bound_variance(np.flatnonzero(~whole)))).ravel()
+    is_outside = (part <= 0) | (part >= 1)
+    spread = np.where(is_outside, 0.0, np.maximum(part, 1 - part) / 2)
+    noise = np.asarray(answers @ (spread**2 * linear.bound_variance(np.flatnonzero(~is_outside)))).ravel()
     deviation: Floats = np.sqrt(np.asarray(answers @ (spread * np.maximum(linear.cells, 0.0))).ravel() ** 2 + noise)
     return deviation
 
@@ -361,16 +357,16 @@ def _answer_model_shares(
     event_question = Question(released, question.by, join_conditions(question.where, event))
     bounds = compute_bounds(released, question.columns, question.by, event_question.where, z)
     most = bounds.high[shown] + compute_left_out(question, event_question.where, z)
-    whole = answer_counts(Question(released, question.by, question.where, coarse=True), level)
-    row_of_label = {label: i for i, label in enumerate(whole.labels)}
+    all_rows = answer_counts(Question(released, question.by, question.where, coarse=True), level)
+    row_of_label = {label: i for i, label in enumerate(all_rows.labels)}
     place = [row_of_label.get(label) for label in labels]
-    low_whole = np.array([0.0 if i is None else whole.low[i] for i in place])
-    high_whole = np.array([np.inf if i is None else whole.high[i] for i in place])
+    low_rows = np.array([0.0 if i is None else all_rows.low[i] for i in place])
+    high_rows = np.array([np.inf if i is None else all_rows.high[i] for i in place])
     top = sum_rows(released, question.columns, question.by, event_question.where)[shown]
     rows = sum_rows(released, question.columns, question.by, question.where)[shown]
     with np.errstate(all="ignore"):
-        low = np.clip(np.nan_to_num(bounds.low[shown] / high_whole), 0.0, 1.0)
-        high = np.clip(np.nan_to_num(most / low_whole, nan=1.0, posinf=1.0), 0.0, 1.0)
+        low = np.clip(np.nan_to_num(bounds.low[shown] / high_rows), 0.0, 1.0)
+        high = np.clip(np.nan_to_num(most / low_rows, nan=1.0, posinf=1.0), 0.0, 1.0)
         share = np.where(rows > 0, top / rows, (low + high) / 2)  # no synthetic row says more than the bounds
     return Estimates(labels, np.clip(share, low, high), np.full(len(labels), np.nan), low, high, "model")
 
@@ -378,7 +374,7 @@ def _answer_model_shares(
 def _answer_model_means(
     question: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
 ) -> Estimates:
-    """Return a pair by what its distance from independence leaves; of more columns nothing is known."""
+    """Return the means that a pair's distance from independence leaves possible; of more columns nothing is known."""
     released, z = question.released, compute_normal_factor(level)
     if column in released.columns:
         low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))
@@ -394,14 +390,14 @@ def _answer_model_means(
     distance = compute_distance(released, question.columns, z) if len(question.columns) == 2 else None
     if distance is None or column not in question.columns or column in question.by:
         return Estimates(labels, estimate, nothing, nothing, nothing, "not known")
-    alone = answer_means(Question(released, (), None, (column,)), column, level)
-    whole = answer_counts(Question(released, question.by, question.where, coarse=True), level)
-    place = {label: i for i, label in enumerate(whole.labels)}
-    size = np.array([max(whole.low[place[label]], 0.0) for label in labels])
+    ungrouped = answer_means(Question(released, (), None, (column,)), column, level)
+    all_rows = answer_counts(Question(released, question.by, question.where, coarse=True), level)
+    place = {label: i for i, label in enumerate(all_rows.labels)}
+    size = np.array([max(all_rows.low[place[label]], 0.0) for label in labels])
     root_size = np.sqrt(np.maximum(size, 1.0))
     departure = np.minimum(distance / 4, distance * CONCENTRATION / 2 * root_size / root_size.sum())
     with np.errstate(divide="ignore", invalid="ignore"):
         wide = np.nan_to_num((limits[1] - limits[0]) * departure / size, posinf=np.inf)  # independent: no departure
-    low, high = np.clip(alone.low - wide, *limits), np.clip(alone.high + wide, *limits)
-    estimate = np.where(rows > 0, estimate, alone.estimate)
+    low, high = np.clip(ungrouped.low - wide, *limits), np.clip(ungrouped.high + wide, *limits)
+    estimate = np.where(rows > 0, estimate, ungrouped.estimate)
     return Estimates(labels, np.clip(estimate, low, high), nothing, low, high, "model")

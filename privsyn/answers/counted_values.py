@@ -32,7 +32,7 @@ MOST_LISTED = 1_000_000
 
 
 class SplitCells(NamedTuple):
-    """The fine codes of a column, ascending, heavy ones split: their counted values, then all others, if it has any.
+    """The cells of a column, ascending: fine codes, where a heavy one is split into its counted values and the rest.
 
     Arrays of shape (cells,): ``fine``: the fine code; ``number``: the multiple of the column's step that a ``single``
     value is; ``counts``: its noisy count, and ``variance`` of that, 0 of other cells.
@@ -134,17 +134,17 @@ class ValueCells(Cells):
         assert every is not None  # noqa: S101 - every release measures single columns
         cells, rest = len(split.fine), split.rest
         inside = sp.csr_matrix((np.ones(cells), (split.fine, np.arange(cells))), shape=(every.cells.size, cells))
-        whole = np.unique(split.fine[split.single])
+        fully_counted = np.unique(split.fine[split.single])
         counts = np.where(split.single, split.counts, every.cells[split.fine])
         variance = np.where(split.single, split.variance, every.variance[split.fine])
         counts[rest], variance[rest] = 0.0, UNMEASURED * (split.variance.max() + variance[rest])
-        sums = [inside[whole], *([] if every.sums is None else [every.sums @ inside])]
+        sums = [inside[fully_counted], *([] if every.sums is None else [every.sums @ inside])]
         return Observations(
             counts,
             variance,
             sp.vstack(sums, format="csr"),
-            np.append(every.cells[whole], every.sum_values),
-            np.append(every.variance[whole], every.sum_variance),
+            np.append(every.cells[fully_counted], every.sum_values),
+            np.append(every.variance[fully_counted], every.sum_variance),
         ).combine()
 
     def _hold(self, condition: Condition, numbers: Floats) -> NDArray[np.bool_]:

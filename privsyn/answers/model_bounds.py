@@ -56,10 +56,11 @@ def compute_bounds(
     general = _bound_generally(released, cells, touched, weights, z)
     if len(columns) != 2 or compute_distance(released, columns, z) is None:
         return general
-    whole = sp.csr_matrix(weights >= 1, dtype=float)  # of a cell that the condition cuts it may hold for none or all
-    near = _bound_near_independence(released, columns, whole, z)
-    most = near if whole.nnz == touched.nnz else _bound_near_independence(released, columns, touched, z)
-    return Bounds(np.maximum(general.low, near.low), np.minimum(general.high, most.high))
+    whole_cells = sp.csr_matrix(weights >= 1, dtype=float)  # in a cell that it cuts, the condition may hold for no row
+    least = most = _bound_near_independence(released, columns, whole_cells, z)
+    if whole_cells.nnz < touched.nnz:  # or for all
+        most = _bound_near_independence(released, columns, touched, z)
+    return Bounds(np.maximum(general.low, least.low), np.minimum(general.high, most.high))
 
 
 def compute_distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:
@@ -109,7 +110,7 @@ def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp
 def _bound_generally(
     released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
 ) -> Bounds:
-    """By the counts of measured sets of the columns, whatever the relations between these are."""
+    """Return bounds by the counts of measured sets of the columns, whatever the relations between these are."""
     answers = weights.shape[0]
     total = _estimate(released, ())
     n, n_error = float(total.cells.sum()), float(np.sqrt(total.variance.sum()))

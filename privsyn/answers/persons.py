@@ -36,9 +36,30 @@ if TYPE_CHECKING:
 
 
 def answer_persons(release: Questions, text: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
-    """Return of how many persons a summary is true, or of what share of them, in groups by constant columns."""
+    """Return the number of persons that a statement is true of, or their share, in groups by constant columns.
+
+    Raises RequestError for a release without linked rows, a text that says nothing of a person's rows together, a
+    column to group by that is not constant, and a statement that no count bounds.
+    """
     released = release._counts
     text = drop_table_names(text, released.tables)
+    summary = _read_statement(released, text, by)
+    whom = "which" if " " in released.record_unit else "whom"
+    about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {text} holds"
+    event = find_event(released, summary)
+    if event is not None:
+        return _answer_measured(release, event, by, level, about, share=share)
+    if summary.function not in OF_TRUTH or released.request.given:  # of rows above that are made, no rows are counted
+        raise RequestError(
+            f"not known: {summary.name} of a {released.record_unit} was not measured",
+            "Ask about what the release's `workload` names, or let the next release name it there",
+            "query.where",
+        )
+    return _answer_by_bounds(release, summary, by, level, about, share=share)
+
+
+def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> Summary:
+    """Return the statement about a person's rows in ``text``.  Raises RequestError as :func:`answer_persons`."""
     summary = read_summary(text)
     panel = released.request.spec.panel
     if panel is None:
@@ -56,28 +77,32 @@ def answer_persons(release: Questions, text: str, by: Sequence[str], level: floa
             f"Group by columns that are constant ({', '.join(panel.constant) or 'this release has none'})",
             "query.columns",
         )
-    whom = "which" if " " in released.record_unit else "whom"
-    about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {text} holds"
-    event = find_event(released, summary)
-    if event is not None:
-        from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
+    return summary
 
-        if share:
-            table = release._ask_shares(event, level, about, False)(tuple(by), None)
-        else:
-            question = Question.of(released, tuple(by), event)
-            table = build_answer_table(question, answer_counts(question, level), about)
-        of_rows = describe_kept_rows(released)  # figures are of all kept rows, not of a drawn one
-        table.attrs["words"] = [word for word in table.attrs["words"] if word not in of_rows] + [
-            describe_kept(released)
-        ]
-        return table
-    if summary.function not in OF_TRUTH or released.request.given:  # of rows above that are made, no rows are counted
-        raise RequestError(
-            f"not known: {summary.name} of a {released.record_unit} was not measured",
-            "Ask about what the release's `workload` names, or let the next release name it there",
-            "query.where",
-        )
+
+def _answer_measured(
+    release: Questions, event: AtLevel, by: Sequence[str], level: float, about: str, *, share: bool
+) -> pd.DataFrame:
+    """Return the answer from the counts of the figure of persons that the statement is about."""
+    from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
+
+    released = release._counts
+    if share:
+        table = release._ask_shares(event, level, about, False)(tuple(by), None)
+    else:
+        question = Question.of(released, tuple(by), event)
+        table = build_answer_table(question, answer_counts(question, level), about)
+    of_rows = describe_kept_rows(released)  # figures are of all kept rows, not of a drawn one
+    words = [word for word in table.attrs["words"] if word not in of_rows]
+    table.attrs["words"] = [*words, describe_kept(released)]
+    return table
+
+
+def _answer_by_bounds(
+    release: Questions, summary: Summary, by: Sequence[str], level: float, about: str, *, share: bool
+) -> pd.DataFrame:
+    """Return the answer between what counts of drawn rows and of all rows leave possible (see the module's header)."""
+    released = release._counts
     condition, always = state_rule(released, summary.of), summary.function == "always"
     end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
     number = release.count(*by, level=end_level)
@@ -96,14 +121,13 @@ def answer_persons(release: Questions, text: str, by: Sequence[str], level: floa
     else:
         high = np.full(len(merged), rows)
     low, high = np.minimum(low, most), np.clip(high, low, most)
-    known = (low > 0) | (high < most)
+    sources = np.where((low > 0) | (high < most), "bounded", "not known").tolist()
     shares = _share_made(release, condition, by, list(merged[labels].itertuples(index=False, name=None)), always=always)
     estimate = np.clip(shares * np.maximum(merged["estimate"].to_numpy(), 0.0), low, high)
     if share:
-        whole = np.maximum(merged["estimate"].to_numpy(), 1.0)
+        persons = np.maximum(merged["estimate"].to_numpy(), 1.0)
         low, high = low / np.maximum(most, 1.0), np.minimum(high / np.maximum(least, 1.0), 1.0)
-        estimate = np.clip(estimate / whole, low, high)
-    sources = np.where(known, "bounded", "not known").tolist()
+        estimate = np.clip(estimate / persons, low, high)
     columns = {name: merged[name].tolist() for name in labels}
     table = answer_table(columns, estimate, np.nan, low, high, sources, about)
     table.attrs["words"].append(describe_kept(released))
@@ -168,7 +192,7 @@ def _is_decided_by_ends(released: ReleasedCounts, attribute: str, condition: Con
 def _share_made(
     release: Questions, condition: Condition, by: Sequence[str], labels: Sequence[tuple[str, ...]], *, always: bool
 ) -> np.ndarray:
-    """Return of what share of the synthetic persons of each group it holds in a row, or always; 0 of none."""
+    """Return the share of each group's synthetic persons for whom it holds in a row, or in all; 0 for no person."""
     released = release._counts
     table, first = released.persons
     holds, starts = condition.holds({name: table[name] for name in table.column_names}), np.flatnonzero(first)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import compute_normal_factor
+from privsyn.answers.cell_weights import find_code_ends
 from privsyn.answers.computed import compute_row_numbers
 from privsyn.answers.question import Question, select_shown_answers
 from privsyn.answers.synthetic_rows import group_rows, read_row_codes, select_rows
@@ -30,7 +31,7 @@ class Quantiles(NamedTuple):
 
 
 def answer_quantiles(question: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
-    """Quantiles of a column's numbers, without nulls, among the rows of each answer.
+    """Return the quantiles of a column's numbers, without nulls, among the rows of each answer.
 
     The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
     """
@@ -58,9 +59,9 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
     for row in range(len(shown)):
         steps = sp.csr_matrix(np.stack([weights[row].toarray().ravel() * (axis == code) for code in order]))
         up_to = sp.csr_matrix(np.tril(np.ones((len(order), len(order))))) @ steps
-        whole = sp.csr_matrix(np.repeat(up_to[-1].toarray(), len(order), axis=0))
+        all_rows = sp.csr_matrix(np.repeat(up_to[-1].toarray(), len(order), axis=0))
         for p in probabilities:
-            quantiles.append(_invert(linear, up_to, whole, p, lowest[order], farthest, z))
+            quantiles.append(_invert(linear, up_to, all_rows, p, lowest[order], farthest, z))
     figures = np.array(quantiles).reshape(-1, 3)
     figures[np.abs(figures) < np.finfo(np.float64).tiny] = 0.0  # a cell that begins above 0
     names = [labels[i] for i in shown for _ in probabilities]
@@ -73,36 +74,32 @@ def _compute_ends(question: Question, column: str, reach: tuple[Floats, Floats])
     """Return the smallest and largest number of each cell code of the column."""
     if question.cells.fine:
         return reach
-    recode = question.released.recode[column]
-    least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
-    fine = recode.kept & np.isfinite(reach[0])
-    np.minimum.at(least, recode.coarse[fine], reach[0][fine])
-    np.maximum.at(most, recode.coarse[fine], reach[1][fine])
+    least, most = find_code_ends(question.released.recode[column], *reach)
     return np.where(np.isfinite(least), least, np.nan), np.where(np.isfinite(least), most, np.nan)
 
 
 def _invert(
-    linear: object, up_to: sp.csr_matrix, whole: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
+    linear: object, up_to: sp.csr_matrix, all_rows: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
 ) -> tuple[float, float, float]:
     """Return the estimate and ends of one quantile; NaN where no row is known to be there."""
     from privsyn.answers.best_linear import Linear
 
     assert isinstance(linear, Linear)  # noqa: S101 - for the type checker
-    against = sp.csr_matrix(up_to - p * whole)
+    against = sp.csr_matrix(up_to - p * all_rows)
     excess = linear.estimate(against)
     error = np.sqrt(np.maximum(linear.covariance(against, against), 0.0))
-    total = float(linear.estimate(whole[:1])[0])
-    total_error = float(np.sqrt(max(linear.covariance(whole[:1], whole[:1])[0], 0.0)))
+    total = float(linear.estimate(all_rows[:1])[0])
+    total_error = float(np.sqrt(max(linear.covariance(all_rows[:1], all_rows[:1])[0], 0.0)))
     if total <= z * total_error:
         return np.nan, np.nan, np.nan
     first = int(np.argmax(excess > -z * error)) if (excess > -z * error).any() else len(excess) - 1
     surely = np.flatnonzero(excess < z * error)
     last = min(int(surely[-1]) + 1, len(excess) - 1) if surely.size else 0
     rising = np.maximum.accumulate(excess)
-    at = int(np.argmax(rising >= 0)) if (rising >= 0).any() else len(excess) - 1
-    before = rising[at - 1] if at else -p * total
-    inside = np.clip(-before / max(rising[at] - before, 1e-9), 0.0, 1.0)
-    estimate = lowest[at] + inside * (highest[at] - lowest[at])
+    crossing = int(np.argmax(rising >= 0)) if (rising >= 0).any() else len(excess) - 1
+    before = rising[crossing - 1] if crossing else -p * total
+    inside = np.clip(-before / max(rising[crossing] - before, 1e-9), 0.0, 1.0)
+    estimate = lowest[crossing] + inside * (highest[crossing] - lowest[crossing])
     return float(np.clip(estimate, lowest[first], highest[last])), float(lowest[first]), float(highest[last])
 
 
@@ -117,10 +114,10 @@ def _answer_from_rows(question: Question, column: str, probabilities: Sequence[f
     else:
         values = compute_row_numbers(question.released, column)
     group, _ = group_rows(question.released, question.columns, question.by)
-    kept = select_rows(question.released, question.where) & np.isfinite(values)
+    chosen = select_rows(question.released, question.where) & np.isfinite(values)
     quantiles = []
     for number in shown:
-        group_values = values[kept & (group == number)]
+        group_values = values[chosen & (group == number)]
         quantiles += [float(np.quantile(group_values, p)) if len(group_values) else np.nan for p in probabilities]
     nothing = np.full(len(quantiles), np.nan)
     names = [label for label in labels for _ in probabilities]

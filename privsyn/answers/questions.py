@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     Ask = Callable[[tuple[str, ...], str | Condition | None], pd.DataFrame]
     """A question by columns that were counted, where a condition holds."""
-    import pandas as pd
 
 
 LEVEL = 0.95
@@ -149,7 +148,7 @@ class Questions:
         where: str | None = None,
         level: float = LEVEL,
     ) -> pd.DataFrame:
-        """Quantiles of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
+        """Return quantiles of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.quantiles import answer_quantiles
         from privsyn.answers.question import Question
@@ -171,7 +170,7 @@ class Questions:
 
     @check_arguments
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
-        """Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
+        """Return Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.computed import check_column
         from privsyn.answers.correlations import answer_correlations, list_number_columns
@@ -206,7 +205,7 @@ class Questions:
 
     @check_arguments
     def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
-        """Shares of a column's codes in the next row of a person (or member of a household), by those of a row."""
+        """Return shares of a column's codes in the next row of a person (or member), by the code of a row."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.transitions import answer_transitions
 
@@ -214,8 +213,10 @@ class Questions:
         labels = {"kind of pair": t.kind} if any(t.kind) else {}
         labels |= {f"{column} of a row": t.first, f"{column} of the next row": t.second}
         table = answer_table(labels, t.estimate, t.error, t.low, t.high, t.source, f"transitions of {column}")
-        one = self._counts.request.spec.unit.one
-        table.attrs["words"].append(f"Shares are of pairs of neighbouring rows, of which one of each {one} is counted.")
+        person = self._counts.request.spec.unit.one
+        table.attrs["words"].append(
+            f"Shares are of pairs of neighbouring rows, of which one of each {person} is counted."
+        )
         return table
 
     @check_arguments
@@ -235,7 +236,7 @@ class Questions:
 
     @check_arguments
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
-        """Coefficients of ``"y ~ a + b"``: least squares where y holds numbers, logistic where it has two values.
+        """Return coefficients of ``"y ~ a + b"``: least squares for numbers y, logistic for one of two values.
 
         Texts become 0 and 1 for each value but the first, moments seconds since 1970.  Errors by
         simulation, which takes a while the first time.
@@ -288,9 +289,9 @@ class Questions:
             words += table.attrs["words"]
         for part in parts:
             part.attrs = {}
-        whole = pd.concat(parts, ignore_index=True)
-        whole.attrs["about"], whole.attrs["words"] = about, list(dict.fromkeys(words))
-        return whole
+        joined = pd.concat(parts, ignore_index=True)
+        joined.attrs["about"], joined.attrs["words"] = about, list(dict.fromkeys(words))
+        return joined
 
     def _list_levels(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
         from privsyn.answers.cell_weights import split_by_level
@@ -394,25 +395,25 @@ class Comparison:
 
     @check_arguments
     def count(self, *by: str, where: str | None = None, level: float = 0.95) -> pd.DataFrame:
-        """Differences of counts, later less earlier; arguments as of ``Release.count``."""
+        """Return differences of counts, later less earlier; arguments as of ``Release.count``."""
         return self.answer(lambda r: r.count(*by, where=where, level=level))
 
     @check_arguments
     def share(
         self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
-        """Differences of shares; arguments as of ``Release.share``."""
+        """Return differences of shares; arguments as of ``Release.share``."""
         return self.answer(lambda r: r.share(what, by=by, where=where, level=level))
 
     @check_arguments
     def mean(
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
-        """Differences of means; arguments as of ``Release.mean``."""
+        """Return differences of means; arguments as of ``Release.mean``."""
         return self.answer(lambda r: r.mean(column, by=by, where=where, level=level))
 
     def answer(self, ask: Callable[[Questions], pd.DataFrame]) -> pd.DataFrame:
-        """Return the differences of what ``ask`` answers for both releases."""
+        """Return the differences of the answers of ``ask`` for both releases."""
         later, earlier = ask(self._later), ask(self._earlier)
         labels = [c for c in later.columns if c not in FIGURES]
         if labels:
@@ -434,7 +435,7 @@ class Comparison:
         )
         merged["low"], merged["high"] = merged["estimate"] - low, merged["estimate"] + high
         merged["source"] = [
-            _choose_weaker(a, b) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
+            max(a, b, key=_ORDER.index) for a, b in zip(merged["source_later"], merged["source_earlier"], strict=True)
         ]
         differences: Any = merged[[*labels, *FIGURES]]
         differences.attrs["about"] = f"difference of {later.attrs['about']}"
@@ -446,10 +447,6 @@ class Comparison:
 
 
 _ORDER = ("measured", "implied", "simulated", "bounded", "model", "not known")
-
-
-def _choose_weaker(one: str, other: str) -> str:
-    return max(one, other, key=_ORDER.index)
 
 
 def parse(text: str) -> ParsedQuestion:

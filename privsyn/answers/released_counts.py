@@ -22,7 +22,7 @@ from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, release_steps
 from privsyn.pipelines.full_cell_steps import CUTS_FILE
-from privsyn.pipelines.named_sets import MERGES_FILE, list_whole_stages
+from privsyn.pipelines.named_sets import MERGES_FILE, list_stages_by_code
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import SUM_OF_SCORES
 from privsyn.pipelines.value_steps import COUNT_OF_A_VALUE
@@ -142,7 +142,7 @@ class ReleasedCounts:
 
     @cached_property
     def written(self) -> dict[str, tuple[str, ...]]:
-        """Attribute -> the released columns that its codes become; none of what a column is rounded to."""
+        """Attribute -> the released columns that its codes become; an attribute of rounding becomes none."""
         return {a: tuple(codec.ranges()) for a, codec in self.codecs.items()}
 
     @cached_property
@@ -264,11 +264,11 @@ class ReleasedCounts:
         """All synthetic rows; categories as their values; of a further table with the columns above beside them."""
         if self._is_further:
             spec = self.request.spec
-            whole = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
-            whole = whole.select([str(spec.unit.identifier), *spec.released_columns])
+            rows = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
+            rows = rows.select([str(spec.unit.identifier), *spec.released_columns])
         else:
-            whole = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
-        return whole.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in whole.schema]))
+            rows = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
+        return rows.cast(pa.schema([field.with_type(_simplify_type(field.type)) for field in rows.schema]))
 
     @cached_property
     def _is_further(self) -> bool:
@@ -318,7 +318,7 @@ class ReleasedCounts:
         """Release step -> what it counted, flat, in the order of its receipts."""
         by_step = {}
         for name, answers in self._asked.items():
-            if list_whole_stages([name]):
+            if list_stages_by_code([name]):
                 by_step[name] = answers[: count_marginals([counts.attributes for counts in answers])]
             else:
                 planned = read_merges(self.read(MERGES_FILE))
@@ -328,7 +328,7 @@ class ReleasedCounts:
 
     @cached_property
     def sums_beside(self) -> dict[str, list[Counts]]:
-        """Release step -> the sums of scores that it asked after its counts, of one cell each; most ask none."""
+        """Release step -> the sums of scores (trends) asked after its counts, one cell each; empty for most."""
         return {name: answers[len(self.measured[name]) :] for name, answers in self._asked.items()}
 
     @cached_property
@@ -421,7 +421,7 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
 
 
 def describe_without_rows(released: ReleasedCounts) -> str:
-    """Return, after a blank, that persons without rows are not asked about; nothing where there are no such persons."""
+    """Return the sentence, after a blank, that persons without rows are left out; nothing where all have rows."""
     spec = released.request.spec
     if spec.panel is None or not spec.panel.above:
         return ""
@@ -429,16 +429,17 @@ def describe_without_rows(released: ReleasedCounts) -> str:
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
-    """Return what an answer by ``columns`` says of those with known totals; nothing where there are none.
+    """Return the note on those of ``columns`` that have known totals; nothing where none has.
 
     Of no column, which is the number of all rows, those of any are in the answer.
     """
-    known = [] if released.totals is None else [a for a in released.totals.one_way if a in columns or not columns]
-    if not known:
+    with_totals = [] if released.totals is None else [a for a in released.totals.one_way if a in columns or not columns]
+    if not with_totals:
         return []
+    names = ", ".join(with_totals)
     return [
-        f"Not measured: counts of {', '.join(known)} are the spec's known totals, taken as published. An interval "
-        "holds as far as these are right."
+        f"Not measured: counts of {names} are the spec's known totals, taken as published. An interval holds as far as "
+        "these are right."
     ]
 
 

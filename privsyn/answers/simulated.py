@@ -106,7 +106,7 @@ def remake_rows(
     mechanism: AnyMechanism | None = None,
     sums: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
 ) -> pa.Table:
-    """Return the rows that the release's own steps make of other counts in the place of those that it ``measured``.
+    """Return the rows that the release's own steps make from other counts than those that it ``measured``.
 
     Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps;
     ``sums``: look at trends, or step that asked them again -> other noisy sums in the place of its own.
@@ -248,7 +248,7 @@ def simulate_answer(
     level: float,
     progress: Progress,
 ) -> Simulated:
-    """``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
+    """Return ``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
     The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
     that a bias counts, too, with what the figures change by where no count is shrunk, what they change by where the
@@ -305,7 +305,7 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> 
 
 
 def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
-    """Figures in the order of ``names``, NaN for one that is not there, such as of a group without rows."""
+    """Return figures in the order of ``names``, NaN for one that is not there, such as of a group without rows."""
     by_name = dict(zip(others, figures, strict=True))
     return np.array([by_name.get(name, np.nan) for name in names], dtype=np.float64)
 
@@ -345,7 +345,7 @@ def answer_function(
 def answer_regression(
     released: ReleasedCounts, formula: str, kind: Kind | None, level: float, progress: Progress
 ) -> tuple[Simulated, Kind]:
-    """Coefficients of ``y ~ a + b``: least squares for numbers, a logistic regression for two values.
+    """Return coefficients of ``y ~ a + b``: least squares for numbers, a logistic regression for two values.
 
     Raises RequestError for a formula of another form, an unknown column, or a ``y`` that does not fit.
     """
@@ -369,8 +369,8 @@ def answer_regression(
                 design.append(values)
         y = _list_columns(released, table[target], target, levels[target])[-1][1]
         x = np.stack(design, axis=1)
-        whole = np.isfinite(x).all(axis=1) & np.isfinite(y)
-        return names, (fit_least_squares if chosen == "linear" else fit_logistic)(x[whole], y[whole])
+        complete = np.isfinite(x).all(axis=1) & np.isfinite(y)
+        return names, (fit_least_squares if chosen == "linear" else fit_logistic)(x[complete], y[complete])
 
     columns = (target, *terms)
     if chosen == "logistic" and _cut_share(released, target, terms) > MOST_CUT:
@@ -413,7 +413,7 @@ def parse_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]
 
 
 def _list_levels(released: ReleasedCounts, name: str) -> list[Any] | None:
-    """Return the values of a column that is no number, those that rows have, in the public order; None of numbers."""
+    """Return the values that rows have of a column, in the public order; None for a column of numbers."""
     if not pa.types.is_string(released.table[name].type):
         return None
     present = set(released.table[name].unique().to_pylist())

@@ -72,7 +72,7 @@ def sum_rows(
 ) -> Floats:
     """Return sums over the synthetic rows of each answer: of ones, or of a figure of each row."""
     group, answers = group_rows(released, columns, by)
-    kept = select_rows(released, condition) & (group >= 0)
-    return np.bincount(group[kept], weights=None if figures is None else figures[kept], minlength=answers).astype(
+    chosen = select_rows(released, condition) & (group >= 0)
+    return np.bincount(group[chosen], weights=None if figures is None else figures[chosen], minlength=answers).astype(
         np.float64
     )

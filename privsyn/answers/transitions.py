@@ -79,27 +79,27 @@ def _add(shares: TransitionShares, kind: str, names: list[str], counts: Floats, 
     z = NormalDist().inv_cdf((1 + level) / 2)
     for first, (row, noise) in enumerate(zip(counts, sigma, strict=True)):
         total, spread = float(row.sum()), float(np.sqrt((noise**2).sum()))
-        known = total >= LEAST * spread
+        is_clear = total >= LEAST * spread
         for second, (count, sigma_of_pair) in enumerate(zip(row, noise, strict=True)):
-            share = count / total if known else float("nan")
+            share = count / total if is_clear else float("nan")
             variance = ((1 - share) * sigma_of_pair) ** 2 + share**2 * (spread**2 - sigma_of_pair**2)
-            error = float(np.sqrt(variance)) / total if known else float("nan")
+            error = float(np.sqrt(variance)) / total if is_clear else float("nan")
             shares.kind.append(kind)
             shares.first.append(names[first])
             shares.second.append(names[second])
-            shares.estimate.append(float(np.clip(share, 0.0, 1.0)) if known else share)
+            shares.estimate.append(float(np.clip(share, 0.0, 1.0)) if is_clear else share)
             shares.error.append(error)
-            shares.low.append(max(share - z * error, 0.0) if known else 0.0)
-            shares.high.append(min(share + z * error, 1.0) if known else 1.0)
-            shares.source.append("measured" if known else "not known")
+            shares.low.append(max(share - z * error, 0.0) if is_clear else 0.0)
+            shares.high.append(min(share + z * error, 1.0) if is_clear else 1.0)
+            shares.source.append("measured" if is_clear else "not known")
 
 
 def label_codes(codec: Codec, codes: TransitionCodes) -> list[str]:
     """Return a label of each code: its only value, the first and the last of neighbours, or all of them."""
-    labels, kept = codec.labels(), codes.recode.kept
+    labels, has_code = codec.labels(), codes.recode.kept
     names = []
     for code in range(codes.size):
-        members = np.flatnonzero(kept & (codes.recode.coarse == code))
+        members = np.flatnonzero(has_code & (codes.recode.coarse == code))
         if code < codes.ordered and len(members) > 1:
             names.append(f"{labels[members[0]]} to {labels[members[-1]]}")
         else:

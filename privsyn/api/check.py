@@ -183,7 +183,7 @@ SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected 
 
 
 def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
-    """Warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
+    """Return warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
 
     Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
     accounted.
@@ -279,10 +279,10 @@ def _list_warnings(plan: Plan) -> list[str]:
     spec = plan.request.spec
     privacy, budget, unit = spec.privacy, spec.budget, spec.unit
     warnings = []
-    known = plan.request.prior
-    if known is not None:
+    prior = plan.request.prior
+    if prior is not None:
         warnings.append(
-            f"prior: {_count_rows(known.rows)} that the spec states to be public: statistics of the prior show in the "
+            f"prior: {_count_rows(prior.rows)} that the spec states to be public: statistics of the prior show in the "
             "release, and its promise does not protect the persons in it."
         )
     totals = plan.request.public.totals
@@ -323,18 +323,18 @@ def _list_column_warnings(request: Request, columns: tuple[ColumnPlan, ...], tab
 
     ``columns``: as they are planned; ``table``: the further table that it is of, whose own columns these are.
     """
-    at = f"tables.{table}." if table else ""
+    prefix = f"tables.{table}." if table else ""
     for number, attribute, holds in find_idle_conditions(request.spec, request.encoding):
         how_many = "every" if holds else "no"
         yield (
-            f"{at}workload[{number}].question: {how_many} value that {attribute} can have fulfils its condition, so "
-            "it tells no rows apart. Correct the condition, or take it out."
+            f"{prefix}workload[{number}].question: {how_many} value that {attribute} can have fulfils its condition, "
+            "so it tells no rows apart. Correct the condition, or take it out."
         )
     for number, attribute, cells in find_cut_conditions(request.spec, request.encoding):
         many = "1 cell" if cells == 1 else f"{cells} cells"
         yield (
-            f"{at}workload[{number}].question: its condition holds in a part of {many} of {attribute}, in which values "
-            f"are taken to lie evenly. Compare {attribute} itself with a value, and its cells end there."
+            f"{prefix}workload[{number}].question: its condition holds in a part of {many} of {attribute}, in which "
+            f"values are taken to lie evenly. Compare {attribute} itself with a value, and its cells end there."
         )
     spec = _keep_own_columns(request.spec, table) if table else request.spec
     for name in spec.unmeasured_columns:
@@ -398,9 +398,9 @@ def _find_missing_zeros(spec: ReleaseSpec) -> Iterator[str]:
             continue
         if spec.mechanism.compression.single_values and column.leaves_bins_open:
             continue
-        edges, one = column.edge_values(), column.grid()
-        alone = one is not None and edges[1] - edges[0] <= one.step
-        if edges[0] == 0 and not alone and 0 not in column.exact:
+        edges, grid = column.edge_values(), column.grid()
+        is_bin = grid is not None and edges[1] - edges[0] <= grid.step
+        if edges[0] == 0 and not is_bin and 0 not in column.exact:
             field = _name_column(spec, name)
             yield (
                 f"{field} begins at 0 without `exact: [0]`: zeros come out as any value of its first bin, "
@@ -429,15 +429,17 @@ def _find_comparable_columns(spec: ReleaseSpec) -> Iterator[str]:
         )
 
 
-def _compute_shared_range(one: IntegerColumn | NumberColumn, other: IntegerColumn | NumberColumn) -> float:
+def _compute_shared_range(column: IntegerColumn | NumberColumn, other: IntegerColumn | NumberColumn) -> float:
     """Return the common part of two columns' ranges, as a share of the wider one."""
-    return (min(one.max, other.max) - max(one.min, other.min)) / max(one.max - one.min, other.max - other.min, 1e-300)
+    return (min(column.max, other.max) - max(column.min, other.min)) / max(
+        column.max - column.min, other.max - other.min, 1e-300
+    )
 
 
 def _list_idle_looks(plan: Plan) -> list[Stage]:
     """Return the looks at how pairs are related, where no two columns can be; nothing is asked by them."""
-    alone = set(list_counted_alone(plan.request.encoding.binning))
-    if len(alone.symmetric_difference(plan.domain.attributes)) > 1:
+    counted_alone = set(list_counted_alone(plan.request.encoding.binning))
+    if len(counted_alone.symmetric_difference(plan.domain.attributes)) > 1:
         return []
     return [stage for stage in plan.stages if stage.step.look.noise_of in ("a score", "a distance")]
 

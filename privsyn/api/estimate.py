@@ -264,11 +264,11 @@ def _continue(rehearsal: Rehearsal, name: str, cost: Cost, threads: int, workers
     wall = cpu * (moved + (1 - moved) / (min(workers, parts) or 1)) + cost.counting / (workers or 1)
     if not workers and (makes_rows or cost.cells or rehearsal.reads_rows(name)):
         wall *= 1 - PARALLEL_SHARE + PARALLEL_SHARE / threads
-    here = cpu + cost.counting - by_workers
+    own_time = cpu + cost.counting - by_workers
     if workers:
-        here += WAITING * wall + (HANDING_SECONDS * disk if parts > 1 else 0.0)
+        own_time += WAITING * wall + (HANDING_SECONDS * disk if parts > 1 else 0.0)
     return StepEstimate(
-        name.replace("_", " "), here, wall, cost.peak_mb + _grow_memory(rehearsal, name, cost), disk, by_workers
+        name.replace("_", " "), own_time, wall, cost.peak_mb + _grow_memory(rehearsal, name, cost), disk, by_workers
     )
 
 
@@ -284,19 +284,19 @@ def _choose_factor(rehearsal: Rehearsal, name: str, cost: Cost) -> float:
     return RELATED_FACTOR
 
 
-def _continue_line(first: int, low: float, second: int, high: float, at: float) -> float:
-    """Return what is expected at ``at`` rows of what took ``low`` at ``first`` and ``high`` at ``second`` rows.
+def _continue_line(first: int, low: float, second: int, high: float, rows: float) -> float:
+    """Return the cost expected at ``rows``, on a line through ``low`` at ``first`` and ``high`` at ``second`` rows.
 
     It does not fall with the rows.
     """
     slope = max(0.0, high - low) / (second - first) if second > first else 0.0
-    return high + slope * (at - second)
+    return high + slope * (rows - second)
 
 
-def _continue_power(first: int, low: float, second: int, high: float, at: float) -> float:
-    """Return the same of what grows ever slower: by the power of the rows between the two, LEAST_POWER to 1."""
+def _continue_power(first: int, low: float, second: int, high: float, rows: float) -> float:
+    """Return the same for a cost that grows as a power of the rows, LEAST_POWER to 1."""
     between = math.log(high / low) / math.log(second / first) if 0.0 < low < high and first < second else 0.0
-    return high * math.pow(at / second, min(1.0, max(LEAST_POWER, between))) if second else high
+    return high * math.pow(rows / second, min(1.0, max(LEAST_POWER, between))) if second else high
 
 
 def _count_parts(rehearsal: Rehearsal, name: str, spec: ReleaseSpec) -> int:
@@ -313,8 +313,8 @@ def _count_shards(rehearsal: Rehearsal) -> int:
 
 def _compute_growth(rehearsal: Rehearsal, rows: int, *, makes_rows: bool) -> float:
     """Return how many times as large a file of so many rows is with all rows; ``makes_rows``: of a step that does."""
-    few, whole = (rehearsal.rows_made, rehearsal.rows_out) if makes_rows else (rehearsal.rows_in, rehearsal.rows)
-    return whole / few if rows == few > 0 else 1.0
+    few, many = (rehearsal.rows_made, rehearsal.rows_out) if makes_rows else (rehearsal.rows_in, rehearsal.rows)
+    return many / few if rows == few > 0 else 1.0
 
 
 def _grow_memory(rehearsal: Rehearsal, name: str, cost: Cost) -> float:

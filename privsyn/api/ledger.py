@@ -196,8 +196,8 @@ class LedgerView:
         return ledger
 
 
-def _make_unknown_error(dataset: str, known: str) -> RequestError:
-    return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known}", "ledger.dataset")
+def _make_unknown_error(dataset: str, known_names: str) -> RequestError:
+    return RequestError(f"the ledger does not know {dataset!r}", f"Known data sets: {known_names}", "ledger.dataset")
 
 
 def _list_second_names(ledger: Ledger, settings: Settings) -> list[Text]:
@@ -214,7 +214,7 @@ def _list_second_names(ledger: Ledger, settings: Settings) -> list[Text]:
 
 
 def _list_unfinished(ledger: Ledger, dataset: str | None) -> list[Text]:
-    """Periods that a run has begun and not released; it holds them until it is finished."""
+    """Return periods that a run has begun and not released; it holds them until it is finished."""
     stand = {(row.dataset, row.period): row for row in ledger.periods(dataset)}.values()
     return [
         f"the period {row.period} of {row.dataset!r} was begun by {row.run} and is not released: release it with "

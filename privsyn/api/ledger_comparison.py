@@ -89,7 +89,7 @@ def compare_with_certificates(
     them, wherever they were given to.  Raises RequestError for a folder of ``against`` that holds no certificate.
     """
     result, covered = Comparison(), set[str]()
-    everything, known = ledger.entries(), {s.dataset: s for s in ledger.summary()}
+    everything, summaries = ledger.entries(), {s.dataset: s for s in ledger.summary()}
     entries = [e for e in everything if dataset in (None, e.dataset)]
     weaker, published_of = 0, dict[str, list[PublishedCertificate]]()
     remembered = _list_remembered(entries)
@@ -110,7 +110,7 @@ def compare_with_certificates(
             of_dataset = [e for e in entries if e.dataset == certificate.dataset]
             try:
                 problems = _check_certificates(published, renamed=folder.parent.resolve() not in private_roots)
-                problems += _check_ledger(published, of_dataset, known.get(certificate.dataset))
+                problems += _check_ledger(published, of_dataset, summaries.get(certificate.dataset))
                 problems += _check_heads(certificate, everything)
             except (ValueError, ZeroDivisionError):
                 problems = ["its certificate holds a text that is not a number"]
@@ -160,7 +160,7 @@ def _can_be_listed(folder: Path) -> bool:
 
 
 def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
-    """Return the released folders in these: each one itself, or those directly in it.
+    """Return the released folders among ``against``, and directly inside its other folders.
 
     Without those of the released root.
     """
@@ -226,7 +226,7 @@ def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> li
     Raises ValueError or ZeroDivisionError for a text that is not a number.
     """
     certificate, problems = published.certificate, []
-    receipts = _collect_receipts(published.folder)
+    receipts = {step.name: step.published["receipts"].name for step in _list_published_steps(published.folder)}
     if published.folder.name != certificate.run and not renamed:
         problems.append(f"its certificate lies in the folder {published.folder.name}")
     if not is_whole(published.folder):
@@ -253,11 +253,6 @@ def _list_published_steps(folder: Path) -> list[ReleaseStep]:
     if holds_itemsets(manifest):
         return list(release_steps(build_itemset_steps(read_released_itemset_spec(manifest))))
     return list(release_steps(plan_release(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
-
-
-def _collect_receipts(folder: Path) -> dict[str, str]:
-    """Release step -> its released receipts."""
-    return {step.name: step.published["receipts"].name for step in _list_published_steps(folder)}
 
 
 def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str]) -> list[str]:
@@ -332,16 +327,16 @@ def _add_uncovered(
     uncompared: dict[tuple[str, Path | None], list[int]] = {}
     for (dataset, run), count in runs.items():
         roots = remembered.get((dataset, run))
-        known = [
+        holding_roots = [
             root
             for root in dict.fromkeys((settings.private_root, *([roots.private] if roots else ())))
             if _collect_keys(root, run) is not None
         ]
         words = f"{run}: {count} spent charges of {dataset!r} have no certificate"
-        if any(is_certified(root, dataset, run) for root in known):
+        if any(is_certified(root, dataset, run) for root in holding_roots):
             where = roots.released if roots else settings.released_root
             result.problems.append(f"{words}: it was published, and its folder is not in {where}")
-        elif known:
+        elif holding_roots:
             result.notes.append(f"{words}: the run was not finished")
         elif roots is not None and roots.are_here():
             result.problems.append(f"{words}: neither {roots.released} nor {roots.private} knows the run any more")

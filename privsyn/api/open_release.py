@@ -172,7 +172,7 @@ class Release(Questions):
         return f"<Release {self.run}: {self.manifest.rows:,} rows, ({c.epsilon:g}, {c.delta:g})-DP, {self.folder}>"
 
     def _repr_html_(self) -> str:
-        """Promise, cost and the table's head, for notebooks."""
+        """Return promise, cost and the table's head, for notebooks."""
         c, head = self.certificate, self._read_head()
         promise = (
             f"{self.manifest.rows:,} synthetic rows with ({c.epsilon:g}, {c.delta:g})-differential privacy for adding "

@@ -28,7 +28,7 @@ def show_progress_bars(steps: Sequence[Step], console: Console | None = None) ->
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
     people = console or Console(stderr=True, highlight=False, force_jupyter=False)
-    known = {step.name: step for step in steps}
+    step_of = {step.name: step for step in steps}
     columns = (
         TextColumn("{task.description:<18}"),
         TextColumn("[dim]{task.fields[kind]:<11}"),
@@ -41,7 +41,7 @@ def show_progress_bars(steps: Sequence[Step], console: Console | None = None) ->
 
         def report(name: str, done: int, total: int) -> None:
             if name not in bars:
-                step = known[name]
+                step = step_of[name]
                 bars[name] = progress.add_task(step.title, total=total, kind=str(step.kind))
                 if not people.is_terminal:
                     people.print(step.label, style="dim")

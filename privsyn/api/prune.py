@@ -140,7 +140,7 @@ def _is_drawn(note: dict[str, Any], ledger: Ledger, dataset: str) -> bool:
 
 
 def _find_results(private: Path, references: Collection[Path], needed: Collection[str]) -> Iterator[UnneededFile]:
-    """Prefect's references to steps of no run."""
+    """Return Prefect's references to steps that belong to no run."""
     for path in references:
         if path.name.rpartition("-")[2] in needed:
             continue

@@ -133,7 +133,7 @@ class _AssumedEngine:
     asked: list[_Asked] = field(default_factory=list)
 
     def open(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> _NotedRows:
         """Return the assumed rows, by the run's recoding where filtered values may be among their codes.
@@ -156,7 +156,7 @@ class _AssumedEngine:
         return LocalEngine().make_parts(write, tasks, threads)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -338,8 +338,8 @@ def _time_counting(counted: _Asked, rows: int) -> float:
     times = -(-TIMED_ROWS // codes.rows)
     many = CodeTable(named, tuple(np.tile(codes.column(a), times) for a in named.attributes), padded)
     none = CodeTable(named, tuple(column[:0] for column in many.columns), padded)
-    empty, whole = _time_counts(none, sample), _time_counts(many, sample)
-    each = max(0.0, whole - empty) / many.rows
+    empty, full = _time_counts(none, sample), _time_counts(many, sample)
+    each = max(0.0, full - empty) / many.rows
     passes = max(1, -(-sum(domain.cells(clique) for clique in counted.cliques) // PASS_CELLS))
     return len(counted.cliques) / len(sample) * (empty + each * rows) + passes * reading * rows
 

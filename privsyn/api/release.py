@@ -249,7 +249,7 @@ def evaluate(
 
     evaluation_spec = load_evaluation_spec(None if settings is None else Path(settings), labels)
     return run_evaluation(
-        EvaluationRequest(_name_spec(release), data, holdout, against, evaluation_spec), load_settings(out)
+        EvaluationRequest(_name_release(release), data, holdout, against, evaluation_spec), load_settings(out)
     )
 
 
@@ -281,7 +281,7 @@ def rerun(
     from privsyn.api.rerun import rerun as run_again
 
     places = [None if place is None else Path(place) for place in (keep, prior)]
-    return run_again(_name_spec(release), load_settings(out), places[0], prior=places[1])
+    return run_again(_name_release(release), load_settings(out), places[0], prior=places[1])
 
 
 @check_arguments
@@ -304,5 +304,6 @@ def ledger(*, out: str | Path | None = None) -> LedgerView:
     return LedgerView(load_settings(out))
 
 
-def _name_spec(release: Release | str | Path) -> str:
+def _name_release(release: Release | str | Path) -> str:
+    """Return the folder of a release, or the run or folder that names it."""
     return str(release.folder if isinstance(release, Release) else release)

@@ -159,7 +159,7 @@ class _Reproduction:
             receipts = read_receipts(self.store.read_table(noisy.tables["receipts"]))
         except _UNFIT as error:
             raise PrivsynError(f"the receipts of the step {step.title!r} hold no possible query: {error}", "") from None
-        if self.remade.planned(step, inputs) != receipts:
+        if self.remade.plan_queries(step, inputs) != receipts:
             self.problems.append(f"what the step {step.title!r} asked does not follow from the tables before it")
 
     def _refuse_private_step(self, step: Step) -> StepRefs:
@@ -197,7 +197,7 @@ def rerun(
     folder = release_folder(release, settings, FIELD)
     manifest = read_manifest(folder)
     spec = _add_prior(read_public_spec(manifest, FIELD), prior)
-    noisy = {*_list_noisy_files(spec), "certificate.json"}
+    noisy = {*list_published_files(release_steps(plan_release(spec).steps)), "certificate.json"}
     on_disk = list_files(folder)
     with _open_workplace(keep) as work:
         remade, problems = _make(folder, manifest, spec, work, settings.threads, report)
@@ -280,11 +280,6 @@ def _build_run(manifest: Manifest, spec: ReleaseSpec, work: Path, threads: int, 
 
 def _yield_no_rows(repairs: object = None) -> Iterator[pa.RecordBatch]:
     raise TypeError("a reproduction has no private rows")
-
-
-def _list_noisy_files(spec: ReleaseSpec) -> set[str]:
-    """Return the released files that hold noise, which nobody can draw again."""
-    return set(list_published_files(release_steps(plan_release(spec).steps)))
 
 
 def _read(path: Path) -> pa.Table:

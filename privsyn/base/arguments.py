@@ -130,11 +130,11 @@ def check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 def _check(name: str, annotation: str, value: Any) -> Any:
     """Return the argument, a list as a tuple."""
-    alone = annotation.removesuffix(" | None")
-    kind = KINDS[alone]
-    if value is None and alone != annotation:
+    without_none = annotation.removesuffix(" | None")
+    kind = KINDS[without_none]
+    if value is None and without_none != annotation:
         return value
-    if kind is None or (isinstance(value, str) and value == "all" and _ALL in alone):
+    if kind is None or (isinstance(value, str) and value == "all" and _ALL in without_none):
         return value
     if not kind.lists:
         if kind.fits(value):

@@ -80,11 +80,11 @@ class DataUrl:
                 raise ValueError("no path and no SQL has a byte 0")
         except ValueError:
             raise RequestError("is a URL that cannot be read", f"Write {FORMS}", name) from None
-        known = OPTIONS.get(parts.scheme)
-        if known is None:
+        known_options = OPTIONS.get(parts.scheme)
+        if known_options is None:
             problem = f"is a URL ({parts.scheme}://), and tables are not read from there"
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
-        needs_rows = needs_rows and _ROWS[0] in known
+        needs_rows = needs_rows and _ROWS[0] in known_options
         has_user = parts.scheme in ("postgresql", *SERVER_SCHEMES) or parts.scheme.endswith("abfs")
         if password is not None or "password" in dict(options) or (user and not has_user):
             cure = _PASSWORD_CURE if parts.scheme == "postgresql" else _KEY_CURE
@@ -171,8 +171,8 @@ class DataUrl:
             stores = {(url.scheme.rpartition("+")[2], url.user, url.host) for url in (self, other)}
             is_below = not above or f"{below}/".startswith(f"{above}/")
             return len(stores) == 1 and is_below and ".." not in below.split("/")
-        whole = other.path in ("", self.path) and (other.query is None or other.query == self.query)
-        return whole and self._server == other._server and (other.table is None or other.table == self.table)
+        is_same = other.path in ("", self.path) and (other.query is None or other.query == self.query)
+        return is_same and self._server == other._server and (other.table is None or other.table == self.table)
 
     @property
     def _server(self) -> tuple[str, str, str]:
@@ -185,8 +185,8 @@ def _check_options(scheme: str, options: list[str], name: str, *, needs_rows: bo
     for option in options:
         if option not in OPTIONS[scheme] or options.count(option) > 1:
             problem = f"has the option {option[:40]!r}" + (" twice" if options.count(option) > 1 else "")
-            known = ", ".join(OPTIONS[scheme]) or "none"
-            raise RequestError(problem, f"Known are {known}; others are read from the environment", name)
+            known_options = ", ".join(OPTIONS[scheme]) or "none"
+            raise RequestError(problem, f"Known are {known_options}; others are read from the environment", name)
     if _ROWS[0] not in OPTIONS[scheme]:
         return
     rows = [option for option in options if option in _ROWS]

@@ -28,7 +28,7 @@ class PrivsynError(Exception):
         super().__init__(problem)
 
     def paragraph(self, vocabulary: Vocabulary | None = None) -> str:
-        """``field: problem. Cure.`` as one paragraph: what is not printable in a name is shown as a mark.
+        """Return ``field: problem. Cure.`` as one paragraph: what is not printable in a name is shown as a mark.
 
         ``vocabulary``: whose words are used; without it, the error's own.
         """

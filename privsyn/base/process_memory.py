@@ -15,7 +15,7 @@ import pyarrow as pa
 
 
 def memory_mb(field: str, process: str = "self") -> float:
-    """``VmHWM`` (peak) or ``VmRSS`` (now) of a process in MB (2^20 bytes); NaN where the system does not tell."""
+    """Return ``VmHWM`` (peak) or ``VmRSS`` (now) of a process in MB (2^20 bytes); NaN where it is not told."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
     except OSError:

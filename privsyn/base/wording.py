@@ -152,7 +152,7 @@ def make_sentence(text: Text) -> Text:
 
 def join_sentences(texts: Iterable[Text]) -> Text:
     """Return the texts as sentences after each other; empty ones are left out."""
-    whole: Text = ""
+    joined: Text = ""
     for text in (t for t in texts if t):
-        whole = whole + (" " if whole else "") + make_sentence(text)
-    return whole
+        joined = joined + (" " if joined else "") + make_sentence(text)
+    return joined

@@ -38,7 +38,6 @@ from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.evaluation.coded_tables import CodedTable, encode_table, read_table
 from privsyn.sources.open_source import open_source
-from privsyn.sources.private_table import Source
 from privsyn.sources.public_table import read_public_rows
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.zones import get_roots, locate_private_folder
@@ -75,7 +74,7 @@ class CompareRequest:
     evaluation: EvaluationSpec = field(default_factory=EvaluationSpec)
 
     def check(self) -> None:
-        """RequestError that names the argument, before anything is read."""
+        """Raise RequestError that names the argument, before anything is read."""
         for name in self.methods:
             if name not in METHODS:
                 raise RequestError(
@@ -151,7 +150,7 @@ def run_all(
     source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
     holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "comparison.holdout")
-    rows = _split_training_rows(source, spec, encoding)
+    rows = CodeTable.from_arrow(list(encode(source.batches, encoding, spec.unit, Repairs())), encoding.domain)
     real = encode_table(source.batches(), encoding)
 
     def score(table: CodedTable) -> tuple[Metric, ...]:
@@ -179,11 +178,6 @@ def run_all(
         seeds=request.seeds,
         runs=runs,
     )
-
-
-def _split_training_rows(source: Source, spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
-    """Return what a release would encode: with a person identifier, at most ``max_records`` rows of each person."""
-    return CodeTable.from_arrow(list(encode(source.batches, encoding, spec.unit, Repairs())), encoding.domain)
 
 
 def _iterate_runs(
@@ -269,7 +263,7 @@ def _describe_machine() -> str:
 
 
 def _write(results: Comparison, settings: Settings) -> Path:
-    """results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
+    """Write results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
     from privsyn.base.pictures import draw_chart
     from privsyn.comparison.plot import build_chart  # here: drawing packages load slowly
 

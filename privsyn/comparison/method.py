@@ -150,7 +150,7 @@ class DomainTooLargeError(Exception):
 
 
 def check_cells(domain: Domain, most: int, method: str) -> None:
-    """DomainTooLargeError unless the full contingency table of ``domain`` has at most ``most`` cells."""
+    """Raise DomainTooLargeError unless the full contingency table of ``domain`` has at most ``most`` cells."""
     cells = domain.cells(domain.attributes)
     if cells > most:
         cells_text = f"{cells:,}" if cells < 10**12 else f"about 10^{len(str(cells)) - 1}"

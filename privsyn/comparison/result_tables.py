@@ -37,7 +37,7 @@ class MetricCell:
     note: str = ""
 
     def text(self) -> str:
-        """``mean ±sd``, or the note."""
+        """Return ``mean ±sd``, or the note."""
         if self.mean is None:
             return self.note or "-"
         return _format_number(self.mean) + ("" if self.sd is None else f" ±{_format_number(self.sd, 2)}")

@@ -79,7 +79,7 @@ def vary_paper(trial: MethodInput, steps: Callable[[Request], Steps], *, exact_s
 
 
 def independent(trial: MethodInput) -> MethodResult:
-    """One-ways only, with the whole budget."""
+    """Measure one-ways only, with the whole budget."""
     mechanism = trial.settings.mechanism
     request = request_of(trial, Independent(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
     return _run_steps(trial, request, build_steps(request))
@@ -214,8 +214,8 @@ def _decode_fine_rows(step: Step) -> Step:
         generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
         schema = tables.build_code_schema(fine)
         related = get_synthesis(request).related_inside
-        near = list_asked_pairs(request, codes.domain.attributes) if related else None
-        model = fit_related_places(codes, recode, request.encoding.binning, near) if related else None
+        asked_pairs = list_asked_pairs(request, codes.domain.attributes) if related else None
+        model = fit_related_places(codes, recode, request.encoding.binning, asked_pairs) if related else None
         batches = [
             pa.RecordBatch.from_arrays(
                 [pa.array(part[f.name].astype(f.type.to_pandas_dtype())) for f in schema], schema=schema

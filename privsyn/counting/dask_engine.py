@@ -209,7 +209,7 @@ class DaskEngine:
         self._client = self._cluster = self._scheduler = None
 
     def count(self, stored: StoredTable, domain: Domain, cliques: list[Clique], *, padded: bool) -> list[np.ndarray]:
-        """Flat exact counts of each clique over all partitions, filtered values included."""
+        """Return flat exact counts of each clique over all partitions, filtered values included."""
         self.open()
         workers = max(1, len(self._client.nthreads()))
         most = min(TASK_ROWS, -(-stored.num_rows // (_TASKS_A_WORKER * workers)))

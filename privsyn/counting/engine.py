@@ -63,7 +63,7 @@ class LocalEngine:
     """Counts in this process."""
 
     def open(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
         """Yield the rows, read anew for every pass."""
@@ -93,4 +93,4 @@ class LocalEngine:
             pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to give back."""

@@ -20,10 +20,10 @@ from privsyn.tasks.kernels.read_ahead import read_ahead
 
 
 class Made(NamedTuple):
-    """A part: its rows, as a stream, and what else is known of it (``beside``), which is small."""
+    """A part: its rows, as a stream, and what else is known of it (``extra``), which is small."""
 
     batches: Iterable[pa.RecordBatch]
-    beside: Any = None
+    extra: Any = None
 
 
 Make: TypeAlias = Callable[[Any, int], Made]
@@ -35,11 +35,11 @@ Profile: TypeAlias = Callable[[Iterable[pa.RecordBatch]], pa.Table]
 
 @dataclass(frozen=True)
 class PartFile:
-    """A part in its file: the profiles of its batches, by which its contract is checked, and what is known beside."""
+    """A part in its file; ``profile``: of its batches, to check its contract; ``extra``: as of :class:`Made`."""
 
     path: str
     profile: pa.Table
-    beside: Any = None
+    extra: Any = None
 
 
 def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path: str, threads: int) -> PartFile:
@@ -57,7 +57,7 @@ def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path:
     unfinished.replace(path)
     if not profiles:
         profiles.append(profile([pa.RecordBatch.from_pylist([], schema=schema)]))
-    return PartFile(path, pa.concat_tables(profiles), part.beside)
+    return PartFile(path, pa.concat_tables(profiles), part.extra)
 
 
 def read_parts(parts: Sequence[PartFile]) -> Iterator[pa.RecordBatch]:

@@ -71,15 +71,15 @@ def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, thread
 
 
 def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
-    """Consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
+    """Return consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
     waiting: list[pa.RecordBatch] = []
-    held = 0
+    gathered_rows = 0
     for batch in batches:
-        if waiting and held + batch.num_rows > rows:
+        if waiting and gathered_rows + batch.num_rows > rows:
             yield waiting
-            waiting, held = [], 0
+            waiting, gathered_rows = [], 0
         waiting.append(batch)
-        held += batch.num_rows
+        gathered_rows += batch.num_rows
     if waiting:
         yield waiting
 
@@ -87,7 +87,7 @@ def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list
 def count_partition(
     part: Partition, domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 1
 ) -> list[np.ndarray]:
-    """Flat exact counts (int64) of each clique over one partition, filtered values included: all that a worker does."""
+    """Return flat exact counts (int64) of each clique over one partition, filtered values included."""
     blocks = read_blocks(part, restrict_domain(domain, cliques), padded=padded)
     return count_blocks(blocks, domain, cliques, padded=padded, threads=threads)
 

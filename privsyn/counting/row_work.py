@@ -78,7 +78,7 @@ class RowWork:
         return [str(folder / name_part(i)) for i in range(len(rows))]
 
     def lend(self, files: Sequence[Path]) -> list[str]:
-        """Return paths at which the workers read these files: the files' own, or those of copies in the folder."""
+        """Return paths at which the workers read these files: their own, or of copies in the shared folder."""
         if not self._apart:
             return list(map(str, files))
         folder = self._open_folder()

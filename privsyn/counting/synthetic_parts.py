@@ -23,7 +23,7 @@ from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import hold_totals
 from privsyn.tasks.knowledge.prior_pairs import PriorGuide
-from privsyn.tasks.knowledge.totals import HeldCounts
+from privsyn.tasks.knowledge.totals import ExactCounts
 from privsyn.tasks.steps import append_attributes, decode, synthesize
 from privsyn.tasks.synthesis.shards import Residuals, Shard
 
@@ -46,12 +46,12 @@ class Refining(NamedTuple):
     residuals: Residuals
 
 
-class Holding(NamedTuple):
+class ExactShard(NamedTuple):
     """A shard, its rows so far, and the public totals that they have to hold."""
 
     shard: Shard
     rows: Rows
-    held: tuple[HeldCounts, ...]
+    exact: tuple[ExactCounts, ...]
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,12 @@ class WholeParts:
     domain: Domain
     tied: AbstractSet[str]
 
-    def make(self, task: Holding, threads: int) -> Made:
+    def make(self, task: ExactShard, threads: int) -> Made:
         """Return the rows of one shard with the attributes that are related to no other, and with the totals."""
         rows, seed = _read_codes(task.rows, self.core), task.shard.own_seed
-        whole = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.tied)
-        whole = hold_totals.hold(whole, task.held, hold_totals.seed_generator(seed))
-        return Made(whole.to_arrow().to_batches())
+        codes = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.tied)
+        codes = hold_totals.hold(codes, task.exact, hold_totals.seed_generator(seed))
+        return Made(codes.to_arrow().to_batches())
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,17 @@ class DecodedParts:
     recode: Recode
     encoding: EncodingPlan
     column_order: Sequence[str]
-    held: Sequence[str]
+    exact: Sequence[str]
     related: bool
-    near: Sequence[Clique] | None = None
+    asked_pairs: Sequence[Clique] | None = None
 
     def make(self, task: ShardRows, threads: int) -> Made:
         """Return the values of one shard's rows."""
         codes = _read_codes(task.rows, build_coarse_domain(self.recode))
         seed = task.shard.own_seed
-        order, held = self.column_order, self.held
+        order, exact = self.column_order, self.exact
         values = decode.decode(
-            codes, self.recode, self.encoding, order, seed, held, related=self.related, near=self.near
+            codes, self.recode, self.encoding, order, seed, exact, related=self.related, asked_pairs=self.asked_pairs
         )
         return Made(values)
 

@@ -206,16 +206,16 @@ class Candidate:
     @cached_property
     def known_table(self) -> KnownTable:
         """The table as this private folder and the ledger may know it under another name."""
-        known = map_fingerprints(self.settings.private_root, self.ledger.entries())
-        own_fingerprints = frozenset(known.get(self.spec.dataset, ()))
-        elsewhere = find_names(known, set(self.fingerprints) - own_fingerprints) - {self.spec.dataset}
+        names_by_fingerprint = map_fingerprints(self.settings.private_root, self.ledger.entries())
+        own_fingerprints = frozenset(names_by_fingerprint.get(self.spec.dataset, ()))
+        elsewhere = find_names(names_by_fingerprint, set(self.fingerprints) - own_fingerprints) - {self.spec.dataset}
         mark = partial(self.store.mark, "table")
         return KnownTable(self.fingerprints, mark, elsewhere, own_fingerprints, check_reason(self.new_dataset))
 
     def _compute_keys(self, generation: int, fingerprint: str) -> Mapping[str, str]:
         plan = self.ordered_plan
         return compute_lineage_keys(
-            plan.request, fingerprint, generation, type(self.noise), plan.steps, plan.period, given=self.given
+            plan.request, fingerprint, generation, type(self.noise), plan.steps, plan.period, known_keys=self.given
         )
 
     def _build_run(self, generation: int, fingerprint: str) -> Run:

@@ -134,7 +134,7 @@ def _format_field(field: pa.Field) -> str:
 
 
 def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[ContractVerdict]:
-    """Return Arrow's verdicts; where Arrow doubts some, Great Expectations says which of those are broken."""
+    """Return Arrow's verdicts; expectations that Arrow doubts are decided by Great Expectations."""
     sure = [surely_holds(e, table) for e in expectations]
     in_doubt = [e for e, holds in zip(expectations, sure, strict=True) if not holds]
     outcomes = iter(_ask_great_expectations(in_doubt, table) if in_doubt else [])

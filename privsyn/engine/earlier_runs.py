@@ -147,8 +147,8 @@ def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:
 
 
 def _describe_this(program: str) -> str:
-    here = version("privsyn-flows")
-    return f"version {here}" if here != program else "this program"
+    this_version = version("privsyn-flows")
+    return f"version {this_version}" if this_version != program else "this program"
 
 
 def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -> bool:
@@ -170,14 +170,14 @@ def _find_unlike(
     """
     names = request.model_fields_set if explicit_only else type(request).model_fields
     for name in names:
-        asked, before = getattr(request, name), getattr(earlier, name, None)
+        requested, before = getattr(request, name), getattr(earlier, name, None)
         dotted = f"{place}.{name}" if place else name
         if dotted in free or (place.startswith("columns.") and name in COLUMN_WORDS):
             continue
-        if isinstance(asked, BaseModel) and isinstance(before, BaseModel):
-            yield from _find_unlike(asked, before, free, explicit_only=explicit_only, place=dotted)
-        elif isinstance(asked, dict) and isinstance(before, dict) and asked.keys() == before.keys():
-            for key, value in asked.items():
+        if isinstance(requested, BaseModel) and isinstance(before, BaseModel):
+            yield from _find_unlike(requested, before, free, explicit_only=explicit_only, place=dotted)
+        elif isinstance(requested, dict) and isinstance(before, dict) and requested.keys() == before.keys():
+            for key, value in requested.items():
                 yield from _find_unlike(value, before[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
-        elif asked != before:
+        elif requested != before:
             yield dotted

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
@@ -76,7 +77,7 @@ class Run:
         return self.plan.request
 
     def cut_request(self, refs: Mapping[str, StepRefs]) -> Request:
-        """Return the run's request with the cells that one of its looks found full, cut; ``refs``: of what it made."""
+        """Return the run's request with the cells that a look found full cut; ``refs``: the run's tables by step."""
         for name in dict.fromkeys(step.cuts for step in self.steps if step.cuts):
             step, table = name.split(".")
             return self.request.cut_cells(read_cuts(self.store.read_table(refs[step].tables[table])))
@@ -145,9 +146,9 @@ class Run:
 
     def has_drawn_all(self) -> bool:
         """Return whether all noise under these keys was paid for."""
-        held = ("reserved", "spent")
+        paid = ("reserved", "spent")
         return all(
-            self.ledger.state(self.dataset, self.keys[s.name]) in held or self._has_no_queries(s)
+            self.ledger.state(self.dataset, self.keys[s.name]) in paid or self._has_no_queries(s)
             for s in self.release_steps
         )
 
@@ -175,7 +176,7 @@ class Run:
         }
 
     def run_reported(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
-        """:meth:`execute`, telling ``report`` when the step begins and when it is done."""
+        """Run the step as :meth:`execute` does, and tell ``report`` when it begins and when it is done."""
         self.report(step.name, 0, 1)
         refs = self.execute(step, inputs)
         self.report(step.name, 1, 1)
@@ -208,9 +209,8 @@ class Run:
     def _execute_release(
         self, step: ReleaseStep, inputs: Mapping[str, StepRefs], recorded: StepRefs | None
     ) -> StepRefs:
-        key = self.keys[step.name]
+        key, refs = self.keys[step.name], recorded
         state = self.ledger.state(self.dataset, key)
-        refs = recorded
         if refs is None:
             if state != "reserved":
                 raise LedgerError(
@@ -226,7 +226,7 @@ class Run:
     def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Draw the noise, then count the rows, then add: the only place where private counts become releasable."""
         key, tables_in = self.keys[step.name], self._open_inputs(step, inputs)
-        queries = self.planned(step, inputs)
+        queries = self.plan_queries(step, inputs)
         budget = step.rho(self.request)
         check_stage(step.name, queries, budget)
         noise = self._keep_noise(step, key, queries)
@@ -244,7 +244,7 @@ class Run:
         totals = validate_receipts(step.name, queries, budget) if self.validate and queries else []
         return self._write(step, {"noisy": noisy.tabulate_answers(answers), "receipts": receipts}, totals)
 
-    def planned(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
+    def plan_queries(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
         """Return what the step asks of the rows, priced: a function of the public request and of released tables."""
         return self.plan.queries(step, self._open_inputs(step, inputs, released_only=True))
 
@@ -263,7 +263,7 @@ class Run:
         return noisy.read_answers(stored, queries)
 
     def _draw_noise(self, queries: list[Query]) -> noisy.Answers:
-        """Independent noise for every cell of every query."""
+        """Draw independent noise for every cell of every query."""
         threads = choose_thread_count(self.request.threads)
         return noisy.draw_for_queries(queries, lambda sizes: draw_all(self.noise, sizes, threads, check_interrupts))
 
@@ -303,10 +303,7 @@ class Run:
         return not self.records.has_noise(key) or self._mark_draw(key) != entered
 
     def _mark_draw(self, key: str) -> str:
-        """Return what the noise that is kept for this charge is known by in the ledger.
-
-        It tells nothing of the noise.
-        """
+        """Return the mark by which the ledger knows the noise kept for this charge; it tells nothing of the noise."""
         return self.store.mark("draw", key, self.records.noise_digest(key))
 
     def _open_inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
@@ -334,7 +331,8 @@ class Run:
         return Inputs(read, self.private if looks else None, work)
 
     def _make_reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
-        return (lambda: self.store.stored(ref)) if wide else (lambda: self.store.read_table(ref))
+        """Return what reads a table; tests of privacy watch here which steps read private ones."""
+        return partial(self.store.stored if wide else self.store.read_table, ref)
 
     def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[ContractVerdict] = ()) -> StepRefs:
         return write_outputs(

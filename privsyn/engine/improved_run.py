@@ -64,7 +64,10 @@ def build_improved_spec(
     delta = spec.privacy.delta
     try:
         new = ReleaseSpec.model_validate(
-            {**_list_requested(spec), "improves": {"earlier": earlier, "epsilon": epsilon, "delta": delta}}
+            {
+                **spec.model_dump(mode="json", by_alias=True),
+                "improves": {"earlier": earlier, "epsilon": epsilon, "delta": delta},
+            }
         )
     except ValidationError as error:
         problem = f"{note['run']} cannot be improved: {messages.from_validation(error, {})[0].text}"
@@ -72,10 +75,6 @@ def build_improved_spec(
     account_rho(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.accountant)
     together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.accountant)
     return new.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": together})})
-
-
-def _list_requested(spec: ReleaseSpec) -> dict[str, object]:
-    return spec.model_dump(mode="json", by_alias=True)
 
 
 def _run_of(release: str, settings: Settings) -> str:
@@ -177,7 +176,7 @@ class _KeyInputs:
     def list_agreeing(self, keys: Mapping[str, str], generation: int, sure: Mapping[str, str]) -> dict[str, str]:
         """Return the first steps whose ``keys`` are those that the request has at this generation after ``sure``."""
         expected = compute_lineage_keys(
-            self.plan.request, self.fingerprint, generation, self.noise, self.steps, given=sure
+            self.plan.request, self.fingerprint, generation, self.noise, self.steps, known_keys=sure
         )
         return {
             step.name: expected[step.name] for step in takewhile(lambda s: expected[s.name] == keys[s.name], self.steps)

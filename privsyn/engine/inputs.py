@@ -37,9 +37,12 @@ Batches = Iterable[pa.RecordBatch]
 class PrivateAccess:
     """The one object of a run that can read private rows.
 
-    ``rows`` starts a fresh pass over the private table; ``unchanged`` says whether it is what it was when the run was
-    opened; ``engine`` counts stored rows.  ``encode_parts``: what encodes a part of the table, and its parts;
-    None where it is one stream.  ``further``: by further table, what starts a pass over its rows with those above.
+    Attributes:
+        rows: Starts a fresh pass over the private table.
+        unchanged: Says whether the table is what it was when the run was opened.
+        engine: Counts stored rows.
+        encode_parts: Returns what encodes a part of the table, and its parts; None where it is one stream.
+        further: Further table -> what starts a pass over its rows, each with the row above.
     """
 
     rows: encode.Batches

@@ -27,8 +27,7 @@ def compute_lineage_keys(
     steps: Sequence[Step],
     period: str | None = None,
     *,
-    versions: bool = True,
-    given: Mapping[str, str] = MappingProxyType({}),
+    known_keys: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Return the cache key of every step of ``steps``.
 
@@ -36,15 +35,14 @@ def compute_lineage_keys(
     adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what
     was made with test noise is never taken for a release.  They add the period of a scheduled release too, so that
     each period draws and pays whether or not the data changed: when a release appears tells nothing of the data.
-    ``given``: step -> key, of steps whose tables an earlier run has.
-    Without ``versions`` the keys identify the request under any version of the steps.
+    ``known_keys``: step -> key, of steps whose tables an earlier run has.
     """
     keys: dict[str, str] = {}
     for step in steps:
-        if step.name in given:
-            keys[step.name] = given[step.name]
+        if step.name in known_keys:
+            keys[step.name] = known_keys[step.name]
             continue
-        parts = [step.name, *([str(step.version)] if versions else []), step.settings_json(request)]
+        parts = [step.name, str(step.version), step.settings_json(request)]
         parts += sorted({keys[name] for name in step.producers}) or [fingerprint]
         if step.kind is StepKind.RELEASE:
             parts += [f"generation {generation}", noise.__name__]
@@ -55,7 +53,7 @@ def compute_lineage_keys(
 
 
 def name_request(plan: Plan) -> str:
-    """Return the name of a request's record: a hash of what its noise is drawn for, which says nothing of the data.
+    """Return the name of a request's record: a hash of the public facts that its noise is drawn for.
 
     Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
     """

@@ -50,9 +50,14 @@ class Plan:
 
     It holds nothing that could read a row.  The run, the note, ``spec check`` and the tests ask the same plan.
 
-    ``asks``: the request beyond the spec, public and JSON-ready; ``period``: the period of the data set that is
-    released, which the ledger lets one run do (None: none); ``name``: how the run's name begins (empty: the data set's
-    name); ``output``: what is released, as a policy names it (None: a table); ``redraw``: how new noise is asked for.
+    Attributes:
+        request: The public request.
+        steps: Its steps, in order.
+        asks: What is asked beyond the spec, public and JSON-ready.
+        period: The period of the data set that is released, which the ledger lets one run do; None: there is none.
+        name: How the run's name begins; empty: with the data set's name.
+        output: What is released, as a policy names it; None: a table.
+        redraw: How new noise is asked for.
     """
 
     request: Request
@@ -111,8 +116,8 @@ class Plan:
 
     def check_noise(self) -> None:
         """Raise RequestError if the first look would say nothing: its total could be any number of rows."""
-        known = [query for stage in self.stages for query in stage.queries or ()]
-        if max((q.sigma * math.sqrt(q.cells) for q in known), default=0.0) > MOST_NOISE:
+        planned = [query for stage in self.stages for query in stage.queries or ()]
+        if max((q.sigma * math.sqrt(q.cells) for q in planned), default=0.0) > MOST_NOISE:
             spec = self.request.spec
             epsilon = (spec.improves or spec.privacy).epsilon
             raise RequestError(

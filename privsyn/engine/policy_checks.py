@@ -33,11 +33,11 @@ def check_policy(candidate: Candidate) -> None:
     policy = _list_rules(spec.dataset, candidate.settings)
     if policy is None:
         return
-    rules, at = policy
+    rules, section = policy
     field, places = ("tables", spec.place.values()) if isinstance(spec.place, dict) else ("data", [spec.place])
     for place in places:
-        _check_path(rules, at, place or None, field)
-    _check_public_inputs(rules, at, spec)
+        _check_path(rules, section, place or None, field)
+    _check_public_inputs(rules, section, spec)
     for field, value, most in (
         ("budget.epsilon", spec.budget.epsilon, rules.budget.epsilon),
         ("budget.delta", spec.budget.delta, rules.budget.delta),
@@ -46,16 +46,16 @@ def check_policy(candidate: Candidate) -> None:
     ):
         if value > most:
             rule = field.removeprefix("privacy.")
-            raise _make_refusal(f"is {value:g}, and the policy's {at}.{rule} allows at most {most:g}", field)
+            raise _make_refusal(f"is {value:g}, and the policy's {section}.{rule} allows at most {most:g}", field)
     if rules.unit is not None and spec.unit != rules.unit:
-        raise _make_refusal(f"is not the unit of the policy's {at}.unit, which is {rules.unit.describe()}", "unit")
+        raise _make_refusal(f"is not the unit of the policy's {section}.unit, which is {rules.unit.describe()}", "unit")
     if plan.output is not None:
-        _check_output(rules, at, plan.output, {"figures": "evaluate.epsilon_report"}.get(plan.output, "dataset"))
+        _check_output(rules, section, plan.output, {"figures": "evaluate.epsilon_report"}.get(plan.output, "dataset"))
     else:
         for output in spec.formats:
-            _check_output(rules, at, output, "formats")
+            _check_output(rules, section, output, "formats")
     if plan.output != "figures":
-        _check_period(rules, at, plan.period)
+        _check_period(rules, section, plan.period)
 
 
 def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> None:
@@ -91,15 +91,15 @@ def check_dictionary(dataset: str, dictionary: Path, settings: Settings) -> None
         _check_public_place(*policy, dictionary, "draft_spec.dictionary")
 
 
-def _check_public_inputs(rules: DatasetPolicy, at: str, spec: ReleaseSpec) -> None:
+def _check_public_inputs(rules: DatasetPolicy, section: str, spec: ReleaseSpec) -> None:
     for stated in spec.public_inputs:
-        _check_public_place(rules, at, Path(stated.path), stated.field)
+        _check_public_place(rules, section, Path(stated.path), stated.field)
 
 
-def _check_public_place(rules: DatasetPolicy, at: str, place: Path, field: str) -> None:
+def _check_public_place(rules: DatasetPolicy, section: str, place: Path, field: str) -> None:
     is_prior = field.startswith("prior.")
     if not _is_within(place.resolve(), (*rules.public, *(rules.priors if is_prior else ()))):
-        which = f"{at}.public or {at}.priors" if is_prior else f"{at}.public"
+        which = f"{section}.public or {section}.priors" if is_prior else f"{section}.public"
         raise _make_refusal(f"is not among the policy's {which}", field)
 
 
@@ -116,22 +116,24 @@ def _list_rules(dataset: str, settings: Settings) -> tuple[DatasetPolicy, str] |
     return rules, policy.place_of(dataset)
 
 
-def _check_path(rules: DatasetPolicy, at: str, path: str | None, field: str) -> None:
+def _check_path(rules: DatasetPolicy, section: str, path: str | None, field: str) -> None:
     if path is None:
         if not rules.in_memory:
-            raise _make_refusal(f"is a table in memory, which the policy's {at}.in_memory does not allow", field)
+            raise _make_refusal(f"is a table in memory, which the policy's {section}.in_memory does not allow", field)
         return
     if is_url(path) and not DataUrl.parse(path, field).is_file:
         if not DataUrl.parse(path, field).is_within(rules.paths):
-            raise _make_refusal(f"is not among the policy's {at}.paths", field)
+            raise _make_refusal(f"is not among the policy's {section}.paths", field)
         return
     place = (DataUrl.parse(path, field).file if is_url(path) else Path(path)).resolve()
     if not _is_within(place, rules.paths):
-        raise _make_refusal(f"is not among the policy's {at}.paths", field)
+        raise _make_refusal(f"is not among the policy's {section}.paths", field)
     with suppress(OSError):  # what cannot be listed cannot be read either, and the source says why
         for entry in list_folder_entries(place) if place.is_dir() else ():
             if not _is_within(entry.resolve(), rules.paths):
-                raise _make_refusal(f"holds the link {entry.name!r}, which leads out of the policy's {at}.paths", field)
+                raise _make_refusal(
+                    f"holds the link {entry.name!r}, which leads out of the policy's {section}.paths", field
+                )
 
 
 def _is_within(place: Path, allowed: Iterable[str]) -> bool:
@@ -139,15 +141,15 @@ def _is_within(place: Path, allowed: Iterable[str]) -> bool:
     return any(place.is_relative_to(root) for root in allowed)
 
 
-def _check_output(rules: DatasetPolicy, at: str, output: str, field: str) -> None:
+def _check_output(rules: DatasetPolicy, section: str, output: str, field: str) -> None:
     if output not in rules.outputs:
-        raise _make_refusal(f"{output!r} is not among the policy's {at}.outputs", field)
+        raise _make_refusal(f"{output!r} is not among the policy's {section}.outputs", field)
 
 
-def _check_period(rules: DatasetPolicy, at: str, period: str | None) -> None:
+def _check_period(rules: DatasetPolicy, section: str, period: str | None) -> None:
     if rules.period is None:
         return
-    rule = f"the policy's {at}.period allows releases of one {rules.period} or longer"
+    rule = f"the policy's {section}.period allows releases of one {rules.period} or longer"
     if period is None:
         raise _make_refusal(f"is missing, and {rule}", "release.period")
     length, begins = period_named(period)

@@ -108,27 +108,27 @@ def _note_comparison(records: Records, field: str, digest: str) -> PublicInputsR
 
     Raises RequestError for an input that was not compared before, where no more are.
     """
-    known = records.load_as(RECORD, PublicInputsRecord) or PublicInputsRecord()
-    if digest in known.compared:
-        return known
-    if len(known.refused) >= MOST_REFUSALS or len(known.compared) >= MOST_COMPARED:
+    record = records.load_as(RECORD, PublicInputsRecord) or PublicInputsRecord()
+    if digest in record.compared:
+        return record
+    if len(record.refused) >= MOST_REFUSALS or len(record.compared) >= MOST_COMPARED:
         raise RequestError(
             "is another public input than before, and no more of them are compared with the private table of this data "
             "set; nothing was spent",
             f"Ask the operator, who allows more by removing {RECORD}.json of this data set from private/records",
             field,
         )
-    known = known.model_copy(update={"compared": (*known.compared, digest)})
-    records.save(RECORD, known.model_dump(mode="json"))
-    return known
+    record = record.model_copy(update={"compared": (*record.compared, digest)})
+    records.save(RECORD, record.model_dump(mode="json"))
+    return record
 
 
-def _note_refusal(records: Records, known: PublicInputsRecord, field: str, digest: str) -> None:
+def _note_refusal(records: Records, record: PublicInputsRecord, field: str, digest: str) -> None:
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    before = known.refused.get(digest)
+    before = record.refused.get(digest)
     times = 1 if before is None else before.times + 1
-    refused = {**known.refused, digest: RefusedInput(field=field, last=now, times=times)}
-    records.save(RECORD, known.model_copy(update={"refused": refused}).model_dump(mode="json"))
+    refused = {**record.refused, digest: RefusedInput(field=field, last=now, times=times)}
+    records.save(RECORD, record.model_copy(update={"refused": refused}).model_dump(mode="json"))
 
 
 def _has_equal_rows(path: Path, spec: ReleaseSpec, source: Source) -> bool:

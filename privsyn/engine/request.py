@@ -25,13 +25,17 @@ from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
 class Request:
     """What every step may know.  Nothing in it can read a row.
 
-    ``column_order``: the released columns in the source's order, since the order in the spec means nothing; empty: the
-    spec's order.  ``threads``: 0 for all cores; no part of what is released.  ``even``: columns of a release of before,
-    whose wide bins had two cells.  ``cuts``: fine cells that a look of the release found full, which are cut into parts
-    from then on.  ``prior_rows``: the rows of a public prior in fine codes; None: those of the spec's
-    prior, read when they are first asked for.  ``part``: of the whole budget; ``above``: the columns of rows that are
-    made before, where this is a request of the rows below them (:attr:`branches`); empty: none are.
-    ``short_floats``: columns that the private table stores as floats of fewer than 64 bits.
+    Attributes:
+        spec: What is released, and how.
+        column_order: The released columns in the source's order; empty: in the spec's.
+        threads: 0 for all cores; it changes nothing that is released.
+        even: Columns whose wide bins have two cells, as in releases made before they had more.
+        cuts: Fine cells that a look of the release found full, and that are cut into parts from then on.
+        prior_rows: The rows of a public prior in fine codes; None: those of the spec's prior, read when asked for.
+        part: The part of the whole budget that this request has.
+        above: In the request of rows below others (:attr:`branches`), the columns of the rows above, which are made
+            before; else empty.
+        short_floats: Columns that the private table stores as floats of fewer than 64 bits.
     """
 
     spec: ReleaseSpec
@@ -46,9 +50,9 @@ class Request:
 
     @cached_property
     def branches(self) -> dict[str, Request]:
-        """By table of rows the request of it and the table above; none of a spec with fewer than three tables.
+        """Table of rows -> the request of it and of the table above; empty for fewer than three tables.
 
-        They share the budget equally.  The first one's rows are made together with those of the table above.
+        They share the budget equally.  The first table's rows are made together with those of the table above.
         """
         requests, specs = {}, self.spec.branches
         for number, (name, spec) in enumerate(specs.items()):
@@ -143,7 +147,7 @@ class Request:
 
     @cached_property
     def rounds(self) -> tuple[Fraction, ...]:
-        """The budget of each release that is pooled, in order, this one's last; one number where none is improved."""
+        """The budgets of the pooled releases in order, this release's last; it is alone where none is improved."""
         improves, privacy = self.spec.improves, self.spec.privacy
         looks = ((privacy.epsilon, privacy.delta),) if improves is None else improves.looks
         return tuple(convert_epsilon_to_rho(epsilon, delta, self.spec.accountant) for epsilon, delta in looks)

@@ -55,18 +55,26 @@ class PublishedFile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: ``inputs`` are names ``step.table`` of earlier outputs; ``settings`` the spec's values it uses.
+    """The declaration of one step.
 
-    ``reads``: the parts of public knowledge that it reads, which are in its key, too; ``inherits``: parts that it reads
-    and the key of a step before it has.  Its function is handed no other part.
-
-    ``version`` is raised by hand when the same inputs and settings would give another output; it is part
-    of the cache key, so that an upgrade re-runs what changed and nothing else.  The keys of ``settings`` enter the
-    cache key, too, so they keep their names when a field of the spec gets another one.
-    ``published``: the step's table -> its file in the released folder; ``words``: what the step does with released
-    counts, for the release's descriptions, empty for nothing worth telling; ``limit``: what the release cannot show
-    because of this step, for its note.  ``cuts``: the table of cells that are cut into parts, which the step's request
-    follows; ``finer``: where there are any, input -> the input in its place, whose codes are of the parts.
+    Attributes:
+        name: Its name, unique in a run.
+        title: Its name for people.
+        kind: What it may read and make.
+        inputs: Names ``step.table`` of earlier outputs; no other table can be read.
+        outputs: Table -> its contract.
+        settings: The spec's values that it uses.  Their names enter the cache key, so they stay when a field of the
+            spec gets another name.
+        reads: Parts of public knowledge that it reads; they enter the cache key.
+        inherits: Parts that it reads and that are in the key of an earlier step.  Its function is handed no others.
+        run: Its function; None for a release step.
+        version: Raised by hand when the same inputs and settings would give another output.  It enters the cache key,
+            so that an upgrade re-runs what changed and nothing else.
+        published: Table -> its file in the released folder.
+        words: What it does with released counts, for the release's descriptions; empty: nothing worth telling.
+        limit: What the release cannot show because of this step, for its note.
+        cuts: The table of cells that a look cut into parts; the step's request follows it.
+        finer: Where cells were cut, input -> the input in its place, whose codes are of the parts.
     """
 
     name: str
@@ -101,10 +109,10 @@ class Step:
 
     def open(self, request: Request, inputs: Inputs) -> tuple[Request, Inputs]:
         """Return what the step may know of ``request``, with the cells that an earlier look cut, and its inputs."""
-        known, cuts = self.restrict(request), inputs.cuts(self.cuts)
+        restricted, cuts = self.restrict(request), inputs.cuts(self.cuts)
         if not cuts:
-            return known, inputs
-        return known.cut_cells(cuts), inputs.put_in_place(self.finer)
+            return restricted, inputs
+        return restricted.cut_cells(cuts), inputs.put_in_place(self.finer)
 
     def build_key(self, request: Request) -> Any:
         """Return the step's own part of its cache key, JSON-ready: its settings and the public knowledge it reads."""
@@ -120,9 +128,12 @@ class Step:
 class Look:
     """A look at private rows, in words for the note and the certificate.
 
-    ``what``: what is looked at; ``reason``: why its queries have their sensitivity, from the public request;
-    ``noise_of``: what the noise is added to; ``round``: of measuring, from 1; None: there is one only; ``alone``: what
-    is looked at where no relation was measured, if that is something else.
+    Attributes:
+        what: What is counted.
+        reason: Why its queries have their sensitivity, by the public request.
+        noise_of: What the noise is added to.
+        round: Which round of measuring it is, from 1; None: there is one only.
+        alone: What is counted where no relation was measured, if that is something else than ``what``.
     """
 
     what: str
@@ -137,7 +148,7 @@ class Look:
         return self.what if self.round is None else f"{self.what}, round {self.round}"
 
     def words_of(self, *, related: bool) -> str:
-        """:attr:`words` of a release that measured relations, or of one that did not."""
+        """Return :attr:`words`, for a release that measured relations (``related``) or for one that did not."""
         return self.words if related or not self.alone else replace(self, what=self.alone).words
 
 

@@ -167,7 +167,7 @@ class AnalysisRows:
 
     @classmethod
     def read(cls, batches: Iterable[pa.RecordBatch], encoding: EncodingPlan, columns: Iterable[str]) -> AnalysisRows:
-        """``columns`` of the table; ``encoding`` has a codec for each."""
+        """Return ``columns`` of the table; ``encoding`` has a codec for each."""
         codecs = {c.attribute: c for c in encoding.codecs}
         parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
         number = 0
@@ -186,8 +186,8 @@ class AnalysisRows:
         if where is None or not self.number:
             return self
         mask = self._evaluate_truth(where)[0]
-        kept = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
-        return AnalysisRows(kept, int(mask.sum()))
+        values = {name: column.filter(pa.array(mask)) for name, column in self.values.items()}
+        return AnalysisRows(values, int(mask.sum()))
 
     def select(self, mask: Bools) -> AnalysisRows:
         """Return the rows of a mask."""
@@ -355,8 +355,8 @@ def _fit_regressions(
         note += f"{'; ' if note else ''}rows of {few} values that fewer than {LEAST_ROWS} real rows have are left out"
     if 1 + sum(max(1, len(levels.get(t.text, ())) - 1) for t in parts.terms) > MOST_COLUMNS:
         return _build_result(analysis, (0, 0), {}, {}, f"It has more than {MOST_COLUMNS} coefficients")
-    one, other = (_fit_regression(table, parts, levels) for table in (real, synthetic))
-    return _build_result(analysis, (one[1], other[1]), one[0], other[0], note)
+    of_real, of_synthetic = (_fit_regression(table, parts, levels) for table in (real, synthetic))
+    return _build_result(analysis, (of_real[1], of_synthetic[1]), of_real[0], of_synthetic[0], note)
 
 
 def _fit_regression(
@@ -364,10 +364,12 @@ def _fit_regression(
 ) -> tuple[FiguresWithErrors, int]:
     """Return the coefficients, and how many rows they are from; those of columns that do not vary are not known."""
     y = table.numbers(parts.target)
-    whole = np.isfinite(y)
+    has_values = np.isfinite(y)
     for term in parts.terms:
-        whole &= np.isin(table.labels(term), levels[term.text]) if term.of_values else np.isfinite(table.numbers(term))
-    complete, y = table.select(whole), y[whole]
+        has_values &= (
+            np.isin(table.labels(term), levels[term.text]) if term.of_values else np.isfinite(table.numbers(term))
+        )
+    complete, y = table.select(has_values), y[has_values]
     two_values = parts.target.node.type == "truth"
     names, columns = ["(Intercept)"], [np.ones(complete.number)]
     for term in parts.terms:
@@ -400,13 +402,13 @@ def _list_groups(
     values = [(table.numbers(parts.target), _label_groups(table, parts.terms)) for table in tables]
     counts = Counter(values[0][1].tolist())
     names = sorted(group for group, rows in counts.items() if rows >= LEAST_ROWS)
-    one, other = (_compare_groups(analysis, names, *table_values) for table_values in values)
+    of_real, of_synthetic = (_compare_groups(analysis, names, *table_values) for table_values in values)
     if analysis.kind == "share" and len(names) > 1:
         base = max(names, key=lambda name: counts[name])
-        one, other = (shares | _compare_figures(shares, names, base) for shares in (one, other))
+        of_real, of_synthetic = (shares | _compare_figures(shares, names, base) for shares in (of_real, of_synthetic))
     few = len(counts) - len(names)
     note = f"{few} groups of fewer than {LEAST_ROWS} real rows are left out" if few else ""
-    return _build_result(analysis, (tables[0].number, tables[1].number), one, other, note)
+    return _build_result(analysis, (tables[0].number, tables[1].number), of_real, of_synthetic, note)
 
 
 def _label_groups(table: AnalysisRows, terms: Sequence[Term]) -> NDArray[np.object_]:

@@ -112,16 +112,16 @@ def list_branch_figures(
 
 def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:
     """Return how many rows above have each number of rows below, from none on."""
-    some = panels.count_rows_per_person(table)[1:]  # of a table without a row not even the number of none is counted
-    return np.append(rows_above - some.sum(), some)
+    counts = panels.count_rows_per_person(table)[1:]  # of a table without a row not even the number of none is counted
+    return np.append(rows_above - counts.sum(), counts)
 
 
-def _count_pair(table: PanelTable, one: str, other: str) -> NDArray[np.int64]:
-    sizes = table.sizes[one], table.sizes[other]
-    cells = table.codes[one] * sizes[1] + table.codes[other]
+def _count_pair(table: PanelTable, first: str, second: str) -> NDArray[np.int64]:
+    sizes = table.sizes[first], table.sizes[second]
+    cells = table.codes[first] * sizes[1] + table.codes[second]
     return np.bincount(cells, minlength=sizes[0] * sizes[1]).reshape(sizes)
 
 
-def _associate(table: PanelTable, one: str, other: str) -> float:
-    association = measure_association(_count_pair(table, one, other).astype(np.float64), None, None)
+def _associate(table: PanelTable, first: str, second: str) -> float:
+    association = measure_association(_count_pair(table, first, second).astype(np.float64), None, None)
     return association if association == association else -1.0

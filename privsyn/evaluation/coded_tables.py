@@ -265,7 +265,7 @@ def list_mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict
 
 
 def _find_unlike_columns(labels: Sequence[str]) -> list[str]:
-    """Labels made different from each other: very close edges can read the same."""
+    """Return labels made different from each other: very close edges can read the same."""
     seen = Counter(labels)
     return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
 

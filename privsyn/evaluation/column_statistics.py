@@ -44,7 +44,7 @@ class _Values:
     origin: float
     exact: Floats
     rows: int = 0
-    known: int = 0
+    numbers: int = 0
     sums: Floats = field(default_factory=lambda: np.zeros(2))
     hits: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     kept: list[Floats] = field(default_factory=list)
@@ -58,8 +58,8 @@ class _Values:
         self.sums += (centred.sum(), (centred**2).sum())
         hits = np.array([(finite == value).sum() for value in self.exact], np.int64)
         self.hits = hits if not len(self.hits) else self.hits + hits
-        self.kept.append(finite[(-self.known) % self.stride :: self.stride])
-        self.known += len(finite)
+        self.kept.append(finite[(-self.numbers) % self.stride :: self.stride])
+        self.numbers += len(finite)
         while sum(map(len, self.kept)) > MOST_VALUES:
             self.kept, self.stride = [np.concatenate(self.kept)[::2]], 2 * self.stride
 
@@ -70,12 +70,12 @@ class _Values:
     @property
     def mean(self) -> float:
         """The mean; there must be a value."""
-        return self.origin + float(self.sums[0]) / self.known
+        return self.origin + float(self.sums[0]) / self.numbers
 
     @property
     def sd(self) -> float:
         """The standard deviation of the values themselves; there must be a value."""
-        return sqrt(max(0.0, float(self.sums[1]) / self.known - (float(self.sums[0]) / self.known) ** 2))
+        return sqrt(max(0.0, float(self.sums[1]) / self.numbers - (float(self.sums[0]) / self.numbers) ** 2))
 
 
 def compute_column_statistics(
@@ -122,7 +122,7 @@ def _describe_column(
     column: Any = spec.columns[codec.attribute]
     name, listed = codec.attribute, sorted(getattr(column, "exact", ()))
     form, unit = _choose_format(column), str(getattr(column, "unit", ""))
-    if not real.known or not synthetic.known:
+    if not real.numbers or not synthetic.numbers:
         return ColumnStatistics(column=name, form=form, unit=unit, statistics=())
     column_noise = None if noise is None else _Noise.of(codec, noise, synthetic)
     values = [
@@ -136,7 +136,7 @@ def _describe_column(
     first, second = real.sorted(), synthetic.sorted()
     for q in QUANTILES:
         title = "median" if q == 0.5 else f"{q:.0%} quantile"
-        one = Statistic(
+        statistic = Statistic(
             name=title,
             kind="value",
             real=_compute_quantile(first, q),
@@ -147,8 +147,8 @@ def _describe_column(
         if column_noise is not None:
             reach = NOISE_DEVIATIONS * column_noise.below(_compute_quantile(second, q), q)
             ends = {"low": _compute_quantile(second, q - reach), "high": _compute_quantile(second, q + reach)}
-            one = one.model_copy(update=ends)
-        values.append(one)
+            statistic = statistic.model_copy(update=ends)
+        values.append(statistic)
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
         sd = None if column_noise is None else column_noise.share(codec, number)
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)
@@ -225,7 +225,7 @@ class _Noise:
             of_code,
             synthetic.mean,
             synthetic.sd,
-            synthetic.known,
+            synthetic.numbers,
             synthetic.rows,
         )
 

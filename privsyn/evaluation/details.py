@@ -17,7 +17,7 @@ from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, S
 from privsyn.engine.step import get_step, release_steps
 from privsyn.evaluation.coded_tables import CodedTable, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
-from privsyn.pipelines.named_sets import list_whole_stages
+from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
@@ -51,7 +51,7 @@ SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 class ReleasedTables:
     """What a release published of its noisy marginals, read from its folder; nothing private.
 
-    Only of columns that were measured by their own codes: not of computed ones, nor of those that these split.
+    Only columns that were measured by their own codes are in it: no computed columns, nor columns that they split.
     ``recode`` has all noisy one-ways pooled, ``measured`` the larger marginals.
     """
 
@@ -82,7 +82,7 @@ class ReleasedTables:
             ) from error
 
     def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
-        """Return what was measured of these columns, each an attribute of its own; dummies of one rule are none."""
+        """Return the tables of these columns alone; columns that share an attribute (dummies) are left out."""
         positions = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(
             {a: r for a, r in self.recode.items() if a in columns},
@@ -97,7 +97,7 @@ class ReleasedTables:
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
         looks = {step.name: step for step in release_steps(steps) if step.look.noise_of == "a count"}
-        producers = list_whole_stages(get_step(steps, "make_consistent").producers)
+        producers = list_stages_by_code(get_step(steps, "make_consistent").producers)
         measured_in = [looks[name] for name in producers if name in looks]
 
         def tables(name: str) -> list[pa.Table]:

@@ -104,7 +104,7 @@ class MisreadCodec(Codec):
         return mask
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Nothing: a misread value has none."""
+        """Return nothing: a misread value has none."""
         raise NotImplementedError
 
     def labels(self) -> list[str]:

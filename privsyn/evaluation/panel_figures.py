@@ -57,8 +57,10 @@ def compute_panel_figures(release: Release, real: Passes, synthetic: Passes) -> 
             return list_household_figures(real_table, other, spec, encoding.get_codec(panel.order).labels())
         return list_panel_figures(real_table, other, panel)
 
-    some = {(f.name, f.column): f for f in list_figures(sample_persons(real_table))}
-    figures = [_add_sample(figure, some.get((figure.name, figure.column))) for figure in list_figures(synthetic_table)]
+    of_sample = {(f.name, f.column): f for f in list_figures(sample_persons(real_table))}
+    figures = [
+        _add_sample(figure, of_sample.get((figure.name, figure.column))) for figure in list_figures(synthetic_table)
+    ]
     return (*figures, *broken)
 
 
@@ -155,29 +157,29 @@ def read_panel_table(
             fine = np.asarray(coded.column(codec.attribute)).astype(np.int64)
             codes[codec.attribute].append(codec.groups[fine].astype(np.int64))
         for codec in ordered:
-            numbers, alone = codec.clamp(batch.column(codec.attribute))
+            numbers, not_numbers = codec.clamp(batch.column(codec.attribute))
             exact, _ = codec.numbers(batch.column(codec.attribute))
-            values[codec.attribute].append(np.where(alone, exact, numbers))
+            values[codec.attribute].append(np.where(not_numbers, exact, numbers))
         if person is None:
             keys.append(to_keys(batch.column(panel.person), pa.string()))
     columns = {name: np.concatenate(parts) for name, parts in codes.items()}
     numbers_of = {name: np.concatenate(parts) for name, parts in values.items()}
     if person is None:
         person = _number_persons(keys)
-    known = person >= 0
+    has_person = person >= 0
     if panel.household:
-        step = columns[panel.order][known]
+        step = columns[panel.order][has_person]
     else:
-        known &= ~np.isnan(numbers_of[panel.order])
-        step = np.floor(numbers_of[panel.order][known] / get_unit(spec.columns[panel.order])).astype(np.int64)
+        has_person &= ~np.isnan(numbers_of[panel.order])
+        step = np.floor(numbers_of[panel.order][has_person] / get_unit(spec.columns[panel.order])).astype(np.int64)
     sizes = {c.attribute: int(c.groups.max()) + 1 for c in encoding.codecs}
     two = {n: c.astype(np.float64) for n, c in columns.items() if n not in numbers_of and sizes[n] <= 3}
     return PanelTable.sort(
-        person[known],
+        person[has_person],
         step,
-        {n: c[known] for n, c in columns.items()},
+        {n: c[has_person] for n, c in columns.items()},
         sizes,
-        {n: v[known] for n, v in (numbers_of | two).items()},
+        {n: v[has_person] for n, v in (numbers_of | two).items()},
     )
 
 

@@ -165,11 +165,6 @@ def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, 
     return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))
 
 
-def report_folder(run: str, settings: Settings) -> Path:
-    """Return where the private report of a run lies, or would."""
-    return settings.private_root / "reports" / run
-
-
 @dataclass(frozen=True)
 class _OpenedTables:
     """Tables whose structure fits, none of whose rows was read yet."""
@@ -269,13 +264,13 @@ def _list_notes(release: Release, tables: _Tables) -> list[str]:
 def _compare_with_whole_table(release: Release, tables: _Tables) -> str:
     """Return how the rows that a release keeps of each person, and the release, differ from the whole table."""
     everything = open_table(release.private_table, release.encoding, release.spec, "evaluate.data")
-    whole, kept = everything.read(as_if=tables.encoding).bins, tables.real.bins
-    columns = list_all_cliques(whole.domain, 1)
-    of_kept, of_release = (average_l1(whole, t, columns) for t in (kept, tables.compared["release"].bins))
+    all_bins, kept_bins = everything.read(as_if=tables.encoding).bins, tables.real.bins
+    columns = list_all_cliques(all_bins.domain, 1)
+    of_kept, of_release = (average_l1(all_bins, t, columns) for t in (kept_bins, tables.compared["release"].bins))
     unit = release.spec.unit
     return (
-        f"Compared are the rows that a release keeps: at most {unit.records} of a {unit.one}, {kept.rows:,} "
-        f"of the {whole.rows:,} real rows. From the whole table single columns of the kept rows differ by an L1 of "
+        f"Compared are the rows that a release keeps: at most {unit.records} of a {unit.one}, {kept_bins.rows:,} "
+        f"of the {all_bins.rows:,} real rows. From the whole table single columns of the kept rows differ by an L1 of "
         f"{of_kept:.3g} on average, those of the release by {of_release:.3g}."
     )
 

@@ -280,7 +280,7 @@ def describe_figure(figure: str, columns: int) -> str:
 
 
 def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
-    """Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
+    """Return Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
     unmeasured = (certificate.not_measured or {}).get("columns", ())
     return render_note(
         "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured
@@ -335,9 +335,9 @@ def read_published_keys(release: Release, settings: Settings) -> Mapping[str, st
         )
     ref = record.tables["synthetic"]
     store = Store(settings.private_root, settings.released_root, dataset)
-    whole = ref.zone is Zone.RELEASED and ref.key == keys["decode"] and store.verify(ref)
-    kept = [store.mac(path) for path in list_part_files(Path(ref.path))]
-    if not whole or kept != [store.mac(path) for path in release.synthetic]:
+    is_whole = ref.zone is Zone.RELEASED and ref.key == keys["decode"] and store.verify(ref)
+    marks = [store.mac(path) for path in list_part_files(Path(ref.path))]
+    if not is_whole or marks != [store.mac(path) for path in release.synthetic]:
         raise RequestError(
             f"the synthetic table of {name} is not the one that the private folder recorded for this run",
             "Run the release again, which puts it right",

@@ -282,7 +282,7 @@ class Scorer:
         return errors
 
     def earth_mover(self, table: CodedTable) -> MgdResult:
-        """MGD's score and its marginals, worst first.  Raises RequestError if the settings do not fit the columns."""
+        """Return MGD's score and its marginals, worst first.  Raises RequestError for settings that do not fit."""
         if table not in self._mgd:
             try:
                 self._mgd[table] = compute_mgd(

@@ -49,7 +49,7 @@ class AssumedRows:
     """Rows of codes that are not there, with the counts that ``rows`` of them are expected to have.
 
     ``chances``: attribute -> chance of each code at each place, with a last one for filtered values in a ``padded``
-    table; ``seconds``: CPU seconds that the computing took so far, one number that grows.
+    table; ``seconds``: the CPU seconds spent on computing so far, a list of one number.
     """
 
     domain: Domain

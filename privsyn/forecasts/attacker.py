@@ -86,7 +86,7 @@ def compute_risk(epsilon: float, delta: float) -> Risk:
 
 
 def compute_risks(epsilons: Iterable[float], delta: float) -> list[Risk]:
-    """:func:`compute_risk` at each epsilon, ascending, each once.  Raises RequestError for what cannot be accounted."""
+    """Return :func:`compute_risk` at each epsilon once, ascending.  Raises RequestError where none can be accounted."""
     try:
         return [compute_risk(epsilon, delta) for epsilon in sorted({*epsilons})]
     except (ValueError, OverflowError):

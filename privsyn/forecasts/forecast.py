@@ -42,7 +42,7 @@ from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
-from privsyn.tasks.metrics.subsample import find_equivalent_subsample
+from privsyn.tasks.metrics.subsample import find_equivalent_subsamples
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Epsilons of a forecast, beside the spec's own."""
@@ -303,23 +303,23 @@ def forecast(
     simulate = partial(
         _simulate, rows=rows, wanted=wanted, seeds=seeds, earlier=earlier, public=public, strength=strength, jobs=jobs
     )
-    whole = Request(unlinked, threads=1, part=part)
-    first = simulate(whole, progress=progress)
-    one = spec.unit.one
-    words = f"{first.assumption}. {OF_UNITS[one]}" if spec.panel is not None else first.assumption
+    planned = Request(unlinked, threads=1, part=part)
+    first = simulate(planned, progress=progress)
+    person = spec.unit.one
+    words = f"{first.assumption}. {OF_UNITS[person]}" if spec.panel is not None else first.assumption
     words += ". It is of the first two tables, with their part of the budget" if further else ""
     by_table = {}
     for number, name in enumerate(further, 1):
         above = frozenset(list_constant_columns(branches[name]))
-        request = replace(whole, spec=take_units_for_rows(branches[name]), above=above)
+        request = replace(planned, spec=take_units_for_rows(branches[name]), above=above)
         of_table = simulate(
             request, table=name, progress=partial(_progress_after, progress, number * len(wanted) * seeds)
         )
         by_table[name] = replace(
-            of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{one}s"
+            of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{person}s"
         )
     progress(jobs, jobs)
-    return replace(first, assumption=words, of=f"{one}s" if spec.panel is not None else "rows", further=by_table)
+    return replace(first, assumption=words, of=f"{person}s" if spec.panel is not None else "rows", further=by_table)
 
 
 def _progress_after(progress: Progress, before: int, done: int, jobs: int) -> None:
@@ -355,12 +355,12 @@ def _simulate(
         made_up, prior, stored = drawn[seed]
         qualities[epsilon].append(simulate_figures(_with_epsilon(request, epsilon, prior), made_up, seed, stored))
     unknown = list_nullable(spec) if stand_in.made_up else ()
-    at = [
+    epsilons = [
         _forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up)
         for epsilon, several in qualities.items()
     ]
     unmeasured = tuple(name for name in spec.unmeasured_columns if name not in request.above)
-    return Forecast(rows, stand_in.words, seeds, tuple(at), stand_in.made_up, unmeasured, spec.privacy.epsilon)
+    return Forecast(rows, stand_in.words, seeds, tuple(epsilons), stand_in.made_up, unmeasured, spec.privacy.epsilon)
 
 
 OF_UNITS = {
@@ -374,10 +374,10 @@ OF_UNITS = {
 
 def describe_records(spec: ReleaseSpec, table: str) -> str:
     """Return what the records of a further table are in a forecast or an estimate."""
-    one = spec.unit.one
+    person = spec.unit.one
     return (
-        f"Each {one} has one record, a row of {table} with the columns above it, as if all had such rows: where fewer "
-        f"have, ask about as many {one}s. It has its table's part of the budget"
+        f"Each {person} has one record, a row of {table} with the columns above it, as if all had such rows: where "
+        f"fewer have, ask about as many {person}s. It has its table's part of the budget"
     )
 
 
@@ -564,8 +564,8 @@ class ReleaseQuality:
     ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
     of the rows that would have to change their bin; ``mean_errors``: column of numbers -> standard error of its mean;
     ``seen``: the strength that as many pairs reach as were measured, None where none was; ``pairs``: measured pairs;
-    ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> codes in which its pairs are
-    counted, of columns that have any; ``strengths``: compared or measured pair -> how strongly it is related;
+    ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> how many codes it has in
+    counts of pairs; ``strengths``: compared or measured pair -> how strongly it is related;
     ``measured``: those that were; ``all_pairs``: how many pairs there are.  Of a further table columns above, and pairs
     of these, are left out, but for their codes.
     """
@@ -613,13 +613,13 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int, stored: pa.Ta
     spec = request.spec.with_rows(seed=seed).model_copy(update={"unit": unit})
     seeded = replace(request, spec=spec, column_order=order)
     steps = build_steps(seeded)
-    given = {"encode": {"encoded_rows": fine.to_arrow()}}
+    step_tables = {"encode": {"encoded_rows": fine.to_arrow()}}
     if stored is None:
         private, without_values = None, {**NO_CELL_COUNTS, **NO_VALUE_COUNTS}
     else:
         batches = stored.to_batches()
         private, without_values = PrivateAccess(lambda repairs=None: batches), {}
-    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), private, {**given, **without_values}).run()
+    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), private, {**step_tables, **without_values}).run()
     released = MemoryCounts.of_run(seeded, name_by_files(steps, outputs))
     encoding, rows = released.request.encoding, outputs["decode"]["synthetic"]
     cut = stored is not None and released.request.cuts
@@ -627,8 +627,8 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int, stored: pa.Ta
     synthetic = encode_table(rows.to_batches(), encoding).bins
     above = {*encoding.list_attributes_within(seeded.above)}
     singles = [(name,) for name in real.domain.attributes if name not in above]
-    alone = set(list_counted_alone(encoding.binning))
-    related = [name for name in real.domain.attributes if name not in alone]
+    counted_alone = set(list_counted_alone(encoding.binning))
+    related = [name for name in real.domain.attributes if name not in counted_alone]
     sizes = Domain.of({name: real.domain.size(name) for name in related})
     pairs = [pair for pair in draw_cliques(sizes, 2, MOST_PAIRS, 0) if not above.issuperset(pair)]
     all_pairs = comb(len(related), 2) - comb(len(above.intersection(related)), 2)
@@ -675,5 +675,5 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
 
 def _sample(real: CodeTable, pairs: list[Clique], distance: float) -> float | None:
     """Return the share of the rows whose random sample is as far from them as the release, over pairs of columns."""
-    score = lambda table: float(compute_l1_distances(real, table, pairs, threads=1).mean())  # noqa: E731
-    return find_equivalent_subsample(score, real, distance, "lower", SHARES)
+    score = lambda table: {"l1": float(compute_l1_distances(real, table, pairs, threads=1).mean())}  # noqa: E731
+    return find_equivalent_subsamples(score, {"l1": distance}, {"l1": "lower"}, real, SHARES)["l1"]

@@ -68,7 +68,7 @@ class MadeUpTable(NamedTuple):
         strength: float | None,
         table: str = "",
     ) -> MadeUpTable:
-        """``rows`` rows like those of an earlier release, a public table or the spec's prior, or made-up ones.
+        """Return ``rows`` rows like those of an earlier release, a public table or the spec's prior, or made-up ones.
 
         ``table``: the further table whose rows these are, of an earlier release.
         Private rows and a prior that are both drawn from the prior differ by chance alone.
@@ -109,7 +109,7 @@ class MadeUpTable(NamedTuple):
 
 
 def resample_rows(table: CodeTable, rows: int, seed: int, stream: int = 1) -> CodeTable:
-    """``rows`` rows drawn from the table with replacement."""
+    """Return ``rows`` rows drawn from the table with replacement."""
     drawn = _draw_places(table, rows, seed, stream)
     return CodeTable(table.domain, tuple(np.ascontiguousarray(column[drawn]) for column in table.columns))
 
@@ -180,7 +180,7 @@ def list_nullable(spec: ReleaseSpec) -> tuple[str, ...]:
 
 
 def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:
-    """Made-up rows in fine codes: columns of a usual shape, which depend on one hidden quantity.
+    """Return made-up rows in fine codes: columns of a usual shape, which depend on one hidden quantity.
 
     Bins of numbers and dates hold shares that rise to a hump at a seventh of their range and fall; the i-th largest
     category has a share as 1 / i^CATEGORY_SKEW.  Column c moves with the hidden quantity by a correlation
@@ -209,8 +209,8 @@ def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]
     """Return the share of each of a column's bins, of :func:`assume_rows`, shape (bins,), summing to 1."""
     shares = 1.0 / (1.0 + rng.permutation(int(codec.groups.max()) + 1)) ** CATEGORY_SKEW
     for start, end in codec.in_order:
-        at = (np.arange(end - start) + 0.5) / max(end - start, 1)
-        shares[start:end] = at * (1 - at) ** 6
+        middles = (np.arange(end - start) + 0.5) / max(end - start, 1)
+        shares[start:end] = middles * (1 - middles) ** 6
     return np.asarray(shares / shares.sum())
 
 

@@ -149,7 +149,7 @@ _SHOWN = 10
 def write_itemset_note(
     spec: ItemsetSpec, certificate: Certificate, table: pa.Table, looks: Looks, *, private: bool
 ) -> str:
-    """Markdown: what was released, what is promised, the first itemsets, how to read them, what they cost."""
+    """Return Markdown: what was released, what is promised, the first itemsets, how to read them, what they cost."""
     return render_note(
         "itemsets.md.j2",
         c=certificate,

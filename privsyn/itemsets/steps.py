@@ -112,7 +112,7 @@ def _iterate_rows(spec: ItemsetSpec, inputs: Inputs, repairs: Repairs) -> Iterat
 
 
 def _plan_profile(batches: Any, spec: ItemsetSpec) -> pa.Table:
-    """PROFILE_SCHEMA: codes outside the universe, and transactions of too many items, count as outside."""
+    """Return PROFILE_SCHEMA: codes outside the universe, and transactions of too many items, count as outside."""
     rows = []
     for batch in batches:
         column = batch.column(0)

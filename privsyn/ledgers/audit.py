@@ -47,7 +47,7 @@ _L = TypeVar("_L", bound=Link)
 class Dataset:
     """A data set's lifetime cap; ``rho`` is what counts, (epsilon, delta) what was asked for.
 
-    ``accountant`` converts its sums, first and last: the one by which its (epsilon, delta) give its ``rho``.  Under
+    ``accountant`` converts its sums: it is the accountant that turns the cap's (epsilon, delta) into ``rho``.  Under
     "gaussian" only charges priced for it may be added; under "tight" all may, since every price is a zCDP price.
     """
 
@@ -170,12 +170,12 @@ def sum_spent_rho(entries: Iterable[Entry]) -> Fraction:
 
 
 def format_canonically(value: Mapping[str, Any]) -> str:
-    """JSON with sorted keys and no spaces.  Raises ValueError for NaN and infinities."""
+    """Return JSON with sorted keys and no spaces.  Raises ValueError for NaN and infinities."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def hash_entry(row: Mapping[str, Any], dataset: Dataset) -> str:
-    """SHA-256 of an entry's row and of its data set's cap, as canonical JSON."""
+    """Return the SHA-256 of an entry's row and of its data set's cap, as canonical JSON."""
     rho = f"{dataset.rho.numerator}/{dataset.rho.denominator}"
     cap = [dataset.cap.epsilon, dataset.cap.delta, rho, dataset.created]
     return hashlib.sha256(format_canonically({**row, "cap": cap}).encode()).hexdigest()

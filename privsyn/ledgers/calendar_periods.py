@@ -48,7 +48,7 @@ def name_period(moment: dt.datetime, every: Every, zone: str) -> str:
 
 
 def check_period(label: str) -> str:
-    """``label`` if it names a period of the calendar; RequestError otherwise."""
+    """Return ``label`` if it names a period of the calendar; RequestError otherwise."""
     parse_period(label)
     return label
 

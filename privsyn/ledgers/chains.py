@@ -29,7 +29,7 @@ Row = TypeVar("Row", bound=ChainedRow)
 
 
 def hash_row(row: ChainedRow) -> str:
-    """SHA-256 of a row but its own hash, as canonical JSON."""
+    """Return the SHA-256 of a row but its own hash, as canonical JSON."""
     hashed: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
     return hashlib.sha256(format_canonically(hashed).encode()).hexdigest()
 

@@ -43,12 +43,12 @@ def fit_charges(
     for line in lines:
         if not dataset.takes(_name_accountant(line)):
             raise make_no_price_error(dataset, _name_accountant(line))
-    held = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
+    charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
     new: dict[str, ChargeLine] = {}
     for line in lines:
-        if line.key not in held:
-            new[line.key], held[line.key] = line, line.rho
-        elif held[line.key] != line.rho:
+        if line.key not in charged:
+            new[line.key], charged[line.key] = line, line.rho
+        elif charged[line.key] != line.rho:
             raise LedgerError(
                 f"the charge {line.key[:16]} of {dataset.name!r} is in the ledger at another price",
                 "The lineage key must cover the step's budget; report this",
@@ -61,8 +61,8 @@ def fit_charges(
 
 def list_unheld(entries: Sequence[Entry], lines: Sequence[ChargeLine]) -> list[ChargeLine]:
     """Return the lines whose keys are not paid for."""
-    held = {key for key, state in charge_states(entries).items() if state.holds}
-    return [line for line in lines if line.key not in held]
+    charged = {key for key, state in charge_states(entries).items() if state.holds}
+    return [line for line in lines if line.key not in charged]
 
 
 def _name_accountant(line: ChargeLine) -> str:
@@ -99,11 +99,12 @@ def format_now() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
 
 
-def make_another_cap_error(known: Dataset, cap: Guarantee) -> RequestError:
+def make_another_cap_error(registered: Dataset, cap: Guarantee) -> RequestError:
     """Return the refusal of a spec whose lifetime cap is not the ledger's."""
     return RequestError(
-        f"the ledger holds epsilon {known.cap.epsilon:g}, delta {known.cap.delta:g} as the lifetime cap of "
-        f"{known.name!r} since {known.created}, and the spec asks for epsilon {cap.epsilon:g}, delta {cap.delta:g}",
+        f"the ledger holds epsilon {registered.cap.epsilon:g}, delta {registered.cap.delta:g} as the lifetime cap of "
+        f"{registered.name!r} since {registered.created}, and the spec asks for epsilon {cap.epsilon:g}, delta "
+        f"{cap.delta:g}",
         "A cap is set once: write the ledger's cap, or give truly different people's data another name",
         "budget",
     )

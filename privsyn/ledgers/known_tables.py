@@ -48,10 +48,10 @@ def list_counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[
 
 def list_given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
     """Return the runs, as (data set, run), that have charges and gave back every one."""
-    held: Counter[tuple[str, str]] = Counter()
+    uncancelled: Counter[tuple[str, str]] = Counter()
     for entry in entries:
-        held[entry.dataset, entry.run] += {"reserve": 1, "cancel": -1}.get(entry.event, 0)
-    return frozenset(run for run, charges in held.items() if charges == 0)
+        uncancelled[entry.dataset, entry.run] += {"reserve": 1, "cancel": -1}.get(entry.event, 0)
+    return frozenset(run for run, charges in uncancelled.items() if charges == 0)
 
 
 def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) -> list[str]:
@@ -90,9 +90,9 @@ def mark_table(
         append_row(connection, TABLE, Mark(0, dataset, now, "", "", "table", run, text))
 
 
-def find_reason(rows: Iterable[Mark], one: str, other: str) -> str | None:
+def find_reason(rows: Iterable[Mark], first: str, second: str) -> str | None:
     """Return the stated reason why two data sets hold one table; None if nobody stated one."""
-    pair = {one, other}
+    pair = {first, second}
     return next((row.text for row in rows if row.kind == "reason" and {row.dataset, row.subject} == pair), None)
 
 

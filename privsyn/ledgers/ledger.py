@@ -121,8 +121,8 @@ class Ledger:
         different cap.
         """
         with self._database.write() as connection:
-            known = read_datasets(connection).get(dataset)
-            if known is None:
+            registered = read_datasets(connection).get(dataset)
+            if registered is None:
                 connection.execute(
                     datasets_table.insert().values(
                         name=dataset,
@@ -132,8 +132,8 @@ class Ledger:
                         created=format_now(),
                     )
                 )
-            elif known.cap != cap:
-                raise make_another_cap_error(known, cap)
+            elif registered.cap != cap:
+                raise make_another_cap_error(registered, cap)
 
     @wait_out_restarts
     def reserve(
@@ -161,17 +161,17 @@ class Ledger:
         RequestError, having written nothing, if it is known under another name and nobody has stated a reason.
         """
         with self._database.write() as connection:
-            known, entries = self._read_trusted(connection, dataset)
+            registered, entries = self._read_trusted(connection, dataset)
             if period is None:
-                new = fit_charges(known, entries, lines, delta)
+                new = fit_charges(registered, entries, lines, delta)
             else:
                 self._database.make(connection, "periods")
-                new = self._begin(connection, known, entries, run, lines, delta, period)
+                new = self._begin(connection, registered, entries, run, lines, delta, period)
             if new and table is not None:
                 self._database.make(connection, "marks")
                 mark_table(connection, read_entries(connection), dataset, run, table, format_now())
             for line in new:
-                append_entry(connection, known, run, line, "reserve")
+                append_entry(connection, registered, run, line, "reserve")
 
     @wait_out_restarts
     def check_table(self, dataset: str, table: KnownTable) -> None:
@@ -183,7 +183,7 @@ class Ledger:
     def _begin(
         self,
         connection: Connection,
-        known: Dataset,
+        registered: Dataset,
         entries: Sequence[Entry],
         run: str,
         lines: Sequence[ChargeLine],
@@ -192,11 +192,11 @@ class Ledger:
     ) -> list[ChargeLine]:
         """Begin the period where the run has not; the lines that are new charges, naming the period."""
         charges = bool(list_unheld(entries, lines))
-        rows = list_period_rows(connection, known.name)
-        begins = refuse_second_release(rows, entries, known.name, period, run, charges=charges)
-        new = fit_charges(known, entries, lines, delta)
+        rows = list_period_rows(connection, registered.name)
+        begins = refuse_second_release(rows, entries, registered.name, period, run, charges=charges)
+        new = fit_charges(registered, entries, lines, delta)
         if begins:
-            append_period(connection, known.name, period, run, "begin", format_now())
+            append_period(connection, registered.name, period, run, "begin", format_now())
         return [replace(line, detail={**line.detail, "period": period}) for line in new]
 
     def period(self, dataset: str, period: str) -> PeriodRow | None:
@@ -223,8 +223,8 @@ class Ledger:
     def check_room(self, dataset: str, lines: Sequence[ChargeLine], delta: float | None = None) -> None:
         """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
         with self._database.read() as connection:
-            known, entries = self._read_trusted(connection, dataset)
-            fit_charges(known, entries, lines, delta)
+            registered, entries = self._read_trusted(connection, dataset)
+            fit_charges(registered, entries, lines, delta)
 
     def settle(self, dataset: str, key: str) -> None:
         """Note that the noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
@@ -240,8 +240,8 @@ class Ledger:
         """
         with self._database.write() as connection:
             self._database.make(connection, "marks")
-            known = self._read_known(connection, dataset)
-            claim_charge(connection, known, read_entries(connection, dataset), key, draw, format_now())
+            registered = self._read_known(connection, dataset)
+            claim_charge(connection, registered, read_entries(connection, dataset), key, draw, format_now())
 
     @wait_out_restarts
     def claimed(self, dataset: str, key: str) -> str | None:
@@ -282,8 +282,8 @@ class Ledger:
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
         """Return the summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
         with self._database.read() as connection:
-            known = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
-            return [summarize_dataset(d, read_entries(connection, d.name)) for d in known]
+            datasets = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
+            return [summarize_dataset(d, read_entries(connection, d.name)) for d in datasets]
 
     @wait_out_restarts
     def entries(self, dataset: str | None = None) -> list[Entry]:
@@ -347,16 +347,16 @@ class Ledger:
             )
 
     def _read_known(self, connection: Connection, dataset: str) -> Dataset:
-        known = read_datasets(connection).get(dataset)
-        if known is None:
+        registered = read_datasets(connection).get(dataset)
+        if registered is None:
             cure = "Register the data set with its cap first"
             raise LedgerError(f"the ledger {self.name} does not know {dataset!r}", cure)
-        return known
+        return registered
 
     @wait_out_restarts
     def _close(self, dataset: str, key: str, event: Event) -> None:
         with self._database.write() as connection:
-            known = self._read_known(connection, dataset)  # no audit: reserve had one, and this adds no charge
+            registered = self._read_known(connection, dataset)  # no audit: reserve had one, and this adds no charge
             entries = read_entries(connection, dataset)
             charge = charge_states(entries).get(key)
             if charge is not None and charge.event == event:
@@ -372,4 +372,4 @@ class Ledger:
                     f"the noise of the charge {key[:16]} of {dataset!r} was drawn, so it is not given back",
                     "Run the release again: it goes on from that noise",
                 )
-            append_entry(connection, known, charge.run, ChargeLine(charge.step, key, charge.rho), event)
+            append_entry(connection, registered, charge.run, ChargeLine(charge.step, key, charge.rho), event)

@@ -55,9 +55,9 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
     """
     history = ledger.read_history()
-    whole = _has_row(history.entries, noted.entries, noted.head)
-    whole = whole and _has_row(history.periods, noted.periods, noted.periods_head)
-    if whole and _has_row(history.marks, noted.marks, noted.marks_head):
+    holds_all = _has_row(history.entries, noted.entries, noted.head)
+    holds_all = holds_all and _has_row(history.periods, noted.periods, noted.periods_head)
+    if holds_all and _has_row(history.marks, noted.marks, noted.marks_head):
         return
     raise LedgerError(
         f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "

@@ -118,7 +118,7 @@ def _order(rows: Sequence[PeriodRow]) -> list[str]:
 
 
 def _find_uncovered_charges(rows: Sequence[PeriodRow], entries: Sequence[Entry]) -> list[str]:
-    """Charges that name a period which their run has not begun: rows are missing."""
+    """Return charges that name a period which their run has not begun: rows are missing."""
     begun = {(row.dataset, row.period, row.run) for row in rows}
     return [
         f"entry {e.id} is a charge for the period {e.detail['period']}, which its run has not begun"

@@ -149,10 +149,10 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, measured, by_trend = read_consistent_marginals(request, inputs, stages, trends)
         consistent = [*measured, *by_trend]
-        domain, known = build_coarse_domain(recode), request.public.on(recode)
-        whole, sets = split_sets(consistent)
-        tied = known.tied | list_attributes(sets)
-        core = append_attributes.select_core_marginals(whole, domain, tied)
+        domain, knowledge = build_coarse_domain(recode), request.public.in_codes(recode)
+        by_code, sets = split_sets(consistent)
+        tied = knowledge.tied | list_attributes(sets)
+        core = append_attributes.select_core_marginals(by_code, domain, tied)
         settings = get_synthesis(request)
         settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
         number = residual_scores.count_rows_so_far(estimate_total(recode))
@@ -165,7 +165,7 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
             progress,
             zeros=find_zeros(request, inputs, stages, recode),
         )
-        codes = append_attributes.append_attributes(rows, whole, domain, settings.seed, tied)
+        codes = append_attributes.append_attributes(rows, by_code, domain, settings.seed, tied)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
 
     def settings(request: Request) -> dict[str, Any]:
@@ -241,8 +241,8 @@ def _key_scored_pairs(request: Request) -> dict[str, Any]:
 
     Nothing where all pairs have one: earlier keys have no such field.
     """
-    some = list_counted_alone(request.encoding.binning) or is_wide(request.encoding.domain.attributes)
-    return {"candidates": "scored"} if some else {}
+    some_unscored = list_counted_alone(request.encoding.binning) or is_wide(request.encoding.domain.attributes)
+    return {"candidates": "scored"} if some_unscored else {}
 
 
 def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: ReleaseStep) -> Step:

@@ -135,12 +135,14 @@ def _place_file(branch: str, name: str) -> str:
 
 def explain_sensitivity(request: Request, branch: str, reason: str) -> str:
     """Return why a look at a further table has its sensitivity; ``reason``: that of the branch's own step."""
-    spec, one = request.spec, request.spec.unit.one
+    spec, one_person = request.spec, request.spec.unit.one
     above = spec.tables[branch].of
     if above != get_above(spec.tables)[0]:
-        drawn = f"one row of {above} stands for each {one}, drawn by a rule that depends on that {one} alone"
+        drawn = (
+            f"one row of {above} stands for each {one_person}, drawn by a rule that depends on that {one_person} alone"
+        )
         return f"{reason}; what is said of a person is here of a row of {above}, and {drawn}"
-    return reason if one == "person" else f"{reason}; what is said of a person is here of a {one}"
+    return reason if one_person == "person" else f"{reason}; what is said of a person is here of a {one_person}"
 
 
 def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
@@ -189,17 +191,17 @@ def _list_ruled_columns(of_branch: Request) -> tuple[str, ...]:
     return tuple(name for name in spec.released_columns if name in ruled & of_branch.above)
 
 
-def _build_drawing_step(whole: Request, branch: str) -> Step:
+def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
     """Return the step that draws a record of rows below for each row of the table above that has any."""
-    spec, of_branch = whole.spec, whole.branches[branch]
+    spec, of_branch = request_of_all.spec, request_of_all.branches[branch]
     stages, trends = _list_stages(of_branch), list_trends(of_branch)
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
-        whole_codes, sets = read_consistent(request, inputs, stages, trends)
-        consistent = [*whole_codes, *sets]
+        by_code, sets = read_consistent(request, inputs, stages, trends)
+        consistent = [*by_code, *sets]
         number, codes = draw_records.encode_above(_iterate_above(spec, branch, inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
         chosen = draw_records.choose_above(codes, noisy, consistent, seed)
@@ -229,9 +231,9 @@ def _build_drawing_step(whole: Request, branch: str) -> Step:
     )
 
 
-def _build_decoding_step(whole: Request, branch: str) -> Step:
+def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
     """Return the step that makes the rows of a further table: its columns, and the number of the row above."""
-    spec, ruled = whole.spec, _list_ruled_columns(whole.branches[branch])
+    spec, ruled = request_of_all.spec, _list_ruled_columns(request_of_all.branches[branch])
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         plan = with_tails(pool_one_ways(request, inputs, panel.STAGES), request.encoding)[1]

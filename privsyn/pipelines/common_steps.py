@@ -60,9 +60,10 @@ def explain_one_cell(request: Request) -> str:
 
 
 def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIRS) -> list[Clique] | None:
-    """Return the pairs that are asked of a wide table, from its names, their order and focus; None where all are.
+    """Return the pairs that are asked of a wide table; None where the table is not wide, and all are.
 
-    attributes: those of the rows, in their order; ``most``: of so many pairs, those of the focus beside them.
+    They follow from names, their order and the focus alone.  ``attributes``: those of the rows, in their order;
+    ``most``: how many pairs at most, beside those of the focus.
     """
     if not is_wide(request.encoding.domain.attributes):
         return None
@@ -114,19 +115,19 @@ def key_columns(request: Request, unused: AbstractSet[str] = COLUMN_WORDS) -> di
 
 
 def _keep_measured(request: Request, by_column: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part that is about columns that are measured: what is never read changes no code."""
+    """Return the entries of measured columns: columns that are never read change no code."""
     unmeasured = request.spec.unmeasured_columns
     return {name: value for name, value in by_column.items() if name not in unmeasured}
 
 
 def _key_wide_codes(request: Request) -> dict[str, Any]:
-    """Return the cells of columns with wide bins; nothing where no bin is wide: their codes are those of before."""
+    """Return the cells of columns with wide bins, for keys; nothing where no bin is wide, as in earlier keys."""
     wide = request.encoding.wide
     return {"wide": {name: request.encoding.domain.size(name) for name in wide}} if wide else {}
 
 
 def _key_points(request: Request) -> dict[str, Any]:
-    """Return the cells of one value, the attributes of rounding, and those with a bin for each value that comes out.
+    """Return, for keys, the cells of one value, the attributes of rounding, and those with a bin for each value.
 
     Nothing where there are none: earlier keys have no such fields.
     """
@@ -180,7 +181,7 @@ def encode_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping
         make, parts = parts_to_encode
         files = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
         refuse_changed(inputs)
-        repairs = encode.Repairs(sum((part.beside.counts for part in files), Counter()))
+        repairs = encode.Repairs(sum((part.extra.counts for part in files), Counter()))
         return {"encoded_rows": collect_parts(stream, files), "repairs": repairs.to_table}
     repairs = encode.Repairs()
     rows = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
@@ -249,7 +250,7 @@ def key_finer_encoding(request: Request) -> dict[str, Any]:
 
 
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
-    """Return by what a person's rows are one record; nothing where they are not: earlier keys have no such field."""
+    """Return, for keys, the columns that make a person's rows one record; nothing where each row is a record."""
     once = {"once": spec.once} if spec.once else {}
     above = {"above": spec.panel.constant} if spec.panel is not None and spec.panel.above else {}
     return {} if spec.panel is None else {"record_by": spec.panel.order, **once, **above}
@@ -280,16 +281,16 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        panel, whole = request.spec.panel, request.cut_cells(())
+        panel, uncut = request.spec.panel, request.cut_cells(())
         planned = one_way_marginals.plan_queries(
-            whole.public.measured_alone,
+            uncut.public.measured_alone,
             rho,
             request.records,
             equal=division == "equal",
             rounding=list_roundings(request.encoding.binning),
             members=(panel.composition,) if panel is not None and panel.household else (),
         )
-        # where cells were cut noise is as planned: what it is does not follow from what is asked
+        # the noise is planned for uncut cells, so that it does not depend on which cells were cut
         return [replace(q, cells=request.encoding.domain.size(q.attributes[0])) for q in planned]
 
     return ReleaseStep(

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.step import Step
 from privsyn.pipelines.privsyn import STEPS
@@ -19,11 +17,11 @@ COLORS = {
 """Private rows stay red; amber is where budget is spent; green is free."""
 
 
-def draw_mermaid(steps: Sequence[Step] = STEPS) -> str:
-    """Return a Mermaid flowchart: one node a step, coloured by its kind, and one edge a table that it reads."""
+def draw_mermaid() -> str:
+    """Return PrivSyn as a Mermaid flowchart: one node a step, coloured by its kind, and one edge a table it reads."""
     lines = ["flowchart TD"]
-    lines += [f'    {step.name}["{step.title}"]:::{step.kind}' for step in steps]
-    lines += [edge for step in steps for edge in _list_edges(step)]
+    lines += [f'    {step.name}["{step.title}"]:::{step.kind}' for step in STEPS]
+    lines += [edge for step in STEPS for edge in _list_edges(step)]
     lines += [f"    classDef {kind} {style}" for kind, style in COLORS.items()]
     return "\n".join(lines)
 

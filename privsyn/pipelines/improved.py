@@ -161,24 +161,24 @@ def _sum_measured_rho(request: Request, n: int) -> Fraction:
 
 
 def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
-    """Return the cliques to measure in release ``n``: what all budgets together would give them, less what they had.
+    """Return the step that chooses what release ``n`` measures: each clique's share of all budgets, less what it had.
 
-    ``looks``: those that are there before it.
+    ``looks``: those of the releases before, and the new ones at one-ways and scores.
     """
     one_ways, scores, measured, trends = map(tuple, (looks.one_ways, looks.scores, looks.measured, looks.trends))
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        first, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
-        looked, answers = inputs.measured(one_ways[1:])  # of the first look the recode is
+        first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
+        later_queries, answers = inputs.measured(one_ways[1:])  # of the first look the recode is
         binning = request.encoding.binning
-        known = pool_one_ways(first, looked, answers, binning)
+        all_one_ways = pool_one_ways(first_recode, later_queries, answers, binning)
         score_queries, scores_again = _list_all(inputs, scores)
         rho = float(_sum_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(
             score_queries,
             scores_again,
-            first,
-            {a: r for a, r in known.items() if binning[a].chances is None},  # not what values are rounded to
+            first_recode,
+            {a: r for a, r in all_one_ways.items() if binning[a].chances is None},  # not what values are rounded to
             rho,
             request.records,
             options.selection,
@@ -186,7 +186,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
             targets=request.public.targets,
             explained=explain_by_trends(request, inputs, trends, measured),
         )
-        domain = build_coarse_domain(first)
+        domain = build_coarse_domain(first_recode)
         weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
         lacking = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs, measured)), rho)
         return {"cliques": combine_cliques.tabulate_cliques(lacking, domain, fine)}

@@ -38,7 +38,7 @@ from privsyn.pipelines.synthesis_steps import (
     build_row_steps,
     iterate_shards_to_draw,
 )
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import make_consistent, select_tree
 from privsyn.tasks.synthesis import graphical_rows
@@ -91,10 +91,8 @@ SELECT_TREE = build_choice_step(
 def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
     domain = build_coarse_domain(recode)
     measured = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
-    counts, variances = sum_coarse_one_ways(recode)
-    ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
     for s in iterate_shards_to_draw(request, recode, progress):
-        yield graphical_rows.draw_graphical_rows(measured, ones, domain, s.rows, s.own_seed)
+        yield graphical_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), domain, s.rows, s.own_seed)
 
 
 GRAPHICAL_STEPS = (

@@ -62,7 +62,7 @@ class Shares(NamedTuple):
 
 
 def compute_shares(request: Request) -> Shares:
-    """Return the parts of a measurement's budget that are for sets, each 0 where there are none.  Public."""
+    """Return the parts of a measurement's budget for sets of columns, 0 where a kind has none.  Public."""
     spec = request.spec
     search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
     sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
@@ -93,8 +93,9 @@ def build_compression_step(request: Request, measurement: Fraction) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         public, settings = request.public, request.spec.mechanism.compression
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
-        ordered, rho = get_ordered(request.encoding.binning), request.total_rho * share
-        sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, public.on(fine).starts)
+        ordered, starts = get_ordered(request.encoding.binning), public.in_codes(fine).starts
+        rho = request.total_rho * share
+        sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, starts)
         differences = {codec.attribute for codec in request.encoding.differences}
         named = [planned for planned in sets if not differences & {*planned.attributes}]
         least = named_sets.count_wanted_codes(named, fine, request.encoding.binning)
@@ -195,7 +196,7 @@ def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
             get_ordered(request.encoding.binning),
             measure.rho(request),
             request.records,
-            public.on(recode).starts,
+            public.in_codes(recode).starts,
         )
         return {"merges": named_sets.tabulate_merges(sets)}
 
@@ -338,18 +339,14 @@ def list_measured_tables(stages: Sequence[str]) -> tuple[str, ...]:
     return (*list_released_tables(stages), *((MERGES,) if has_sets(stages) else ()))
 
 
-def list_whole_stages(stages: Sequence[str]) -> list[str]:
-    """Return those of ``stages`` that measured in the codes of the recoding."""
+def list_stages_by_code(stages: Sequence[str]) -> list[str]:
+    """Return the ``stages`` that measured in the codes of the recoding; those of sets measured in merged codes."""
     return [stage for stage in stages if not stage.startswith(MEASURE_SETS)]
 
 
 def has_sets(stages: Sequence[str]) -> bool:
     """Return whether one of ``stages`` measured sets."""
-    return bool(_keep_set_stages(stages))
-
-
-def _keep_set_stages(stages: Sequence[str]) -> list[str]:
-    return [stage for stage in stages if stage.startswith(MEASURE_SETS)]
+    return any(stage.startswith(MEASURE_SETS) for stage in stages)
 
 
 def read_sets(inputs: Inputs, stages: Sequence[str]) -> list[named_sets.PlannedSet]:
@@ -362,6 +359,6 @@ def read_set_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Marginal]:
     sets = read_sets(inputs, stages)
     if not sets:
         return []
-    queries, answers = inputs.measured(_keep_set_stages(stages))
+    queries, answers = inputs.measured([stage for stage in stages if stage.startswith(MEASURE_SETS)])
     noisy = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
     return named_sets.build_set_marginals(sets, noisy)

@@ -5,9 +5,9 @@ A person's record is one of the person's rows, beside the number of rows, of row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +44,9 @@ from privsyn.pipelines.without_rows import (
     MEASURE_WITHOUT_ROWS,
     WITHOUT_ROWS_SHARE,
 )
+from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation import marginals
-from privsyn.tasks.estimation.recode import build_coarse_domain
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -58,6 +59,10 @@ from privsyn.tasks.steps.decode_linked import (
     linked_to_arrow,
 )
 from privsyn.tasks.synthesis import shards
+
+if TYPE_CHECKING:
+    from privsyn.tasks.panels.link_members import MemberLinker
+    from privsyn.tasks.panels.link_rows import Linker
 
 TRANSITIONS_SHARE = Fraction(3, 20)
 """Share of the budget of the transitions (docs/panels.md has the table that it was chosen by)."""
@@ -260,16 +265,53 @@ def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[N
     return dict(zip(codes, tables, strict=False)), dict(zip(codes, tables[len(codes) :], strict=False))
 
 
+def _build_member_linker(
+    request: Request,
+    plan: EncodingPlan,
+    recode: Recode,
+    consistent: Sequence[marginals.Marginal],
+    codes: Mapping[str, TransitionCodes],
+    pairs: tuple[NoisyTables, NoisyTables],
+) -> MemberLinker:
+    """Return what makes the members of households, by noisy ``pairs`` of them (:func:`_read_pairs`)."""
+    from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
+    from privsyn.tasks.panels.pairs_of_members import estimate_kinds
+
+    zeros = request.public.in_codes({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
+    kinds = estimate_kinds(plan, recode, consistent, codes, *pairs, zeros)
+    return MemberLinker(plan, recode, consistent, codes, kinds, request.threads)
+
+
+def _build_row_linker(
+    request: Request,
+    plan: EncodingPlan,
+    recode: Recode,
+    consistent: Sequence[marginals.Marginal],
+    codes: Mapping[str, TransitionCodes],
+    noisy_transitions: NoisyTables,
+    counts_of_rows: NoisyTables,
+) -> Linker:
+    """Return what makes a person's rows before and after a record, by noisy transitions and counts of all rows."""
+    from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
+    from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
+
+    one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
+    number = count_pairs(plan, recode, one_ways) if noisy_transitions else 0.0
+    transitions = {}
+    for a, (table, sigma) in noisy_transitions.items():
+        shares = one_ways[a] @ codes[a].split
+        shares = shares / max(shares.sum(), 1e-9)
+        transitions[a] = estimate_transition(table, sigma, shares, number, codes[a].ordered)
+    return Linker(plan, recode, consistent, codes, transitions, counts_of_rows, request.threads)
+
+
 def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
     """Return the step that makes persons with linked rows of their records, the codes in ``codes_table``."""
     follows, counted, trends = has_transitions(request), counts_rows(request), list_trends(request)
     looks = [*(["measure_transitions"] if follows else []), *(["measure_rows"] if counted else [])]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
-        from privsyn.tasks.panels.link_rows import Linker
-        from privsyn.tasks.panels.pairs_of_members import estimate_kinds
-        from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
+        from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
         from privsyn.tasks.synthesis.related_places import fit_related_places
 
         recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
@@ -278,24 +320,15 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         if trends:
             consistent = [*consistent, *marginals.from_table(inputs.table(BY_TREND), domain)]
         codes = refine_weights(_build_codes(request, inputs), recode)
-        related, near = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
         linker: Linker | MemberLinker
         if plan.get_order()[0].household:
-            counts = _read_pairs(inputs, codes) if follows else ({}, {})
-            zeros = request.public.on({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
-            pairs = estimate_kinds(plan, recode, consistent, codes, *counts, zeros)
-            linker = MemberLinker(plan, recode, consistent, codes, pairs, request.threads)
+            pairs = _read_pairs(inputs, codes) if follows else ({}, {})
+            linker = _build_member_linker(request, plan, recode, consistent, codes, pairs)
         else:
-            transitions = {}
-            if follows:
-                one_ways = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
-                number = count_pairs(plan, recode, one_ways)
-                for a, (table, sigma) in _read_transitions(inputs, codes).items():
-                    shares = one_ways[a] @ codes[a].split
-                    shares = shares / max(shares.sum(), 1e-9)
-                    transitions[a] = estimate_transition(table, sigma, shares, number, codes[a].ordered)
-            rows_counted = _read_rows(inputs) if counted else {}
-            linker = Linker(plan, recode, consistent, codes, transitions, rows_counted, request.threads)
+            transitions = _read_transitions(inputs, codes) if follows else {}
+            counts = _read_rows(inputs) if counted else {}
+            linker = _build_row_linker(request, plan, recode, consistent, codes, transitions, counts)
+        related, asked_pairs = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
         # records of rows that are made already stay as many, and in their order
         link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
@@ -303,9 +336,9 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         def rows() -> Batches:
             first = 0
             for s, part in shards.iterate_shards(inputs.batches(codes_table), parts):
-                progress(s.number, s.of)
+                progress(s.number, s.count)
                 records = CodeTable.from_arrow(part, domain)
-                places = fit_related_places(records, recode, plan.binning, near) if related else None
+                places = fit_related_places(records, recode, plan.binning, asked_pairs) if related else None
                 linked = link(records, s.own_seed, places)
                 yield linked_to_arrow(linked, plan, first)
                 first += int(linked.person.max(initial=-1)) + 1

@@ -103,17 +103,17 @@ def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapp
     options, recode = get_options(request), inputs.recode()
     public, domain, (large, small) = _read_public(request, recode), inputs.domain(), _list_levels(request)
     others = tuple(a for a in domain.attributes if a not in small)
-    known = public_workload.compute_mutual_information(public, others, request.threads)
-    cliques = public_workload.choose_related_cliques(known, domain, options.most_cells, edge=options.edge)
-    ones = public_workload.choose_independent_one_ways(known, domain)
+    information = public_workload.compute_mutual_information(public, others, request.threads)
+    cliques = public_workload.choose_related_cliques(information, domain, options.most_cells, edge=options.edge)
+    one_ways = public_workload.choose_independent_one_ways(information, domain)
 
     def weigh_sets(group: Clique, sets: Sequence[Clique]) -> pa.Table:
-        whole = [domain.ordered((*group, *c)) for c in (sets if known else [others])]
-        fitting = [c for c in whole if domain.cells(c) <= MAX_CELLS]
+        with_groups = [domain.ordered((*group, *c)) for c in (sets if information else [others])]
+        fitting = [c for c in with_groups if domain.cells(c) <= MAX_CELLS]
         return weigh_evenly(sorted(fitting, key=lambda c: len(c) == 1), request, inputs)
 
     groups = weigh_evenly([small], request, inputs)
-    return {"large": weigh_sets(large, cliques), "groups": groups, "in_groups": weigh_sets(small, ones)}
+    return {"large": weigh_sets(large, cliques), "groups": groups, "in_groups": weigh_sets(small, one_ways)}
 
 
 PUBLIC_WORKLOAD = Step(
@@ -211,16 +211,16 @@ def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progr
     total = estimate_total(recode)
     in_large = number.sum(axis=tuple(i for i, a in enumerate(small) if a not in large)).reshape(-1)
     noise = () if options.shrink else None
-    whole = NoisyLevel((), np.array([total]), (), (), noise)
-    above = _build_level(request, inputs, recode, MEASURED[0], large, in_large if large else whole.number)
-    levels = [_add_one_ways(request, recode, whole if large else above), *([above] if large else [])]
+    whole_table = NoisyLevel((), np.array([total]), (), (), noise)
+    above = _build_level(request, inputs, recode, MEASURED[0], large, in_large if large else whole_table.number)
+    levels = [_add_one_ways(request, recode, whole_table if large else above), *([above] if large else [])]
     levels.append(_build_level(request, inputs, recode, MEASURED[2], small, number.ravel()))
     settings, support = get_synthesis(request), PublicSupport.of(public, small)
-    can = prior_rows.list_possible_rows(support, request.public.on(recode).zeros)
+    possible_rows = prior_rows.list_possible_rows(support, request.public.in_codes(recode).zeros)
     rows = synthesize.compute_output_rows(total, settings)
-    groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, can)
+    groups = prior_rows.list_groups_with_rows(public, small, number.ravel(), sigma, rows, possible_rows)
     shares = iterate_group_shares(support, levels, groups.codes, options.turns, settings.seed, own_rows=True)
-    return prior_rows.draw_rows(support, groups, shares, can, settings.seed)
+    return prior_rows.draw_rows(support, groups, shares, possible_rows, settings.seed)
 
 
 def _key_rows(request: Request) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from privsyn.pipelines.synthesis_steps import (
     build_drawing_step,
     iterate_shards_to_draw,
 )
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent
 
@@ -104,9 +104,9 @@ MEASURE = build_first_measurement(
 def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
     domain = build_coarse_domain(recode)
     families = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
-    ones = {m.attributes[0]: m.counts for m in sum_coarse_one_ways(recode)[0]}
+    one_ways = {a: counts for a, (counts, _) in map_coarse_one_ways(recode).items()}
     for s in iterate_shards_to_draw(request, recode, progress):
-        yield ancestral_rows.draw_ancestral_rows(families, ones, domain, s.rows, s.own_seed)
+        yield ancestral_rows.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
 
 
 ANCESTRAL_ROWS = build_drawing_step(

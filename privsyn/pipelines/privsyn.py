@@ -16,7 +16,7 @@ from privsyn.counting.partitions import list_parts
 from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
-from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection
@@ -106,15 +106,20 @@ def build_up_to_measurement(
     cells: Fraction = NOTHING,
     compress: Step = COMPRESS_DOMAIN,
 ) -> tuple[Step, ...]:
-    """Return the steps up to the first measurement, which has the share ``measurement`` of the budget.
+    """Return the steps up to the first measurement of marginals.
 
-    ``part``: the part of the whole budget that these steps share; ``measurement`` is of that part, and ``trends`` and
-    ``values`` of ``measurement``; 0: there is no look at trends, and no count of single values.  ``cells``: the part of
-    ``values`` that the look for full cells has.  ``compress``: the step that chooses codes.
+    Args:
+        options: The mechanism's options.
+        measurement: The share of ``part`` that the measurement has, with the looks that are cut off from it.
+        part: The part of the whole budget that all these steps share.
+        trends: The share of ``measurement`` that a look at trends has; 0: there is none.
+        values: The share of ``measurement`` that counts of single values have; 0: there are none.
+        cells: What of ``values`` the look for full cells has; 0: there is none.
+        compress: The step that chooses codes.
     """
     one_ways, scores, _ = options.split.exact()
-    looks = (TRENDS,) if trends else ()
-    measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=looks)
+    trend_looks = (TRENDS,) if trends else ()
+    measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=trend_looks)
     single = build_one_way_step(one_ways * part, options.split.one_ways)
     return (
         ENCODE,
@@ -124,7 +129,7 @@ def build_up_to_measurement(
         RECODE_ROWS,
         build_scores_step(lambda r: get_options(r).selection, scores * part),  # line 3, Algorithm 1
         *([build_trend_step(measurement * trends * part)] if trends else []),  # not in the paper
-        build_selection_step(measure, looks),  # line 3, Algorithm 1
+        build_selection_step(measure, trend_looks),  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
         measure,  # line 5
         *(build_value_steps(measurement * (values - cells) * part) if values else ()),  # not in the paper
@@ -159,23 +164,38 @@ RECODE_ROWS = Step(
 
 
 def _plan_scores(selection: Selection, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    noisy_reference = selection.scores == "one_ways"
-    sensitivity = indif_scores.REFERENCE_SENSITIVITY if noisy_reference else indif_scores.SENSITIVITY
-    domain, public = inputs.domain(), request.public
-    cells, more = selection.max_cells, public.scored_more
-    near = list_asked_pairs(request, domain.attributes)
-    alone = set(list_counted_alone(request.encoding.binning))  # of one code, and so related to nothing
-    scored = combinations(domain.attributes, 2) if near is None else near
-    above = {*request.encoding.list_attributes_within(request.above)}  # their relations are made already
-    settled = (pair for pair in scored if alone & {*pair} or above >= {*pair})
-    known = {*public.known_pairs, *(settled if alone or above else ())}
-    return indif_scores.plan_queries(domain, rho, request.records, sensitivity, cells, known, more, near)
+    by_one_ways = selection.scores == "one_ways"
+    domain = inputs.domain()
+    asked_pairs = list_asked_pairs(request, domain.attributes)
+    return indif_scores.plan_queries(
+        domain,
+        rho,
+        request.records,
+        indif_scores.REFERENCE_SENSITIVITY if by_one_ways else indif_scores.SENSITIVITY,
+        max_cells=selection.max_cells,
+        unscored={*request.public.known_pairs, *_list_settled_pairs(request, domain, asked_pairs)},
+        scored_more=request.public.scored_more,
+        asked_pairs=asked_pairs,
+    )
+
+
+def _list_settled_pairs(request: Request, domain: Domain, asked_pairs: Sequence[Clique] | None) -> list[Clique]:
+    """Return the pairs that need no score, of ``asked_pairs``, or of all where these are None.
+
+    One of their attributes has a single code, and so is related to nothing; or both are of rows that are made before.
+    """
+    counted_alone = set(list_counted_alone(request.encoding.binning))
+    made_before = set(request.encoding.list_attributes_within(request.above))
+    if not counted_alone and not made_before:
+        return []
+    pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs
+    return [pair for pair in pairs if counted_alone & {*pair} or made_before >= {*pair}]
 
 
 def _score_exactly(
     selection: Selection, request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
 ) -> Iterator[NDArray[np.int64]]:
-    expected = request.public.on(inputs.recode()).expected if selection.scores == "one_ways" else None
+    expected = request.public.in_codes(inputs.recode()).expected if selection.scores == "one_ways" else None
     return indif_scores.count_exactly(rows, queries, request.threads, expected)
 
 
@@ -189,7 +209,7 @@ def _explain_score_sensitivity(selection: Selection) -> str:
 
 
 def build_scores_step(selection: Callable[[Request], Selection], share: Fraction) -> ReleaseStep:
-    """Return noisy scores of all pairs as ``selection`` says (which distance, which pairs), with this part of rho."""
+    """Return the step that scores pairs as ``selection`` says (which distance, which pairs), with this part of rho."""
     return ReleaseStep(
         name="indif_scores",
         title="InDif scores",
@@ -218,7 +238,7 @@ def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
 
 
 def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
-    """Return the contract CLIQUES: all of one weight; without any, the one-ways are measured again."""
+    """Return the contract CLIQUES of ``cliques``, all of one weight; of the one-ways where there are none."""
     domain, fine = inputs.domain(), request.encoding.domain
     weighed = combine_cliques.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
     return combine_cliques.tabulate_cliques(weighed, domain, fine)
@@ -254,7 +274,7 @@ def _key_criterion(request: Request) -> dict[str, Any]:
 
 
 def key_choice(request: Request, measure: ReleaseStep) -> dict[str, Any]:
-    """Return the settings of every choice of what ``measure`` is to measure."""
+    """Return the settings, for keys, that every choice of marginals for the step ``measure`` depends on."""
     options = get_options(request)
     pooled = {"pooled": True} if options.consistency.pooled else {}  # earlier keys have no such field
     return {**measure.priced(request), "again": options.split.remeasure_one_ways, **pooled}
@@ -279,7 +299,7 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
             pooled=options.consistency.pooled,
-            once=list_roundings(request.encoding.binning),
+            rounding=list_roundings(request.encoding.binning),
             explained=explain_by_trends(request, inputs, trends),
         )
         return {"pairs": pairs}
@@ -340,29 +360,29 @@ def build_measurement(
     limit: str = "",
     trends: Sequence[str] = (),
 ) -> ReleaseStep:
-    """Return noisy marginals of the cliques in the table ``chosen``, which share this part of the budget by weight.
+    """Return the step that measures the cliques in the table ``chosen``, which share this part of the budget by weight.
 
-    ``trends``: the looks at trends; where these are unclear they are asked again, after the marginals, but for those of
-    wide tables.
+    ``trends``: the looks at trends.  Where what they say is unclear it is asked again, after the marginals, unless the
+    table is wide.
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
         # of a wide table fewer trends are asked where they would be unclear, so none is asked again
-        looks = () if is_wide(request.encoding.domain.attributes) else trends
-        first = [query for look in looks for query in inputs.noisy(look)[0]]
+        trend_looks = () if is_wide(request.encoding.domain.attributes) else trends
+        asked_before = [query for look in trend_looks for query in inputs.noisy(look)[0]]
         total = estimate_total(inputs.recode())
-        again, weights = trend_scores.plan_again(first, weights, total, rho, request.records)
-        remaining = rho - sum_rho(again)
+        asked_again, weights = trend_scores.plan_again(asked_before, weights, total, rho, request.records)
+        remaining = rho - sum_rho(asked_again)
         queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, remaining, request.records)
-        return [*queries, *again]
+        return [*queries, *asked_again]
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         fine = lambda: inputs.countable(ENCODED, request.encoding.domain)  # noqa: E731
         marginals = count_marginals([q.attributes for q in queries])
         yield from measure_marginals.count_exactly(rows, fine, queries[:marginals], request.threads)
-        if again := queries[marginals:]:
-            yield from count_trends_again(request, inputs, rows, again)
+        if asked_again := queries[marginals:]:
+            yield from count_trends_again(request, inputs, rows, asked_again)
 
     return ReleaseStep(
         name=name,

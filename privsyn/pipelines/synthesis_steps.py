@@ -1,4 +1,13 @@
-"""The last steps of every mechanism: from noisy counts to the synthetic table, by post-processing only."""
+"""The last steps of every mechanism: from noisy counts to the synthetic table, by post-processing only.
+
+What was looked at before differs from mechanism to mechanism, so most functions here are told it by names of release
+steps, each empty where there was no such step:
+
+- ``stages``: those that measured marginals after the first one-ways;
+- ``trends``: those that asked trends, from which pairs follow that no stage measured;
+- ``values``: those that counted single values;
+- ``scores``: the released tables of noisy scores, by which rows follow a public prior or do not.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +45,7 @@ from privsyn.pipelines.named_sets import (
     key_named_pairs,
     list_measured_tables,
     list_named_pairs,
-    list_whole_stages,
+    list_stages_by_code,
     read_set_marginals,
     read_sets,
 )
@@ -50,6 +59,7 @@ from privsyn.tasks.estimation.recode import (
     build_coarse_domain,
     drop_unlisted,
     estimate_total,
+    map_coarse_one_ways,
     mark_all_ordered_codes,
     sum_coarse_one_ways,
 )
@@ -75,11 +85,9 @@ def get_consistency(request: Request) -> Consistency:
 def key_consistency(request: Request) -> dict[str, Any]:
     """Return the settings of consistency by the names that they have in keys."""
     settings = get_consistency(request)
-    pooled = (
-        {"pooled": "with trends", "nulls": "together"} if settings.pooled else {}
-    )  # earlier keys have no such field
-    later = {**pooled, **_key_smoothing(request)}
-    return {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink, **later}
+    key = {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink}
+    pooled = {"pooled": "with trends", "nulls": "together"}  # earlier keys have no such fields
+    return {**key, **(pooled if settings.pooled else {}), **_key_smoothing(request)}
 
 
 def _key_smoothing(request: Request) -> dict[str, Any]:
@@ -118,69 +126,67 @@ def _key_shards(request: Request) -> dict[str, Any]:
 
 def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
     """Return the recoding with all one-ways that ``stages`` measured."""
-    return inputs.refined(request.encoding.binning, request.spec.mechanism.compression, list_whole_stages(stages))
+    return inputs.refined(request.encoding.binning, request.spec.mechanism.compression, list_stages_by_code(stages))
 
 
 def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
-    """Return the code of null of the attributes whose joint codes with null may be found to be empty.
+    """Return, by attribute, the code of null whose joint codes with others may be found to be empty.
 
-    None where columns are not open, or a prior says what is expected; nor attributes of which rules or totals say
-    something.
+    Attributes of which rules or totals say something are left out; all are without ``consistency.pooled``, and where
+    a prior says what is expected.
     """
-    known = request.public.on(recode)
+    knowledge = request.public.in_codes(recode)
     if not get_consistency(request).pooled or request.has_prior:
         return {}
-    totals = known.public.totals
-    told = known.tied | {clique[0] for clique, _ in ([] if known.zeros is None else known.zeros.tables)}
+    totals = knowledge.public.totals
+    zero_tables = [] if knowledge.zeros is None else knowledge.zeros.tables
+    constrained = knowledge.tied | {clique[0] for clique, _ in zero_tables}
     nullable = [c.attribute for c in request.encoding.codecs if any(r.nullable for r in c.ranges().values())]
-    return null_zeros.find_null_codes(
-        recode, [a for a in nullable if a not in told and (totals is None or not totals.has((a,)))]
-    )
+    free = [a for a in nullable if a not in constrained and (totals is None or not totals.has((a,)))]
+    return null_zeros.find_null_codes(recode, free)
 
 
 def find_zeros(
-    request: Request, inputs: Inputs, stages: Sequence[str], recode: Recode, others: Collection[Clique] = ()
+    request: Request, inputs: Inputs, stages: Sequence[str], recode: Recode, unmeasured: Collection[Clique] = ()
 ) -> known_zeros.KnownZeros | None:
-    """Return the joint codes that no row has: by public knowledge, and of null by what ``stages`` measured.
+    """Return the joint codes that no row has: by public knowledge, and with null by the counts of ``stages``.
 
-    ``recode``: with all one-ways that these measured; ``others``: pairs that they did not measure, and of which null is
-    asked, too.
+    ``recode``: with all one-ways that these measured; ``unmeasured``: pairs that they did not measure, whose
+    cells with null are looked at, too.
     """
-    public, nulls = request.public.on(recode).zeros, find_null_codes(request, recode)
+    public, nulls = request.public.in_codes(recode).zeros, find_null_codes(request, recode)
     if not nulls:
         return public
-    queries, answers = inputs.measured(list_whole_stages(stages))
+    queries, answers = inputs.measured(list_stages_by_code(stages))
     measured = make_consistent.build_measured_marginals(queries, answers, build_coarse_domain(recode))
-    one_way, variance = sum_coarse_one_ways(recode)
-    by_attribute = {m.attributes[0]: (m.counts, v) for m, v in zip(one_way, variance, strict=True)}
     pairs = [m for m in measured if len(m.attributes) == 2]
-    found = null_zeros.find_null_zeros(pairs, by_attribute, nulls, others)
+    found_zeros = null_zeros.find_null_zeros(pairs, map_coarse_one_ways(recode), nulls, unmeasured)
     if public is None:
-        return found
-    return known_zeros.KnownZeros(public.tables, (*public.implied, *found.implied))
+        return found_zeros
+    return known_zeros.KnownZeros(public.tables, (*public.implied, *found_zeros.implied))
 
 
 def read_consistent_marginals(
     request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
 ) -> tuple[Recode, list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the recoding by all that ``stages`` measured, consistent marginals, sets last, and pairs by trend.
+    """Return the recoding by all that ``stages`` measured, the consistent marginals, and pairs by trend.
 
-    ``trends``: the looks at trends; the pairs are those that ``stages`` did not measure.
+    Among the marginals sets in merged codes come last; pairs by trend are those that ``stages`` did not measure.
     """
     recode = pool_one_ways(request, inputs, stages)
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
-    measured = make_consistent.build_measured_marginals(*inputs.measured(list_whole_stages(stages)), domain)
-    settings, known = get_consistency(request), request.public.on(recode)
-    by_trend = read_trends(request, inputs, recode, trends, list_whole_stages(stages))
-    totals, sets = known.public.totals, read_set_marginals(inputs, stages)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(list_stages_by_code(stages)), domain)
+    settings, knowledge = get_consistency(request), request.public.in_codes(recode)
+    by_trend = read_trends(request, inputs, recode, trends, list_stages_by_code(stages))
+    totals, sets = knowledge.public.totals, read_set_marginals(inputs, stages)
     named_pairs = list_named_pairs(request)
     if by_trend is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else by_trend.pool_in(m) for m in one_way]
         measured = [by_trend.pool_in(m) for m in measured]
         sets = [by_trend.pool_in(m) if m.attributes in named_pairs else m for m in sets]
-    measured += [*known.known_pairs, *sets]
-    expected = by_trend if known.prior_pairs is None else known.prior_pairs
+    measured += [*knowledge.known_pairs, *sets]
+    expected = by_trend if knowledge.prior_pairs is None else knowledge.prior_pairs
     zeros = find_zeros(request, inputs, stages, recode, () if by_trend is None else by_trend.correlation)
     consistent = make_consistent.make_consistent(
         one_way,
@@ -200,8 +206,8 @@ def read_consistent_marginals(
     )
     if by_trend is None:
         return recode, consistent, []
-    held = [m for m in consistent if not m.merges or m.attributes in named_pairs]
-    return recode, consistent, list_missing_pairs(by_trend, held, zeros)
+    with_pairs = [m for m in consistent if not m.merges or m.attributes in named_pairs]
+    return recode, consistent, list_missing_pairs(by_trend, with_pairs, zeros)
 
 
 def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
@@ -219,11 +225,11 @@ def read_consistent(
 ) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
     """Return the consistent marginals, with the pairs by trend that rows follow, and sets from their tables."""
     domain, sets = inputs.domain(), read_sets(inputs, stages)
-    whole = marginals.from_table(inputs.table(MARGINALS), domain)
+    by_code = marginals.from_table(inputs.table(MARGINALS), domain)
     by_trend = marginals.from_table(inputs.table(BY_TREND), domain) if trends else []
-    whole += choose_strongest(by_trend) if is_wide(request.encoding.domain.attributes) else by_trend
+    by_code += choose_strongest(by_trend) if is_wide(request.encoding.domain.attributes) else by_trend
     merges = [planned.merges for planned in sets]
-    return whole, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
+    return by_code, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
 
 
 def list_consistent_tables(stages: Sequence[str], trends: Sequence[str] = ()) -> tuple[str, ...]:
@@ -240,36 +246,39 @@ def list_score_tables(request: Request) -> tuple[str, ...]:
     return list_released_tables(["indif_scores"]) if request.has_prior else ()
 
 
-def trusts_prior(known: KnowledgeInCodes, inputs: Inputs) -> bool:
+def trusts_prior(knowledge: KnowledgeInCodes, inputs: Inputs) -> bool:
     """Return whether the noisy scores say that the prior's pairs are nearer than independence."""
-    if known.prior_pairs is None:
+    if knowledge.prior_pairs is None:
         return False
     queries, answers = inputs.noisy("indif_scores")
     if not queries:
         return False
     pairs, scores = [q.attributes for q in queries], [float(y[0]) for y in answers]
-    return prior_pairs.is_better(known.prior_pairs, pairs, scores, queries[0].sigma)
+    return prior_pairs.is_better(knowledge.prior_pairs, pairs, scores, queries[0].sigma)
 
 
 def _follow_prior(
-    known: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
+    knowledge: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
 ) -> prior_pairs.PriorGuide | None:
-    """Return what rows take from the prior, if the scores trust it; ``known``: in the codes of the first look."""
-    expected = known.public.on(recode).prior_pairs
-    if expected is None or not trusts_prior(known, inputs):
+    """Return what rows take from the prior, if the noisy scores speak for it.
+
+    ``knowledge``: in the codes that were scored; ``recode``: the same codes with all one-ways that were measured.
+    """
+    expected = knowledge.public.in_codes(recode).prior_pairs
+    if expected is None or not trusts_prior(knowledge, inputs):
         return None
     return prior_pairs.choose_followed(expected, recode, consistent)
 
 
 def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
-    """Consistency of the one-ways and of what ``stages`` measured, and pairs by the looks ``trends``."""
+    """Return the step that makes the one-ways and what ``stages`` measured agree, and lists pairs by ``trends``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         _, consistent, by_trend = read_consistent_marginals(request, inputs, stages, trends)
-        whole, sets = split_sets(consistent)
+        by_code, sets = split_sets(consistent)
         of_sets = {"set_marginals": marginals.to_table(sets)} if has_sets(stages) else {}
         of_trends = {"by_trend": marginals.to_table(by_trend)} if trends else {}
-        return {"marginals": marginals.to_table(whole), **of_sets, **of_trends}
+        return {"marginals": marginals.to_table(by_code), **of_sets, **of_trends}
 
     files = {"marginals": PublishedFile("marginals/consistent.parquet")}
     if has_sets(stages):
@@ -294,32 +303,28 @@ def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) ->
 
 
 def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
-    """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say.
-
-    ``scores``: the tables by which it knows whether to follow a prior; none without one.  ``trends``: as of the
-    consistency step.
-    """
+    """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain = inputs.domain()
-        known = request.public.on(inputs.recode())
+        knowledge = request.public.in_codes(inputs.recode())
         consistent, sets = read_consistent(request, inputs, stages, trends)
         recode = pool_one_ways(request, inputs, stages)
-        prior = _follow_prior(known, inputs, recode, consistent)
+        prior = _follow_prior(knowledge, inputs, recode, consistent)
         # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
-        together = known.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
-        core = append_attributes.select_core_marginals(consistent, domain, together)
-        settings, totals = get_synthesis(request), known.public.totals
+        made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
+        core = append_attributes.select_core_marginals(consistent, domain, made_together)
+        settings, totals = get_synthesis(request), knowledge.public.totals
         total = estimate_total(recode) if totals is None else totals.rows
-        wanted = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
+        planned = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
         zeros = find_zeros(request, inputs, stages, recode)
         parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, zeros, prior)
         stream = stream_codes((), core.domain)
-        if len(wanted) == 1:
-            shard = parts.make(wanted[0], request.threads, progress)
+        if len(planned) == 1:
+            shard = parts.make(planned[0], request.threads, progress)
             return {"core_codes": replace(stream, batches=shard.batches)}
-        files = make_core_parts(inputs.work, parts, wanted, progress)
+        files = make_core_parts(inputs.work, parts, planned, progress)
         return {"core_codes": collect_parts(stream, files)}
 
     return Step(
@@ -329,7 +334,7 @@ def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), tr
         inputs=(
             *list_consistent_tables(stages, trends),
             RECODE,
-            *list_released_tables(list_whole_stages(stages)),
+            *list_released_tables(list_stages_by_code(stages)),
             *scores,
         ),
         outputs={"core_codes": tables.SYNTHETIC_CODES},
@@ -357,27 +362,25 @@ def _describe_rows(request: Request) -> str:
 def make_core_parts(
     work: RowWork,
     parts: synthetic_parts.CoreParts,
-    wanted: Sequence[shards.Shard],
+    planned: Sequence[shards.Shard],
     progress: Progress = lambda done, total: None,
 ) -> list[PartFile]:
-    """Return the shards, each made by itself, and then moved together.
+    """Return the files of the shards: each is made by itself, and then some are moved towards what all lack together.
 
-    They are moved one after another, until all together are as close to the counts as a shard alone was on average.
+    That is done shard after shard, until all together are as close to the counts as a shard by itself was on average.
     """
     stream = stream_codes((), parts.domain)
-    files, lacking, alone = list[PartFile](), shards.Residuals(), 0
-    for part in work.iterate(parts.make, stream.profile, stream.schema, wanted, progress):
-        residuals = part.beside
-        alone += shards.measure_residuals(residuals)
-        lacking = shards.add_residuals([lacking, residuals]) if files else residuals
-        files.append(replace(part, beside=None))  # what many shards lack is not held at once
-    enough = alone / len(files)
-    for i, shard in enumerate(wanted):
-        if shards.measure_residuals(lacking) <= enough:
+    files, residuals, summed_distance = list[PartFile](), shards.Residuals(), 0
+    for part in work.iterate(parts.make, stream.profile, stream.schema, planned, progress):
+        summed_distance += shards.measure_residuals(part.extra)
+        residuals = shards.add_residuals([residuals, part.extra]) if files else part.extra
+        files.append(replace(part, extra=None))  # the residuals of many shards are not held at once
+    for i, shard in enumerate(planned):
+        if shards.measure_residuals(residuals) <= summed_distance / len(files):
             break
-        task = synthetic_parts.Refining(shard, files[i].path, lacking)
+        task = synthetic_parts.Refining(shard, files[i].path, residuals)
         (files[i],) = work.make(parts.refine, stream.profile, stream.schema, [task])
-        lacking = files[i].beside
+        residuals = files[i].extra
     return files
 
 
@@ -387,7 +390,7 @@ def _make_in_parts(
     progress: Progress,
     make: Make,
     stream: RowStream,
-    tasks: Sequence[synthetic_parts.ShardRows | synthetic_parts.Holding],
+    tasks: Sequence[synthetic_parts.ShardRows | synthetic_parts.ExactShard],
 ) -> RowStream:
     """Return a step's output, made shard by shard: as a stream where there is one only, else as files."""
     if len(tasks) == 1:
@@ -398,20 +401,16 @@ def _make_in_parts(
 
 def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain) -> list[synthetic_parts.ShardRows]:
     """Return the shards of a table of synthetic rows, each with its rows."""
-    stored, wanted = inputs.stored(name), _list_shards(request, inputs, name)
-    if isinstance(stored, StoredTable) and stored.list_rows() == [shard.rows for shard in wanted]:
+    stored = inputs.stored(name)
+    planned = shards.plan_shards(stored.num_rows, request.spec.mechanism.synthesis)
+    sizes = [shard.rows for shard in planned]
+    if isinstance(stored, StoredTable) and stored.list_rows() == sizes:
         rows: list[synthetic_parts.Rows] = [*inputs.work.lend(stored.files)]
-    elif isinstance(stored, pa.Table) and len(wanted) == 1:
+    elif isinstance(stored, pa.Table) and len(planned) == 1:
         rows = [stored]
     else:  # made at once, or by an earlier version
-        sizes = [shard.rows for shard in wanted]
         rows = list(inputs.work.split(inputs.batches(name), tables.build_code_schema(domain), sizes))
-    return [synthetic_parts.ShardRows(*of_shard) for of_shard in zip(wanted, rows, strict=True)]
-
-
-def _list_shards(request: Request, inputs: Inputs, name: str) -> list[shards.Shard]:
-    """Return the shards of a table of synthetic rows."""
-    return shards.plan_shards(inputs.stored(name).num_rows, request.spec.mechanism.synthesis)
+    return [synthetic_parts.ShardRows(shard, shard_rows) for shard, shard_rows in zip(planned, rows, strict=True)]
 
 
 def _append(
@@ -419,12 +418,12 @@ def _append(
 ) -> Mapping[str, Output]:
     domain = inputs.domain()
     consistent, sets = read_consistent(request, inputs, stages, trends)
-    known = request.public.on(inputs.recode())
-    tied = frozenset(domain.attributes) if trusts_prior(known, inputs) else known.tied | list_attributes(sets)
+    knowledge = request.public.in_codes(inputs.recode())
+    tied = frozenset(domain.attributes) if trusts_prior(knowledge, inputs) else knowledge.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, tied)
-    quotas = hold_totals.Quotas(known.held)
+    quotas = hold_totals.Quotas(knowledge.exact_counts)
     tasks = [
-        synthetic_parts.Holding(shard, rows, quotas.take(shard.rows))
+        synthetic_parts.ExactShard(shard, rows, quotas.take(shard.rows))
         for shard, rows in _list_shard_rows(request, inputs, "synthesize.core_codes", core.domain)
     ]
     parts = synthetic_parts.WholeParts(core.domain, consistent, domain, tied)
@@ -433,7 +432,7 @@ def _append(
 
 
 def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (), trends: Sequence[str] = ()) -> Step:
-    """Return the step that gives rows the attributes related to no other; all as of the synthesis step."""
+    """Return the step that gives rows the attributes that are related to no other."""
     return Step(
         name="append_attributes",
         title="Append attributes",
@@ -453,7 +452,7 @@ CODES = "append_attributes.codes"
 def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequence[str] = ()) -> Step:
     """Return the step that turns codes into values, combined ones by all that ``stages`` and the one-ways measured.
 
-    ``name``: the table of the codes, which is the step's first input; ``values``: the counts of single values.
+    ``name``: the table of the codes, which is the step's first input.
     """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -461,11 +460,11 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
         recode = drop_unlisted(pooled, encoding.binning, request.spec.mechanism.compression)
         if values:
             encoding = encoding.with_frequent(read_frequent_values(request, inputs, recode, values))
-        order, held = request.column_order, request.public.held_by_rules
+        order, exact = request.column_order, request.public.exact_in_rules
         related = get_synthesis(request).related_inside
         domain = build_coarse_domain(recode)
-        near = list_asked_pairs(request, domain.attributes) if related else None
-        parts = synthetic_parts.DecodedParts(recode, encoding, order, held, related, near)
+        asked_pairs = list_asked_pairs(request, domain.attributes) if related else None
+        parts = synthetic_parts.DecodedParts(recode, encoding, order, exact, related, asked_pairs)
         tasks = _list_shard_rows(request, inputs, name, domain)
         ranges = encoding.ranges()
         profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
@@ -476,7 +475,7 @@ def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequen
         name="decode",
         title="Decode",
         kind=StepKind.POSTPROCESS,
-        inputs=(name, RECODE, *list_released_tables(list_whole_stages(stages)), *list_value_tables(values)),
+        inputs=(name, RECODE, *list_released_tables(list_stages_by_code(stages)), *list_value_tables(values)),
         outputs={"synthetic": tables.SYNTHETIC},
         settings=_key_decoding,
         reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER, KnowledgePart.NEAR),
@@ -506,22 +505,15 @@ def _describe_inside_bins(request: Request, frequent: bool) -> str:
     common = ", those of columns that move together at one place of their bins" if request.public.together else ""
     related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
     often = ", values that many rows share as often as their noisy counts say" if frequent else ""
-    return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{_describe_never_read(request)}"
-
-
-def _describe_never_read(request: Request) -> str:
-    """Return what is said of columns that are not measured; nothing without any."""
     names = ", ".join(request.spec.unmeasured_columns)
-    return f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
+    unread = f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
+    return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{unread}"
 
 
 def build_row_steps(
     stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = (), values: Sequence[str] = ()
 ) -> tuple[Step, ...]:
-    """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows.
-
-    ``scores``: as of the synthesis step; ``trends``: as of the consistency step; ``values``: as of the decoding step.
-    """
+    """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows."""
     return (
         build_consistency_step(stages, trends),
         build_synthesis_step(stages, scores, trends),
@@ -544,7 +536,7 @@ def build_drawing_step(
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
-    """Return a mechanism's own step in the place of the synthesis: ``draw`` makes rows of what ``stages`` measured."""
+    """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from the counts of ``stages``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode = pool_one_ways(request, inputs, stages)
@@ -569,5 +561,5 @@ def iterate_shards_to_draw(request: Request, recode: Recode, progress: Progress)
     settings = get_synthesis(request)
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
     for shard in shards.plan_shards(rows, settings):
-        progress(shard.number, shard.of)
+        progress(shard.number, shard.count)
         yield shard

@@ -31,7 +31,7 @@ from privsyn.tasks.steps import list_without_rows, one_way_marginals
 WITHOUT_ROWS_SHARE = Fraction(1, 20)
 """Share of the budget of the counts of persons without rows."""
 
-ROWS, MADE = "list_without_rows.without_rows", "make_without_rows.without_rows"
+ROWS = "list_without_rows.without_rows"
 
 
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

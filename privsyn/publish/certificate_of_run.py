@@ -23,7 +23,7 @@ from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import ReleaseStep, release_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.named_sets import list_whole_stages
+from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.pipelines.trend_steps import list_trends
 from privsyn.storage.records import locate_private_records
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
@@ -175,7 +175,7 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
             if group.attributes is None:
                 return None
             relations += [Relation(tuple(names), group.sigma) for names in group.attributes]
-        if list_whole_stages([stage.step]):
+        if list_stages_by_code([stage.step]):
             relations = relations[: count_marginals([relation.columns for relation in relations])]
         for columns, sigma in relations:
             if len(columns) > 1:

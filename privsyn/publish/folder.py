@@ -360,9 +360,9 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
         manifest, certificate = read_manifest(folder), read_certificate(folder)  # a run may have just written them
         if folder.name != manifest.run or not is_whole(folder):
             raise _make_damage_error(folder)
-        known = read_public_spec(manifest, ADD_FIELD)
-        spec = known.model_copy(update={"formats": check_known_formats((*known.formats, *formats))})
-        if spec.formats != known.formats:
+        public_spec = read_public_spec(manifest, ADD_FIELD)
+        spec = public_spec.model_copy(update={"formats": check_known_formats((*public_spec.formats, *formats))})
+        if spec.formats != public_spec.formats:
             store.released.publish(
                 manifest.run, lambda new: _build(new, folder, manifest, certificate, spec), replace=True
             )

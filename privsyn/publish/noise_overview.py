@@ -18,7 +18,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Run
 from privsyn.engine.step import get_step
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.named_sets import list_whole_stages
+from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.publish.markdown import render_note
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
@@ -72,7 +72,7 @@ class ReleasedInputs:
 
         read = run.store.read_table
         looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
-        producers = list_whole_stages(get_step(run.steps, "make_consistent").producers)
+        producers = list_stages_by_code(get_step(run.steps, "make_consistent").producers)
         rounds = [name for name in producers if name in looks]
         # Linked rows come of records, one a person or household, which is what marginals count.
         last_step = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
@@ -157,13 +157,13 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
     consistent = {m.attributes: _compute_shares(m.counts) for m in released.consistent}
     one_ways, columns = [], []
     attributes, rows = released.codes.domain.attributes, 1
-    alone = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
-    for attribute, counts in zip(attributes, alone, strict=True):
+    one_way_counts = count_all(released.codes, [(attribute,) for attribute in attributes], threads=threads)
+    for attribute, counts in zip(attributes, one_way_counts, strict=True):
         rows = max(int(counts.sum()), 1)
         shares = counts / rows
         one_ways.append(_build_one_way(released.encoding, attribute, released.recode[attribute], total, shares))
         lost = float(np.abs(shares - consistent[(attribute,)]).sum())
-        columns.append(Column(attribute, len(shares), _find_typical(one_ways[-1].noise_sd), lost))
+        columns.append(Column(attribute, len(shares), float(np.sqrt(np.mean(np.square(one_ways[-1].noise_sd)))), lost))
     counted = count_all(released.codes, [q.attributes for q in released.measured], threads=threads)
     measured = tuple(
         MarginalOverview(
@@ -181,11 +181,6 @@ def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
 
 def _compute_shares(counts: Floats) -> Floats:
     return counts / max(float(counts.sum()), 1.0)
-
-
-def _find_typical(noise_sd: Sequence[float]) -> float:
-    """Root mean square: the sd of one bin's share, on the whole."""
-    return float(np.sqrt(np.mean(np.square(noise_sd))))
 
 
 def _build_one_way(
@@ -246,7 +241,7 @@ def _list_few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
 
 
 def write_overview(figures: Overview, *, prior: bool = False, trends: bool = False) -> str:
-    """Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost.
+    """Return Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost.
 
     ``prior``: whether the release has a public prior; ``trends``: whether it asked how numbers rise together.
     """

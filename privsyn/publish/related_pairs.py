@@ -164,8 +164,8 @@ def list_unmeasured_pairs(
     return sorted(unmeasured, key=lambda pair: (round(pair.chance - pair.score, 6), pair.columns))
 
 
-def _are_columns(names: Clique, known: Collection[str], column_codes: ColumnCodes) -> bool:
-    return all(name in known and name not in column_codes for name in names)
+def _are_columns(names: Clique, column_names: Collection[str], column_codes: ColumnCodes) -> bool:
+    return all(name in column_names and name not in column_codes for name in names)
 
 
 def _find_noise(recode: Recode, name: str, size: int) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ _LEVEL = 16
 
 
 def draw_picture(pairs: Sequence[RelatedPair]) -> str:
-    """SVG of the strongest MOST_LINES pairs (at least one); the same pairs give the same bytes on any machine."""
+    """Return an SVG of the strongest MOST_LINES pairs (at least one): the same bytes on any machine."""
     shown = pairs[:MOST_LINES]
     columns = sorted({name for pair in shown for name in pair.columns})
     level = len(columns) <= _LEVEL

@@ -42,7 +42,7 @@ def release_note(
     *,
     private: bool,
 ) -> str:
-    """Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not.
+    """Return Markdown: what the table is, what is promised, its columns, its cost, how to use it and how not.
 
     ``pairs``: the measured pairs of columns, the strongest first; ``unmeasured``: those that were only scored.
     """

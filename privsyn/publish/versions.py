@@ -1,4 +1,4 @@
-"""The versions that made a release: those of the run that made its tables, whenever its folder is written."""
+"""The versions of packages that made a release's tables, also where its folder is written again later."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def draw_ordered_one_way() -> dict[str, Any]:
 
 @cache
 def draw_nominal_one_way() -> dict[str, Any]:
-    """Return one column without an order: as the ordered one, lying, so that its labels can be read."""
+    """Return the chart of one column without an order: the ordered one turned, so that its labels can be read."""
     labels = _thin_axis(labelLimit=112, minExtent=120, maxExtent=120)
     base = _build_one_way_base().encode(y=alt.Y("bin:O", sort=None, title=None, axis=labels))
     layers = [

@@ -45,7 +45,7 @@ def format_percent(share: float) -> str:
 
 
 def format_part(amount: float, whole: float) -> str:
-    """``amount`` as a percentage of ``whole``; 0 % of nothing."""
+    """Return ``amount`` as a percentage of ``whole``; 0 % of nothing."""
     return format_percent(amount / whole if whole else 0.0)
 
 
@@ -56,7 +56,7 @@ def make_sentence(text: str) -> str:
 
 
 def explain_column(one_way: OneWay) -> str:
-    """``noise``, ``synthesis`` or ``not known`` (the noise is not): the larger part of one column's error.
+    """Return ``noise``, ``synthesis`` or ``not known`` (the noise is not): the larger part of one column's error.
 
     ``misread`` where the real column is, whatever its error.
     """

@@ -123,12 +123,12 @@ def make_data_uri(png: bytes) -> str:
 
 def _shrink(png: bytes) -> bytes:
     """Return the same PNG, its pixels deflated as far as they go: the converter writes four times as many bytes."""
-    head, pixels, at = png[:33], bytearray(), 8  # signature and IHDR stay as they are
-    while at < len(png):
-        length = int.from_bytes(png[at : at + 4], "big")
-        if png[at + 4 : at + 8] == b"IDAT":
-            pixels += png[at + 8 : at + 8 + length]
-        at += 12 + length
+    head, pixels, position = png[:33], bytearray(), 8  # signature and IHDR stay as they are
+    while position < len(png):
+        length = int.from_bytes(png[position : position + 4], "big")
+        if png[position + 4 : position + 8] == b"IDAT":
+            pixels += png[position + 8 : position + 8 + length]
+        position += 12 + length
     return head + _chunk(b"IDAT", zlib.compress(zlib.decompress(pixels), 9)) + _chunk(b"IEND", b"")
 
 
@@ -174,7 +174,7 @@ def _draw_within(share: float) -> float:
 
 
 def _bin_axis(labels: Sequence[str]) -> alt.Axis:
-    """Labels where they have room: all of a few, else the first and the last."""
+    """Return labels where they have room: all of a few, else the first and the last."""
     cut = [shorten(label, 14) for label in labels]
     fits = len(cut) <= 4 and sum(map(len, cut)) <= 28
     shown = list(range(len(cut))) if fits else [0, len(cut) - 1]
@@ -236,7 +236,7 @@ class Bins:
             raise ValueError("labels, shares and noise must have one entry for each bin")
 
     def merged(self, most: int = SHOWN_BINS) -> Bins:
-        """At most ``most`` bins: runs of neighbours become one, as even in number as they can be.
+        """Return at most ``most`` bins: runs of neighbours become one, as even in number as they can be.
 
         Shares add up; independent noise adds up in variance.  A run's label is its first and its last one.
         Raises ValueError for ``most`` below 1.
@@ -254,7 +254,7 @@ class Bins:
         )
 
     def largest(self, most: int) -> Bins:
-        """At most ``most`` bins of a column without an order: the largest ones in their order, the rest as one.
+        """Return at most ``most`` bins of a column without an order: the largest ones in their order, the rest as one.
 
         Raises ValueError for ``most`` below 1.
         """
@@ -262,14 +262,14 @@ class Bins:
         if self._has_room(most):
             return self
         size = [max(a, b) for a, b in zip(self.first, self.second, strict=True)]
-        kept = sorted(sorted(range(n), key=lambda i: (-size[i], i))[: most - 1])
-        rest = sorted(set(range(n)) - set(kept))
+        largest = sorted(sorted(range(n), key=lambda i: (-size[i], i))[: most - 1])
+        rest = sorted(set(range(n)) - set(largest))
         sd = self.noise_sd
         return Bins(
-            (*(self.labels[i] for i in kept), f"{len(rest):,} others"),
-            (*(self.first[i] for i in kept), sum(self.first[i] for i in rest)),
-            (*(self.second[i] for i in kept), sum(self.second[i] for i in rest)),
-            None if sd is None else (*(sd[i] for i in kept), sqrt(sum(sd[i] ** 2 for i in rest))),
+            (*(self.labels[i] for i in largest), f"{len(rest):,} others"),
+            (*(self.first[i] for i in largest), sum(self.first[i] for i in rest)),
+            (*(self.second[i] for i in largest), sum(self.second[i] for i in rest)),
+            None if sd is None else (*(sd[i] for i in largest), sqrt(sum(sd[i] ** 2 for i in rest))),
         )
 
     def _has_room(self, most: int) -> bool:

@@ -112,8 +112,8 @@ def build_meter(metric: Metric) -> dict[str, Any]:
 
     A metric without an upper bound ends at the largest value shown.
     """
-    known = [v for v in (metric.value, *metric.references.values()) if v is not None]
-    high = metric.high if metric.high is not None else max([*known, metric.low])
+    values = [v for v in (metric.value, *metric.references.values()) if v is not None]
+    high = metric.high if metric.high is not None else max([*values, metric.low])
     width = (high - metric.low) or 1.0
 
     def place(value: float) -> float:

@@ -66,18 +66,18 @@ def _read_patterns(document: Document, columns: Collection[str]) -> dict[str, di
     section = document.content[SECTION]
     if not isinstance(section, Mapping):
         raise _make_refusal(document, (SECTION,), "must be a mapping", 'Write `defaults: {"q*": {kind: boolean}}`')
-    known = {field for kind in KINDS for field in get_model(("columns", "c", "x"), kind).model_fields}
+    field_names = {field for kind in KINDS for field in get_model(("columns", "c", "x"), kind).model_fields}
     for pattern, fields in section.items():
-        here = (SECTION, pattern)
+        pattern_place = (SECTION, pattern)
         if not isinstance(fields, Mapping):
-            raise _make_refusal(document, here, "must be a mapping of fields", "Write `{field: value, ...}`")
+            raise _make_refusal(document, pattern_place, "must be a mapping of fields", "Write `{field: value, ...}`")
         if not any(fnmatchcase(name, str(pattern)) for name in columns):
             cure = "Correct the pattern: `*` stands for any text, `?` for one character"
-            raise _make_refusal(document, here, "matches no column under `columns`", cure)
+            raise _make_refusal(document, pattern_place, "matches no column under `columns`", cure)
         for field in fields:
-            if field not in known:
-                cure = suggest_name(str(field), sorted(known)) or f"Known are {', '.join(sorted(known))}"
-                raise _make_refusal(document, (*here, field), "is not a field of any kind of column", cure)
+            if field not in field_names:
+                cure = suggest_name(str(field), sorted(field_names)) or f"Known are {', '.join(sorted(field_names))}"
+                raise _make_refusal(document, (*pattern_place, field), "is not a field of any kind of column", cure)
     return {str(pattern): dict(fields) for pattern, fields in section.items()}
 
 
@@ -95,8 +95,8 @@ def _apply_to_column(
             defaults |= fields
             sources |= dict.fromkeys(fields, pattern)
     kind = stated.get("kind", defaults.get("kind"))
-    known = isinstance(kind, str) and kind in KINDS
-    has = set(get_model(("columns", name, "x"), kind).model_fields) if known else set(defaults)
+    is_kind = isinstance(kind, str) and kind in KINDS
+    has = set(get_model(("columns", name, "x"), kind).model_fields) if is_kind else set(defaults)
     lacking = [field for field in defaults if field in has and field not in stated]
     return {f: defaults[f] for f in lacking}, {f: sources[f] for f in lacking}
 

@@ -60,7 +60,7 @@ _READERS: dict[str, Callable[[Path, str], Dictionary]] = {
 
 
 def _check_file(path: Path) -> None:
-    """RequestError for what is no regular file of a reasonable size."""
+    """Raise RequestError for what is no regular file of a reasonable size."""
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may have no end
             raise RequestError(

@@ -37,7 +37,7 @@ def read_dictionary(path: Path, table: str) -> Dictionary:
     Raises RequestError if the file is unreadable, of none of the known forms, or of one whose package is not installed,
     and where reading it would take more than SECONDS of processor time or MEMORY.
     """
-    here = str(Path(__file__).parents[2])
+    package_folder = str(Path(__file__).parents[2])
     try:
         done = subprocess.run(  # noqa: S603 - this module, with this interpreter
             [sys.executable, "-P", "-m", __name__, str(path), table, str(SECONDS), str(MEMORY)],
@@ -46,7 +46,7 @@ def read_dictionary(path: Path, table: str) -> Dictionary:
             stderr=subprocess.DEVNULL,
             env={
                 **os.environ,
-                "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)]),
+                "PYTHONPATH": os.pathsep.join([package_folder, *filter(None, sys.path)]),
                 "OPENBLAS_NUM_THREADS": "1",  # each thread reserves memory
             },
             timeout=_WAIT,

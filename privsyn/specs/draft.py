@@ -104,14 +104,14 @@ def draft(
     """
     options = read_csv_options(csv or {})
     table = describe_table(data, folder, options, header=header, look=look)
-    known = None if dictionary is None else read_public_dictionary(Path(dictionary), [data], table)
-    lines = [*write_head([table], dataset, known, options, [table.line, *_UNIT], look=look), "columns:"]
+    codebook = None if dictionary is None else read_public_dictionary(Path(dictionary), [data], table)
+    lines = [*write_head([table], dataset, codebook, options, [table.line, *_UNIT], look=look), "columns:"]
     for column in table.types:
-        lines.extend(write_column(column, table, known))
-    if known is not None:
-        for name in sorted(set(known.columns) - set(table.types)):
+        lines.extend(write_column(column, table, codebook))
+    if codebook is not None:
+        for name in sorted(set(codebook.columns) - set(table.types)):
             lines.append(f"  # the dictionary also describes {format_comment(name)}, which the table does not have")
-        lines.extend(write_rules(known, table.types))
+        lines.extend(write_rules(codebook, table.types))
     return "\n".join(lines) + "\n"
 
 
@@ -140,19 +140,19 @@ def read_public_dictionary(
     refuse_url(dictionary, DICTIONARY)
     places = tuple(str(data) for data in private if isinstance(data, str | os.PathLike) and not is_url(data))
     refuse_private_file(dictionary, places, Path(), DICTIONARY)
-    known = read_dictionary(dictionary, table.stem)
-    if len(table.types) > 1 and table.types.keys() <= set(known.headings):
+    codebook = read_dictionary(dictionary, table.stem)
+    if len(table.types) > 1 and table.types.keys() <= set(codebook.headings):
         problem = f"{dictionary.name} has the columns of the private table, so it is a table like it and no dictionary"
         raise RequestError(problem, "Name a public table with a row for each column", DICTIONARY)
-    return known
+    return codebook
 
 
-def write_rules(known: Dictionary, names: Collection[str]) -> Iterator[str]:
+def write_rules(codebook: Dictionary, names: Collection[str]) -> Iterator[str]:
     """Yield the spec's lines of rules that a dictionary states, and of those that its words propose."""
-    proposals = propose_rules({name: facts for name, facts in known.columns.items() if name in names})
-    if known.rules or proposals:
+    proposals = propose_rules({name: facts for name, facts in codebook.columns.items() if name in names})
+    if codebook.rules or proposals:
         yield "rules:"
-        yield from (f"  - {format_flow(rule)}" for rule in known.rules)
+        yield from (f"  - {format_flow(rule)}" for rule in codebook.rules)
     for proposal in proposals:
         yield f"  # the dictionary says of {format_comment(proposal.column)}: {format_comment(proposal.words)}"
         yield f"  - {format_flow({'never': proposal.never})}"
@@ -191,11 +191,12 @@ def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -
     schema = read_schema(place)
     url = DataUrl.parse(place) if is_url(place) else None
     file = Path(place) if url is None else url.file
-    known = url.scheme != WORKBOOK if url is not None else file.suffix.lower() != ".xlsx"  # cells of a sheet are text
-    if not known and not header:
+    is_workbook = file.suffix.lower() == ".xlsx" if url is None else url.scheme == WORKBOOK
+    stores_types = not is_workbook  # cells of a sheet are text
+    if not stores_types and not header:
         _refuse_values(schema.names, file)
     refuse_repeats(list(schema.names), name_place(place), _Everything())
-    types = {name: schema.field(name).type if known else None for name in schema.names}
+    types = {name: schema.field(name).type if stores_types else None for name in schema.names}
     if url is None:
         return DraftedTable(file.name, file.stem, f"data: {format_scalar(_write_relative(file, folder))}", types)
     if url.is_file:
@@ -259,7 +260,7 @@ _UNIT = (
 def write_head(
     tables: Sequence[DraftedTable],
     dataset: str | None,
-    known: Dictionary | None,
+    codebook: Dictionary | None,
     csv: CsvOptions,
     place_and_unit: Sequence[str],
     *,
@@ -268,7 +269,7 @@ def write_head(
     """Return a draft's lines before ``columns`` or ``tables``; ``place_and_unit``: those between name and price."""
     stem = tables[0].stem
     name = re.sub(r"[^a-z0-9_-]+", "_", stem.lower()).strip("_-")[:48] if dataset is None else _check_draft(dataset)
-    facts = f"the dictionary {known.name}" if known else "nowhere: no dictionary was given"
+    facts = f"the dictionary {codebook.name}" if codebook else "nowhere: no dictionary was given"
     source = [f"# from {format_comment(facts)}. Nothing was read from rows."]
     if look:
         source = [f"# from {format_comment(facts)}.", f"# {LOOKED}"]
@@ -293,20 +294,20 @@ def write_head(
             "# A column of numbers, days or moments needs `min` and `max` too, and `categorical` its `values`;"
         )
         lines.append("# every kind but `drop` says whether null can occur: `nullable: true` or `false`.")
-    if known is not None and known.null_values is not None:
+    if codebook is not None and codebook.null_values is not None:
         lines.append("# Texts that mean null in a CSV file, as the dictionary says.")
-        lines.append(f"null_values: {format_flow_list(known.null_values, '  ')}")
+        lines.append(f"null_values: {format_flow_list(codebook.null_values, '  ')}")
     return lines
 
 
-def merge_facts(column: str, table: DraftedTable, known: Dictionary | None) -> Facts:
+def merge_facts(column: str, table: DraftedTable, codebook: Dictionary | None) -> Facts:
     """Return the dictionary's facts, completed by the stored type and by what a look at the rows guessed."""
     stored = table.types[column]
-    listed = known is not None and column in known.columns
-    facts = deepcopy(known.columns[column]) if known is not None and listed else Facts()
+    listed = codebook is not None and column in codebook.columns
+    facts = deepcopy(codebook.columns[column]) if codebook is not None and listed else Facts()
     if facts.kind == "datetime" and facts.type == "date":
         facts.kind, facts.type = "date", None
-    if known is not None and not listed:
+    if codebook is not None and not listed:
         facts.remarks.append("the dictionary does not describe it")
     if facts.kind is None and column in table.kinds:
         facts.kind = table.kinds[column]
@@ -378,13 +379,13 @@ def decimals_of_type(stored: Any) -> int | None:
     return stored.scale if pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS else None
 
 
-def write_column(name: str, table: DraftedTable, known: Dictionary | None) -> Iterator[str]:
+def write_column(name: str, table: DraftedTable, codebook: Dictionary | None) -> Iterator[str]:
     """Yield a column's lines, indented by two.
 
     Where a dictionary describes it and is silent on null, null may occur: the safe choice.
     """
-    facts, stored = merge_facts(name, table, known), table.types[name] or pa.null()
-    described = known is not None and name in known.columns
+    facts, stored = merge_facts(name, table, codebook), table.types[name] or pa.null()
+    described = codebook is not None and name in codebook.columns
     key = format_scalar(name)
     yield from (f"  # {format_comment(remark)}" for remark in facts.remarks if remark)
     yield f"  {key}:" if len(key) <= _LONGEST_KEY else f"  ? {key}\n  :"

@@ -64,15 +64,15 @@ class _Named:
 
     name: str
     table: DraftedTable
-    known: Dictionary | None
+    codebook: Dictionary | None
 
     def kind(self, column: str) -> str | None:
         """Return the kind of a column, as far as type and dictionary say it."""
-        return merge_facts(column, self.table, self.known).kind
+        return merge_facts(column, self.table, self.codebook).kind
 
     def is_unique(self, column: str) -> bool:
         """Return whether the dictionary says that the column identifies a row of this table."""
-        return self.known is not None and column in self.known.columns and self.known.columns[column].unique
+        return self.codebook is not None and column in self.codebook.columns and self.codebook.columns[column].unique
 
     @property
     def singular(self) -> str:
@@ -135,20 +135,20 @@ def draft_tables(
         table = describe_table(place, folder, options, header=header, look=look)
         table = table if table.stem else replace(table, title=f"{name} in memory")
         called = replace(table, stem=table.stem or name)
-        known = None if dictionary is None else read_public_dictionary(Path(dictionary), data.values(), called)
-        tables.append(_Named(name, table, known))
+        codebook = None if dictionary is None else read_public_dictionary(Path(dictionary), data.values(), called)
+        tables.append(_Named(name, table, codebook))
     first, second, *further = tables
     shared = find_key([first, second], key)
     above, below = _arrange([first, second], shared, of)
-    known = _merge_dictionaries([table.known for table in (above, below, *further)])
+    codebook = _merge_dictionaries([table.codebook for table in (above, below, *further)])
     guesses: list[str] = []
-    body = list(_write_tables(above, below, further, shared, known, guesses, key_is_given=key is not None))
+    body = list(_write_tables(above, below, further, shared, codebook, guesses, key_is_given=key is not None))
     unit = "household_id" if _is_of_households(above, shared) else "person_id"
     guesses.insert(0, "unit")
     lines = write_head(
         (above.table, below.table, *(table.table for table in further)),
         dataset,
-        known,
+        codebook,
         options,
         [
             f"# {CONFIRM} stands beside guesses from names and types: whether a column identifies a person is for",
@@ -250,9 +250,9 @@ def _arrange(tables: list[_Named], key: str, above: str | None) -> tuple[_Named,
     return first, second
 
 
-def _merge_dictionaries(known: list[Dictionary | None]) -> Dictionary | None:
+def _merge_dictionaries(codebooks: list[Dictionary | None]) -> Dictionary | None:
     """Return what the dictionary says of all tables; it was read for each."""
-    dictionaries = [each for each in known if each is not None]
+    dictionaries = [each for each in codebooks if each is not None]
     if not dictionaries:
         return None
     rules = [rule for each in dictionaries for rule in each.rules]
@@ -278,37 +278,37 @@ def _write_tables(
     below: _Named,
     further: list[_Named],
     key: str,
-    known: Dictionary | None,
+    codebook: Dictionary | None,
     guesses: list[str],
     *,
     key_is_given: bool,
 ) -> Iterator[str]:
     """Yield the lines of ``tables`` and ``rules``; append to ``guesses`` which of them are."""
     household = _is_of_households(above, key)
-    one, rows = ("household", "members") if household else ("person", "rows")
+    person, rows = ("household", "members") if household else ("person", "rows")
     yield "tables:"
     yield f"  {above.name}:"
     yield f"    {above.table.line}"
     named = f"key: {format_scalar(key)}"
-    why = f"it identifies a {one} and its {rows} below"
+    why = f"it identifies a {person} and its {rows} below"
     yield f"    {named}" if key_is_given else _guess(guesses, f"{above.name}.key", named, why)
     yield from _write_columns(above, (key,))
     row_key = _find_own_key(below, key, further, household=household)
-    yield from _write_rows(below, above, key, row_key, one, guesses, household=household)
+    yield from _write_rows(below, above, key, row_key, person, guesses, household=household)
     keys = {above.name: key, below.name: row_key}
     for table in further:
         upper = _find_above(table, [t for t in (above, below, *further) if t.name in keys], keys)
         upper_key = str(keys[upper.name])
         others = [each for each in (below, *further) if each is not table]
         keys[table.name] = _find_own_key(table, upper_key, others, household=False)
-        words = one if upper is above else f"row of {upper.name}"
+        words = person if upper is above else f"row of {upper.name}"
         row_key = keys[table.name]
         yield from _write_rows(table, upper, upper_key, row_key, words, guesses, household=False, person=key)
-    if known is not None:
+    if codebook is not None:
         types = {column for table in (above, below, *further) for column in table.table.types}
-        for name in sorted({*known.columns} - types):
+        for name in sorted({*codebook.columns} - types):
             yield f"# the dictionary also describes {format_comment(name)}, which no table has"
-        yield from write_rules(known, {*above.table.types, *below.table.types} - {key, row_key})
+        yield from write_rules(codebook, {*above.table.types, *below.table.types} - {key, row_key})
 
 
 def _guess(guesses: list[str], place: str, line: str, why: str) -> str:
@@ -362,9 +362,10 @@ def _find_above(table: _Named, earlier: list[_Named], keys: Mapping[str, str | N
     """Return the last of the earlier tables whose key the table has.  Raises RequestError where it has none."""
     tables_above = [each for each in earlier if keys[each.name] in table.table.types]
     if not tables_above:
-        known = _list_names([key for key in keys.values() if key is not None])
+        key_names = _list_names([key for key in keys.values() if key is not None])
         raise RequestError(
-            f"{table.name} has no column of the key of a table before it ({known}): nothing says what its rows are of",
+            f"{table.name} has no column of the key of a table before it ({key_names}): nothing says what "
+            "its rows are of",
             "Give the key one name in both, or name the table that it is of before it",
             "draft_spec.data",
         )
@@ -376,7 +377,7 @@ def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]
     yield "    columns:"
     for column in table.table.types:
         if column not in keys:
-            for line in write_column(column, table.table, table.known):
+            for line in write_column(column, table.table, table.codebook):
                 yield from (f"    {part}" for part in line.split("\n"))
 
 

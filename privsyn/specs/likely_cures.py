@@ -27,7 +27,7 @@ _SIGN = re.compile(r"[$€£¥]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥%]")
 
 
 def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, float]) -> tuple[str, ...]:
-    """Sentences without their full stops, likeliest first; empty where nothing is known.
+    """Return sentences without their full stops, likeliest first; empty where nothing is known.
 
     ``column``: its part of the spec; ``odd``: its values that are in no list or cannot be read, as text; ``repairs``:
     the repairs of more than a few values.
@@ -83,8 +83,8 @@ def _suggest_moments(texts: Collection[str]) -> list[str]:
 
 def _suggest_date_order(dates: Collection[re.Match[str]]) -> str:
     """Return which of the first two numbers is the day, as far as these dates tell."""
-    one = next(iter(dates))
-    year, separator, time = "%Y" if len(one[4]) == 4 else "%y", one[2], _suggest_time_of_day(one[5])
+    date = next(iter(dates))
+    year, separator, time = "%Y" if len(date[4]) == 4 else "%y", date[2], _suggest_time_of_day(date[5])
     orders = {first: f'`format: "{separator.join((*first, year))}{time}"`' for first in (("%d", "%m"), ("%m", "%d"))}
     day_first, month_first = any(int(d[1]) > 12 for d in dates), any(int(d[3]) > 12 for d in dates)
     if day_first != month_first:
@@ -117,9 +117,9 @@ def _suggest_numbers(texts: Collection[str]) -> list[str]:
 
 
 def _suggest_categories(texts: Collection[str], column: CategoricalColumn) -> list[str]:
-    known = {str(value) for value in column.values}
-    alike = {value.strip().casefold() for value in known}
-    zeros = {_suggest_unpadded(value) for value in known}
+    categories = {str(value) for value in column.values}
+    alike = {value.strip().casefold() for value in categories}
+    zeros = {_suggest_unpadded(value) for value in categories}
     cures = []
     if any(text.casefold() in alike for text in texts):
         cures.append("Some differ from a listed value in capital letters or spaces only: list them as they are stored")

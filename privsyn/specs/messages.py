@@ -142,7 +142,7 @@ def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
 
 
 def suggest_name(name: str, known: Sequence[str]) -> str:
-    """``Did you mean `x`?`` without its full stop, or an empty text."""
+    """Return ``Did you mean `x`?`` without its full stop, or an empty text."""
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     return f"Did you mean `{close[0]}`?" if close else ""
 
@@ -252,7 +252,7 @@ def _suggest_missing(place: tuple[str | int, ...], kind: str | None) -> Text:
 def _describe_unknown_field(place: tuple[str | int, ...], kind: str | None) -> tuple[str, Text]:
     if place == ("engine", "address"):
         return "is not the spec's to say", "The operator names the cluster: " + mention("settings.dask")
-    name, known = str(place[-1]), list(get_model(place, kind).model_fields)
+    name, fields = str(place[-1]), list(get_model(place, kind).model_fields)
     inside = "the spec" if len(place) == 1 else f"`{place[-2]}`"
     if len(place) == 2 and kind is None and name in ReleaseSpec.model_fields:
         return f"is a field of the spec itself, not of {inside}", f"Write `{name}` beside `{place[0]}`, not inside it"
@@ -260,7 +260,7 @@ def _describe_unknown_field(place: tuple[str | int, ...], kind: str | None) -> t
         inside = f"the mechanism `{kind}`"
     elif kind in KINDS:
         inside = f"a column of kind {kind}"
-    return f"is not a field of {inside}", f"{suggest_name(name, known)} Its fields are {', '.join(known)}".strip()
+    return f"is not a field of {inside}", f"{suggest_name(name, fields)} Its fields are {', '.join(fields)}".strip()
 
 
 def _describe_bad_kind(tag: Any) -> tuple[str, str]:

@@ -59,9 +59,9 @@ class Misread:
 
     def shares(self) -> str:
         """Return what was repaired, in words and without a full stop."""
-        whole = "its values" if self.column else "all records"
+        of_all = "its values" if self.column else "all records"
         parts = [f"{share:.1%} {IN_WORDS.get(repair, f'({repair})')}" for repair, share in self.repairs.items()]
-        return f"of {whole} {', '.join(parts)}"
+        return f"of {of_all} {', '.join(parts)}"
 
     def sentence(self) -> str:
         """Return the same with the column's name."""
@@ -89,7 +89,7 @@ def list_misread_columns(
 
 
 def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
-    """Repairs of a column that keep what its values mean, because the spec says so.
+    """Return repairs of a column that keep what its values mean, because the spec says so.
 
     What it does not list is another value, or null.  Where that becomes a listed value, it means something else than
     before.
@@ -102,7 +102,7 @@ def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
 
 
 def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset()) -> NDArray[np.bool_]:
-    """Mask of shape (rows,): the values that ``codec`` repairs, but for the repairs ``keeping``.
+    """Return the mask of shape (rows,): the values that ``codec`` repairs, but for the repairs ``keeping``.
 
     It asks the codec of ever smaller parts of the different values, like next to like, so few questions suffice.
     """
@@ -136,7 +136,7 @@ def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
 
 
 def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
-    """Return the different values, alike ones next to each other, and each row's place among them."""
+    """Return the distinct values, similar ones next to each other, and each row's place among them."""
     if pa.types.is_null(values.type):
         return values.slice(0, 1), np.zeros(len(values), dtype=np.intp)
     encoded = values.dictionary_encode(null_encoding="encode")

@@ -48,9 +48,9 @@ def locate_written(place: tuple[str | int, ...], lines: Mapping[tuple[str | int,
     in a table of ``tables``.
     """
     spellings = [*_spell_inside_tables(place, lines), *as_written(place)]
-    known = [spelling for spelling in spellings if spelling in lines]
+    written = [spelling for spelling in spellings if spelling in lines]
     above = [spelling for spelling in spellings if any(spelling[: len(each)] == each for each in lines if each)]
-    return (known or above or spellings)[0]
+    return (written or above or spellings)[0]
 
 
 def _spell_inside_tables(
@@ -72,7 +72,7 @@ def drop_table(place: tuple[str | int, ...]) -> tuple[str | int, ...]:
 
 
 def format_place(place: Sequence[str | int]) -> str:
-    """``columns.age.min``; odd names stand in quotation marks, list positions in brackets."""
+    """Return ``columns.age.min``; odd names stand in quotation marks, list positions in brackets."""
     text = ""
     for part in place:
         if isinstance(part, int):

@@ -145,7 +145,7 @@ def to_plain_values(value: Any) -> Any:
 
 
 def find_todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Places whose value is still the draft's placeholder ``TODO``, in document order.
+    """Return places whose value is still the draft's placeholder ``TODO``, in document order.
 
     A listed category value and free text may be the word TODO.
     """

@@ -83,7 +83,7 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
         for codec in codecs:
             if codec.ranges():
                 name = codec.sources[0]
-                odd[name] = _find_most_common(odd[name] + _add(fits[name], codec, data))
+                odd[name] = Counter(dict((odd[name] + _add(fits[name], codec, data)).most_common(_TRIED)))
     for (column, repair), many in reading.counts.items():
         if column in fits:
             fits[column].repairs[repair] += many
@@ -110,10 +110,6 @@ def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[
     fit.repairs.update(repairs)
     odd = len(arrays) == 1 and {"unlisted", "unparseable"} & set(repairs)
     return find_odd_texts(codec, arrays, _TRIED) if odd else Counter()
-
-
-def _find_most_common(texts: Counter[str]) -> Counter[str]:
-    return Counter(dict(texts.most_common(_TRIED)))
 
 
 def _count_values(array: pa.Array) -> dict[str | None, int]:

@@ -212,15 +212,15 @@ class _Builder:
             if not isinstance(key_node, ScalarNode):
                 raise self._make_error(key_node, "a field name that is a list or mapping", "Write it as plain text")
             key = self._join_surrogates(key_node, key_node.value)
-            here = (*path, key)
+            place = (*path, key)
             if key in result:
                 raise self._make_error(
                     key_node,
-                    f"`{key[:80]}` for the second time (first on line {self.lines[here]})",
+                    f"`{key[:80]}` for the second time (first on line {self.lines[place]})",
                     "Remove one of the two",
                 )
-            self.lines[here] = _get_line(key_node)
-            result[key] = None if _is_merge(key_node) else self.build(value_node, here)
+            self.lines[place] = _get_line(key_node)
+            result[key] = None if _is_merge(key_node) else self.build(value_node, place)
         if not any(isinstance(key_node, ScalarNode) and _is_merge(key_node) for key_node, _ in node.value):
             return result
         del result["<<"]
@@ -266,10 +266,10 @@ class _Builder:
         """Return the text with each pair of surrogates, as JSON escapes an emoji, as the character that it means."""
         if is_unicode(text):
             return text
-        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        if not is_unicode(whole):
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        if not is_unicode(joined):
             raise self._make_error(node, "half of a character (a lone surrogate)", "Write the whole character")
-        return whole
+        return joined
 
     def _make_error(self, node: Node, problem: str, cure: str) -> RequestError:
         return RequestError(f"{self.name}, line {_get_line(node)} has {problem}", cure)

@@ -16,15 +16,15 @@ def read_branch(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) 
 
     ``read``: returns a file of the released folder.
     """
-    rows, at = read(f"tables/{table}.parquet"), spec.tables[table]
-    while at.of is not None:
-        above, key = at.of, str(spec.tables[at.of].key)
+    rows, linked = read(f"tables/{table}.parquet"), spec.tables[table]
+    while linked.of is not None:
+        above, key = linked.of, str(spec.tables[linked.of].key)
         upper = read(f"tables/{above}.parquet")
         place = np.searchsorted(upper[key].to_numpy(), rows[key].to_numpy())  # keys are numbered in order
         upper = upper.take(pa.array(place))
         for name in upper.column_names:
             rows = rows if name in rows.column_names else rows.append_column(name, upper[name])
-        at = spec.tables[above]
+        linked = spec.tables[above]
     places = (name_one_place(name) for name in spec.tables)
     for place in (c for c in places if c in spec.branches[table].columns):
         rows = rows.append_column(place, pa.array(np.ones(rows.num_rows, np.int64)))

@@ -111,8 +111,8 @@ def list_objects(place: str, field: str = "data") -> tuple[StoredObject, ...]:
             entries = sorted(filesystem.get_file_info(fs.FileSelector(path)), key=lambda entry: entry.base_name)
             shown = [entry for entry in entries if not entry.base_name.startswith((".", "_"))]
         elif info.type == fs.FileType.NotFound:
-            known = url.scheme == "sftp" or filesystem.get_file_info(url.bucket).type != fs.FileType.NotFound
-            problem = f"no object or folder {url.path!r} in {url.bucket!r}" if known else f"no bucket {url.bucket!r}"
+            exists = url.scheme == "sftp" or filesystem.get_file_info(url.bucket).type != fs.FileType.NotFound
+            problem = f"no object or folder {url.path!r} in {url.bucket!r}" if exists else f"no bucket {url.bucket!r}"
             another = "Check the name, or give another table with " + mention("release.data")
             raise RequestError(f"there is {problem}", another, field)
         else:

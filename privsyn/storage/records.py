@@ -95,7 +95,7 @@ class Records:
         return self._locate_noise(key).exists()
 
     def noise_digest(self, key: str) -> str:
-        """SHA-256 (hex) of the noise kept for this charge, as it lies on the disk.  As private as the noise."""
+        """Return the SHA-256 (hex) of the noise kept for this charge, as it is on disk.  As private as the noise."""
         path = self._locate_noise(key)
         with translate_os_errors(path):
             return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -45,7 +45,7 @@ def list_synthetic_names(manifest: Manifest) -> tuple[str, ...]:
 
 
 def compute_synthetic_digest(manifest: Manifest) -> str:
-    """SHA-256 (hex) of the synthetic table as the manifest states it: its file's, or one over those of its parts."""
+    """Return the SHA-256 (hex) of the synthetic table by the manifest: of its file, or of its parts' hashes."""
     digests = [manifest.files[name].sha256 for name in list_synthetic_names(manifest)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
@@ -56,7 +56,7 @@ def holds_itemsets(manifest: Manifest) -> bool:
 
 
 def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
-    """RequestError if a column that ``spec`` measures was not measured in the release: its rows say nothing of it."""
+    """Raise RequestError if a column that ``spec`` measures was not measured in the release."""
     columns = join_columns(manifest.spec) or {}
     name = next((n for n in spec.measured_columns if columns.get(n, {}).get("measured", True) is False), None)
     if name is not None:
@@ -143,12 +143,12 @@ def hide_places(tables: Any) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """``folder``'s manifest.json.  Raises RequestError unless it is a readable manifest of a known version."""
+    """Return ``folder``'s manifest.json.  Raises RequestError unless it is a readable manifest of a known version."""
     return _read(Manifest, folder / "manifest.json")
 
 
 def read_manifest_if_readable(folder: Path) -> Manifest | None:
-    """``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
+    """Return ``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
     try:
         return read_manifest(folder)
     except RequestError:
@@ -156,7 +156,7 @@ def read_manifest_if_readable(folder: Path) -> Manifest | None:
 
 
 def read_certificate(folder: Path) -> Certificate:
-    """``folder``'s certificate.json.
+    """Return ``folder``'s certificate.json.
 
     Raises RequestError if it cannot be read, is not a certificate, or is of an unknown version.
     """
@@ -168,13 +168,13 @@ def check_released_file(folder: Path, manifest: Manifest, name: str, field: str)
 
     Raises RequestError, about ``field``, for a file that is missing, unknown to the manifest or changed.
     """
-    known, path = manifest.files.get(name), folder / name
+    listed, path = manifest.files.get(name), folder / name
     try:
         with path.open("rb") as file:
-            whole = known is not None and hashlib.file_digest(file, "sha256").hexdigest() == known.sha256
+            is_whole = listed is not None and hashlib.file_digest(file, "sha256").hexdigest() == listed.sha256
     except OSError:
-        whole = False
-    if not whole:
+        is_whole = False
+    if not is_whole:
         problem = f"{name} of {manifest.run} is missing or was changed after its publication: it is not the file of "
         raise RequestError(problem + "manifest.json", "Get the folder again from its publisher", field)
     return path

@@ -81,7 +81,7 @@ class Store:
     # fingerprints
 
     def fingerprint(self, paths: Iterable[Path]) -> str:
-        """HMAC-SHA256 (hex) of the files' contents, in any order; names and places take no part.
+        """Return the HMAC-SHA256 (hex) of the files' contents, in any order; names and places take no part.
 
         So moving or renaming the data changes nothing, and does not cost a new release.
         """
@@ -93,7 +93,7 @@ class Store:
         return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
 
     def fingerprint_of_table(self, content: Iterable[bytes]) -> str:
-        """HMAC-SHA256 (hex) of a table in memory by its canonical bytes, which come in blocks.
+        """Return the HMAC-SHA256 (hex) of a table in memory by its canonical bytes, which come in blocks.
 
         No file has the same: a file and a table in memory are different sources.
         """
@@ -103,14 +103,14 @@ class Store:
         return digest.hexdigest()
 
     def mac(self, path: Path) -> str:
-        """HMAC-SHA256 (hex) of one file's content."""
+        """Return the HMAC-SHA256 (hex) of one file's content."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
         with translate_os_errors(path):
             _feed_digest(digest, path)
         return digest.hexdigest()
 
     def mac_stream(self, blocks: Iterable[bytes]) -> str:
-        """HMAC-SHA256 (hex) of a file's content that comes in blocks: that of :meth:`mac`."""
+        """Return the HMAC-SHA256 (hex) of a file's content that comes in blocks: that of :meth:`mac`."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
         for block in blocks:
             digest.update(block)
@@ -212,9 +212,9 @@ class Store:
         """Return the file's HMAC, from memory if the file is the one that was looked at."""
         with translate_os_errors(path):
             before, began = _read_stamp(path), time.time()
-            known = self._macs.get(path)
-            if known is not None and known[0] == before:
-                return known[1]
+            recalled = self._macs.get(path)
+            if recalled is not None and recalled[0] == before:
+                return recalled[1]
             mac = self.mac(path)
             if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED_SECONDS:
                 self._macs[path] = (before, mac)
@@ -288,11 +288,11 @@ class Store:
         ``timeout`` in seconds, negative: wait for ever.  Raises PrivsynError if it passes.
         """
         path = self.private_root / "locks" / f"{make_safe_name(name)}.lock"
-        held, started = filelock.FileLock(path), time.monotonic()
-        while not held.is_locked:
+        file_lock, started = filelock.FileLock(path), time.monotonic()
+        while not file_lock.is_locked:
             try:
                 with translate_os_errors(path):
-                    held.acquire(timeout=_LOOK_EVERY if timeout < 0 else min(timeout, _LOOK_EVERY))
+                    file_lock.acquire(timeout=_LOOK_EVERY if timeout < 0 else min(timeout, _LOOK_EVERY))
             except filelock.Timeout as error:
                 check_interrupts()
                 if 0 <= timeout <= time.monotonic() - started:
@@ -302,7 +302,7 @@ class Store:
         try:
             yield
         finally:
-            held.release()
+            file_lock.release()
 
 
 def list_part_files(path: Path) -> tuple[Path, ...]:
@@ -342,7 +342,7 @@ def load_key(root: Path) -> bytes:
     """
     path, check = root / NAME, root / CHECK
     if not path.exists():
-        if _is_filled(root):
+        if any(path.is_file() for name in _FILLED for path in (root / name).rglob("*")):
             problem = f"the key {path}, with which the tables and records of this folder were made, is missing"
             raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
         check.unlink(missing_ok=True)  # of a key that nothing was made with
@@ -360,7 +360,3 @@ def load_key(root: Path) -> bytes:
         problem = f"the key {path} is not the one that the records of this folder were made with, as {check.name} tells"
         raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
     return key
-
-
-def _is_filled(root: Path) -> bool:
-    return any(path.is_file() for name in _FILLED for path in (root / name).rglob("*"))

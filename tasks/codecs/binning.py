@@ -72,7 +72,7 @@ def list_level_attributes(binning: Binning) -> list[str]:
 
 
 def list_roundings(binning: Binning) -> list[str]:
-    """Return the attributes of what values are rounded to, whose codes have a share by chance."""
+    """Return the attributes that say which round number a value was rounded to; their codes have shares by chance."""
     return [a for a, bins in binning.items() if bins.chances is not None]
 
 

@@ -12,11 +12,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.heaping import count_heaps
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
@@ -49,7 +47,7 @@ def list_heaps(smallest: int) -> tuple[float, ...]:
     return tuple(float(m * MINUTE) for m in (1, *ROUND_MINUTES) if smallest < m * MINUTE)
 
 
-class CalendarCodec(Codec):
+class CalendarCodec(UnreleasedCodec):
     """Codes: 0 for null or exact, then Monday to Sunday, the hours of a day, or the heaps of minutes from none on.
 
     ``codec``: of the column; ``unit``: seconds of one of its numbers; ``smallest``: of its smallest step.
@@ -86,17 +84,9 @@ class CalendarCodec(Codec):
                 return (seconds % DAY // HOUR).astype(np.int64)
         return count_heaps(seconds % DAY, self._heaps)
 
-    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return nothing: no column is released."""
-        return {}
-
     def labels(self) -> list[str]:
         """Return the name of each code."""
         return ["(none)", *self._names]
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Return nothing."""
-        return {}
 
 
 def _list_names(part: CalendarPart, heaps: Sequence[float]) -> list[str]:

@@ -123,12 +123,12 @@ class OneHotCodec(Codec):
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`."""
         repairs: Counter[str] = Counter()
-        ones = []
+        truths = []
         for codec in self._columns:
             read = codec.read({codec.attribute: columns[codec.attribute]})[codec.attribute]
             repairs += codec.encode({codec.attribute: columns[codec.attribute]})[1]
-            ones.append(np.asarray(read.cast(pa.float64())) >= 1)
-        is_one = np.array(ones)
+            truths.append(np.asarray(read.cast(pa.float64())) >= 1)
+        is_one = np.array(truths)
         many = is_one.sum(axis=0)
         codes = is_one.argmax(axis=0)
         if self._or_none:

@@ -63,17 +63,17 @@ class CutCell(NamedTuple):
 class Points(NamedTuple):
     """The cells of one value of an attribute; every array has shape (points,).
 
-    ``cell``: the fine code; ``beside``: that of the interval beside it, in its section; ``share``: the part of the
+    ``cell``: the fine code; ``neighbour``: that of the interval beside it, in its section; ``share``: the part of the
     values of both that it holds, from 0 to below 1.
     """
 
     cell: NDArray[np.int64]
-    beside: NDArray[np.int64]
+    neighbour: NDArray[np.int64]
     share: Floats
 
     def select(self, chosen: NDArray[np.bool_]) -> Points:
         """Return the chosen ones; ``chosen``: shape (points,)."""
-        return Points(self.cell[chosen], self.beside[chosen], self.share[chosen])
+        return Points(self.cell[chosen], self.neighbour[chosen], self.share[chosen])
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def build_cells(
 
 
 def cut_cells(cells: Cells, grid: Grid, parts: Mapping[int, int]) -> Cells:
-    """Return the cells, of which those that ``parts`` names are cut into so many of about equal width.
+    """Return the cells with some cut; ``parts``: cell -> into how many of about equal width.
 
     Every fine cell of a bin with such a cell, and every part, is a bin of its own in the section of that bin.
     """
@@ -176,8 +176,8 @@ def find_points(cells: Cells, grid: Grid | None) -> Points | None:
         sections[start:end] = number
     section = sections[cells.bin_of]
     for cell in cells.points:
-        near = [i for i in (cell + 1, cell - 1) if 0 <= i < len(section) and i not in cells.points]
-        neighbour = next((i for i in near if section[i] == section[cell]), None)
+        neighbours = [i for i in (cell + 1, cell - 1) if 0 <= i < len(section) and i not in cells.points]
+        neighbour = next((i for i in neighbours if section[i] == section[cell]), None)
         if neighbour is not None:
             rows.append((cell, neighbour, 0.0 if grid is None else 1 / (1 + len(cells.fine[neighbour].steps(grid)))))
     if not rows:

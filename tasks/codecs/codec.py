@@ -131,3 +131,15 @@ class Codec(ABC):
     def inspect(self, columns: Columns) -> dict[str, int]:
         """Return how many values each repair would change, for ``spec check``; private."""
         return dict(self.encode(columns)[1])
+
+
+class UnreleasedCodec(Codec):
+    """Base of codecs of attributes that are counted beside columns, and become none."""
+
+    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
+        """Return nothing: no column is released."""
+        return {}
+
+    def ranges(self) -> dict[str, ValueRange]:
+        """Return nothing."""
+        return {}

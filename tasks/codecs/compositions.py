@@ -7,17 +7,15 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.panels import Panel
-from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns, UnreleasedCodec
 
 Integers: TypeAlias = NDArray[np.int64]
 
 
-class CompositionCodec(Codec):
+class CompositionCodec(UnreleasedCodec):
     """Codec of compositions; the released table has no such column.
 
     ``roles``: the codec of the column of roles, whose codes are in the order of roles.
@@ -76,22 +74,10 @@ class CompositionCodec(Codec):
         """See :class:`Codec`; the source values are codes."""
         return np.asarray(columns[self.attribute]), Counter()
 
-    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return nothing: no column is released."""
-        return {}
-
     def labels(self) -> list[str]:
         """Return the number and the role of the members."""
         roles = self.roles.labels()
         return [", ".join(f"{n} {role}" for n, role in zip(row, roles, strict=True) if n) for row in self.members]
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Return nothing."""
-        return {}
-
-    def value_bounds(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
 
 
 def _to_bytes(members: Integers) -> NDArray[np.bytes_]:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
 Floats = NDArray[np.float64]
@@ -26,7 +25,7 @@ STEPS_WITHOUT_GRID = 4_096
 """Steps that the range of a difference has where values are on no grid."""
 
 
-class DifferenceCodec(Codec):
+class DifferenceCodec(UnreleasedCodec):
     """Codes of ``first`` minus ``second``: below 0 the largest first, then 0, then above 0; last that one is missing.
 
     ``step``: of the values, None where they are on no grid.  A cell holds the differences from 2^i to below 2^(i+1)
@@ -79,10 +78,6 @@ class DifferenceCodec(Codec):
         steps = np.floor(steps) if self._rounds else steps
         return np.sign(codes - self.zero) * steps * self.step
 
-    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return nothing: no column is released."""
-        return {}
-
     def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
         """Return nothing: no column is released."""
         return {}
@@ -93,7 +88,3 @@ class DifferenceCodec(Codec):
         above = [f"{low:g} to below {high:g}" for low, high in ends]
         below = [f"above -{high:g} to -{low:g}" for low, high in reversed(ends)]
         return [*below, "0", *above, "(missing)"]
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Return nothing."""
-        return {}

@@ -205,7 +205,7 @@ class EncodingPlan:
         }
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes that hold these released columns, without what is counted beside them."""
+        """Return the attributes that hold these released columns, without others that are counted of them."""
         derived = (HeapingCodec, LevelCodec, DifferenceCodec, CalendarCodec)
         return tuple(
             c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
@@ -407,7 +407,7 @@ def list_asked_thresholds(
 def _build_codecs(
     name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str], cuts: Mapping[int, int]
 ) -> list[Codec]:
-    """Return the codec of a column, and those of what is counted beside it where it has any."""
+    """Return the codec of a column, and the codecs of further attributes that are counted of it."""
     column = spec.columns[name]
     match column:
         case IntegerColumn():
@@ -465,7 +465,7 @@ def _choose_edges(column: NumberColumn, spec: ReleaseSpec, name: str) -> tuple[f
 
 
 def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:
-    """Return the codec and that of what its values are rounded to, named or not, where there is one."""
+    """Return the codec, and the one of the round numbers that its values were rounded to, where there is one."""
     if column.heaps:
         return [codec, HeapingCodec(codec, column.heap_values())]
     step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
@@ -511,7 +511,7 @@ class UnmeasuredColumn:
         return pc.if_else(pa.array(null), pa.scalar(None, values.type), values) if self._nullable else values
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return the domain of what is drawn: without an ``other`` or a null that only unlisted values become."""
+        """Return the ranges of drawn values: without an ``other`` or a null that only unlisted values become."""
         domain = self._codec.ranges()[self.column]
         values = None if domain.values is None or self._values is None else domain.values.slice(0, self._values)
         return {self.column: replace(domain, nullable=self._nullable, values=values)}

@@ -26,7 +26,7 @@ class FrequentValues(NamedTuple):
 
 
 class InsideCells:
-    """The quantile functions of cells with frequent values: each has its share, all other values of a cell even ones.
+    """The quantile functions of cells with frequent values: these have shares of their own, other values even ones.
 
     ``values``: the multiples of the step in every cell of the column.
     """

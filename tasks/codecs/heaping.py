@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
-from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.cells import Floats
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
 Draw: TypeAlias = Callable[[NDArray[np.int64], np.random.Generator], Floats]
@@ -29,7 +27,7 @@ MAX_DRAWS = 40
 """Draws in search of a value that is not a multiple of a larger heap, at most."""
 
 
-class HeapingCodec(Codec):
+class HeapingCodec(UnreleasedCodec):
     """Codes: 0 for a multiple of no heap, i for one of the i-th smallest and no larger heap, last for null or exact.
 
     ``step``: of the column's values, where nobody named the heaps: then the attribute is counted alone, and has the
@@ -53,17 +51,9 @@ class HeapingCodec(Codec):
         codes[stands_alone] = len(self._heaps) + 1
         return codes.astype(np.uint8), Counter()
 
-    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return nothing: no column is released."""
-        return {}
-
     def labels(self) -> list[str]:
         """Return the heap of each code."""
         return ["none", *(f"{heap:g}" for heap in self._heaps), "(no number)"]
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Return nothing."""
-        return {}
 
 
 def count_heaps(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
@@ -150,9 +140,9 @@ class HeapSampler:
         """Return the wanted heaps, with that of a random other row where a number's heap says null or exact."""
         heap = np.asarray(wanted).astype(np.int64)
         unknown = heap > len(self.heaps)
-        known = heap[~unknown]
+        known_heaps = heap[~unknown]
         if unknown.any():
-            heap[unknown] = rng.choice(known, int(unknown.sum())) if known.size else 0
+            heap[unknown] = rng.choice(known_heaps, int(unknown.sum())) if known_heaps.size else 0
         return heap
 
     def _lower_to_possible(self, cells: NDArray[np.int64], heap: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,17 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns
+from privsyn.tasks.codecs.codec import Codec, Codes, Columns, UnreleasedCodec
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 
-class LevelCodec(Codec):
+class LevelCodec(UnreleasedCodec):
     """The groups of one level of a column; ``of``: the group of every fine code of the column's codec, in its order."""
 
     def __init__(self, codec: Codec, level: str, group_of: NDArray[np.int64], names: Sequence[str]) -> None:
@@ -39,17 +37,9 @@ class LevelCodec(Codec):
         """See :class:`Codec`; repairs are counted by the column's own codec."""
         return self.of[self._codec.encode(columns)[0]].astype(choose_code_dtype(self.size)), Counter()
 
-    def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return nothing: no column is released."""
-        return {}
-
     def labels(self) -> list[str]:
         """Return the values of the levels down to this one."""
         return list(self._names)
-
-    def ranges(self) -> dict[str, ValueRange]:
-        """Return nothing."""
-        return {}
 
 
 def add_level_codecs(

@@ -112,17 +112,21 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         grid = self.value_grid
         if grid is None or self.leaves_cell:
             return [range(0)] * len(self.cells.fine)
-        alone = set(self.cells.points)
-        return [range(0) if i in alone else _list_values(cell, grid) for i, cell in enumerate(self.cells.fine)]
+        one_value_cells = set(self.cells.points)
+        return [
+            range(0) if i in one_value_cells else _list_values(cell, grid) for i, cell in enumerate(self.cells.fine)
+        ]
 
     def find_numbers(self, array: pa.Array) -> NDArray[np.int64]:
         """Return which multiple of the step each value is, NO_NUMBER of others, of null and of exact values."""
-        grid, (numbers, alone) = self.value_grid, self.clamp(array)
+        grid, (numbers, not_in_interval) = self.value_grid, self.clamp(array)
         if grid is None:
             return np.full(len(numbers), NO_NUMBER)
-        whole = numbers if self._grid is None else grid.below(numbers)
-        known = grid.divides(whole) & ~alone
-        return np.where(known, _count_steps(grid, np.where(known, whole, 0.0)), NO_NUMBER).astype(np.int64)
+        multiples = numbers if self._grid is None else grid.below(numbers)
+        is_multiple = grid.divides(multiples) & ~not_in_interval
+        return np.where(is_multiple, _count_steps(grid, np.where(is_multiple, multiples, 0.0)), NO_NUMBER).astype(
+            np.int64
+        )
 
     def count_heaps(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return of how many heaps each multiple of the step is one, shape (numbers,)."""
@@ -266,11 +270,11 @@ class IntegerCodec(SteppedCodec[IntegerColumn]):
         return float(self._column.min), float(self._column.max)
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        whole, above = low.astype(np.int64), high.astype(np.int64)
-        wide = np.flatnonzero(above - whole > 1)  # the others hold one number, for which nothing is drawn
+        first, end = low.astype(np.int64), high.astype(np.int64)
+        wide = np.flatnonzero(end - first > 1)  # the others hold one number, for which nothing is drawn
         if wide.size:
-            whole[wide] = rng.integers(whole[wide], above[wide])
-        return pa.array(whole).cast(pa.type_for_alias(self._column.type))
+            first[wide] = rng.integers(first[wide], end[wide])
+        return pa.array(first).cast(pa.type_for_alias(self._column.type))
 
     def _convert_to_released(self, numbers: Floats) -> pa.Array:
         return pa.array(numbers.astype(np.int64)).cast(pa.type_for_alias(self._column.type))
@@ -317,8 +321,8 @@ class NumberCodec(SteppedCodec[NumberColumn]):
         if self._column.decimals is None:
             return low
         steps = low * 10.0**self._column.decimals
-        whole = abs(steps - round(steps)) < 1e-6
-        return low if whole else float(np.floor(steps) / 10.0**self._column.decimals)
+        is_whole = abs(steps - round(steps)) < 1e-6
+        return low if is_whole else float(np.floor(steps) / 10.0**self._column.decimals)
 
     def _draw_multiples(
         self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator

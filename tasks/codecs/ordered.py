@@ -121,8 +121,8 @@ class OrderedCodec(Codec):
         self._starts = self._low[self._slots]
         above = np.array([cell.above for cell in self.cells.fine])
         self._least = np.where(above, np.nextafter(self._low, np.inf), self._low)
-        whole = self._grid is not None and self._grid.step == 1
-        self._whole = whole and not len(self._exact)
+        steps_by_one = self._grid is not None and self._grid.step == 1
+        self._whole = steps_by_one and not len(self._exact)
         width = np.diff(np.append(self._starts, self._edges[-1]))
         self._one_each = self._whole and bool((width == 1).all())
 
@@ -209,9 +209,9 @@ class OrderedCodec(Codec):
         numbers, _ = self.numbers(array)
         low, high = self._find_bounds()
         clamped = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
-        alone = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(clamped) >= 0)
-        alone |= np.isin(clamped, [self.cells.fine[i].low for i in self.cells.points])
-        return clamped, alone | (np.isnan(numbers) if self._nullable else False)
+        not_in_interval = (self._find_exact_cells(numbers) >= 0) | (self._find_exact_cells(clamped) >= 0)
+        not_in_interval |= np.isin(clamped, [self.cells.fine[i].low for i in self.cells.points])
+        return clamped, not_in_interval | (np.isnan(numbers) if self._nullable else False)
 
     def _find_exact_cells(self, numbers: Floats) -> NDArray[np.int64]:
         """Return the cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
@@ -221,7 +221,7 @@ class OrderedCodec(Codec):
         return cells
 
     def _find_cells(self, numbers: Floats, listed: NDArray[np.int64]) -> NDArray[np.generic]:
-        """Return the cell of every number, the first or last one of those outside."""
+        """Return the cell of every number; numbers outside have the first or the last one."""
         if self._one_each:
             return np.clip(numbers - self._edges[0], 0, len(self._slots) - 1)
         if not len(self._exact) and (self._grid is None or self._grid.step == 1):

@@ -125,10 +125,10 @@ def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], 
     text = pc.utf8_trim_whitespace(array)
     text = text if pattern else pc.replace_substring_regex(text, _COMPACT_DATE, r"\1-\2-\3\4")
     parts = pc.extract_regex(text, pattern or _MOMENT)
-    known = {field.name for field in parts.type}
+    named_parts = {field.name for field in parts.type}
 
     def part(name: str, default: str = "0") -> NDArray[np.int64]:
-        if name not in known:
+        if name not in named_parts:
             return np.full(len(array), int(default))
         digits = pc.fill_null(pc.struct_field(parts, name), "")
         if name == "fraction":
@@ -136,16 +136,16 @@ def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], 
         return np.asarray(pc.if_else(pc.equal(digits, ""), default, digits).cast(pa.int64()))
 
     year, month, day = part("year"), part("month", "1"), part("day", "1")
-    if "short_year" in known:
+    if "short_year" in named_parts:
         year = part("short_year") + np.where(part("short_year") < 69, 2_000, 1_900)
-    if "month_name" in known:
+    if "month_name" in named_parts:
         names = pc.utf8_lower(pc.struct_field(parts, "month_name"))
         month = 1 + np.asarray(pc.fill_null(pc.index_in(names, value_set=pa.array(MONTHS)), -1)).astype(np.int64)
     hour, minute, second, zone_hour, zone_minute = (
         part(name) for name in ("hour", "minute", "second", "zone_hour", "zone_minute")
     )
     valid = np.asarray(pc.is_valid(parts)) & (month >= 1) & (month <= 12)
-    if "half_hour" in known:
+    if "half_hour" in named_parts:
         hour = part("half_hour")
         valid &= (hour >= 1) & (hour <= 12)
         after = pc.equal(pc.utf8_lower(pc.struct_field(parts, "half")), "p")
@@ -156,7 +156,7 @@ def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], 
     valid &= (day >= 1) & (first + day <= following)
     valid &= (hour < 24) & (minute < 60) & (second < 60) & (zone_hour < 24) & (zone_minute < 60)
     zoned, west = np.zeros(len(array), dtype=bool), np.zeros(len(array), dtype=bool)
-    if "sign" in known:
+    if "sign" in named_parts:
         west = np.asarray(pc.fill_null(pc.equal(pc.struct_field(parts, "sign"), "-"), False))
         zoned = np.asarray(pc.fill_null(pc.match_substring_regex(text, _NAMES_ZONE), False))
     offset = (zone_hour * 3_600 + zone_minute * 60) * np.where(west, -1, 1)
@@ -255,10 +255,10 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
         return array.cast(pa.int64(), safe=False)  # 2**63 wraps to the key of no listed integer
     numbers, _ = to_numbers(array)
     if pa.types.is_integer(wanted):
-        whole = np.isfinite(numbers) & (np.floor(numbers) == numbers) & (np.abs(numbers) < 2.0**53)
+        is_whole = np.isfinite(numbers) & (np.floor(numbers) == numbers) & (np.abs(numbers) < 2.0**53)
         # A fraction is not null but unlisted: give it a key that no listed integer has.
         keys = np.full(len(numbers), unlisted)
-        keys[whole] = numbers[whole].astype(np.int64)
+        keys[is_whole] = numbers[is_whole].astype(np.int64)
         return pa.array(keys, mask=np.isnan(numbers) & _find_nulls(array))
     return pa.array(numbers, mask=_find_nulls(array))
 

@@ -73,18 +73,18 @@ class SummaryCodec(PersonFigureCodec):
             return np.empty(0, np.int64)
         if function in OF_NUMBERS:
             quantity = evaluate.evaluate_expression(self.node, resolve, self.book.vocabulary)
-            value, known = (
+            value, is_known = (
                 np.broadcast_to(v, len(first))
                 for v in ((quantity.low + quantity.high) / 2, quantity.present & ~quantity.null)
             )
             if function == "sum":
-                added = np.where(known, value, 0.0)
+                added = np.where(is_known, value, 0.0)
                 sums, sizes = (np.add.reduceat(v, starts) for v in (added, np.abs(added)))
                 return self._classify(_round_figures(sums, sizes))
             last = np.append(starts[1:], len(first)) - 1
             changes, sizes = value[last] - value[starts], np.abs(value[last]) + np.abs(value[starts])
             codes = self._classify(_round_figures(changes, sizes))
-            return np.where(known[last] & known[starts], codes, -1)
+            return np.where(is_known[last] & is_known[starts], codes, -1)
         truth = evaluate.evaluate_condition(self.node, resolve, self.book.vocabulary)
         holds = np.broadcast_to(truth.true, len(first))
         if function == "ever":

@@ -66,8 +66,8 @@ class SplitCodec(Codec):
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; repairs are those of the column itself."""
         codes, repairs = self.codec.encode({name: columns[name] for name in self.codec.sources})
-        at = [o.encode({name: columns[name] for name in o.sources})[0] for o in self.others]
-        return self._numbers[codes, self.bins[(codes, *at)]].astype(choose_code_dtype(self.size)), repairs
+        codes_of_others = [o.encode({name: columns[name] for name in o.sources})[0] for o in self.others]
+        return self._numbers[codes, self.bins[(codes, *codes_of_others)]].astype(choose_code_dtype(self.size)), repairs
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Return the column alone."""

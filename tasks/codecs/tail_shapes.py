@@ -3,7 +3,7 @@
 The last cells of a column hold few rows and much of its sum and variance: there a noisy count says nothing, and its
 noise would dominate mean and slopes.  Counts are taken to follow a generalized Pareto tail (Pickands,
 *Statistical inference using extreme order statistics*, Annals of Statistics 1975), and to depart from it by a share of
-each expected count: so full cells have their own counts, and nearly empty ones what the full ones say.
+each expected count: so full cells keep their counts, and nearly empty ones get what the fitted tail says.
 
 Post-processing of noisy counts and public edges alone.
 """
@@ -96,10 +96,10 @@ def fit_tail_counts(
     follows = 1 - variance / total_variance  # its own noisy count
     if prior.apart:
         free = variance * (1 + APART_SPREAD**2)
-        alone = -0.5 * ((noisy - centre) ** 2 / free + np.log(free)) + np.log(prior.apart)
+        log_alone = -0.5 * ((noisy - centre) ** 2 / free + np.log(free)) + np.log(prior.apart)
         likelihood += np.log1p(-prior.apart)
-        both = np.logaddexp(likelihood, alone)
-        follows += np.exp(alone - both) * (1 - variance / free - follows)
+        both = np.logaddexp(likelihood, log_alone)
+        follows += np.exp(log_alone - both) * (1 - variance / free - follows)
         likelihood = both
     fit = likelihood.sum(-1)
     fit -= 0.5 * ((prior.indices[None, :, None] - prior.mean) / prior.sd) ** 2

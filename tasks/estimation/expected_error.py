@@ -81,8 +81,8 @@ def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
     """
     if rho <= 0:
         raise ValueError(f"rho must be positive, not {rho}")
-    at = _GRID * rho
-    slopes = np.stack([departures.slope(x, records) for x in at], axis=1)
+    grid = _GRID * rho
+    slopes = np.stack([departures.slope(x, records) for x in grid], axis=1)
     with np.errstate(divide="ignore"):
         logs = np.log(slopes)
     if not np.isfinite(logs).any():
@@ -90,9 +90,9 @@ def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
     low, high = float(logs[np.isfinite(logs)].min()) - 1, float(logs.max()) + 1
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _allocate_at_slope(logs, at, middle).sum() > rho else (low, middle)
+        low, high = (middle, high) if _allocate_at_slope(logs, grid, middle).sum() > rho else (low, middle)
     shares = _allocate_at_slope(
-        logs, at, low
+        logs, grid, low
     )  # the last slope known to ask for too much, so that something is asked for
     return np.asarray(shares * (rho / shares.sum())) if shares.sum() > 0 else shares
 
@@ -102,22 +102,22 @@ LEAST_GAIN = 0.3
 
 
 def choose_worth_measuring(
-    departures: Departures, candidates: NDArray[np.intp], rho: float, records: int, rivals: Departures | None = None
+    departures: Departures, candidates: NDArray[np.intp], rho: float, records: int, one_ways: Departures | None = None
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     """Choose which of the marginals at positions ``candidates`` to measure, their shares of ``rho``, and their gains.
 
     Those whose error would fall by less than LEAST_GAIN at their share are left out, until all that
     stay gain that much: a faint measurement of many costs the rows more than the model knows.  Those that gain most
-    come first.  ``rivals`` compete for the budget and may get the rest of it; the shares sum to at most ``rho``.
+    come first.  ``one_ways`` compete for the budget and may get the rest of it; the shares sum to at most ``rho``.
     """
-    others = Departures(np.zeros((0, 1)), np.zeros((0, 1))) if rivals is None else rivals
+    rivals = Departures(np.zeros((0, 1)), np.zeros((0, 1))) if one_ways is None else one_ways
     remaining, shares, gains = candidates, np.zeros(0), np.zeros(0)
     while remaining.size:
         chosen = departures.subset(remaining)
-        alone = chosen.error(np.zeros(remaining.size))
-        shares = share_out(chosen.followed_by(others), rho, records)[: remaining.size]
-        gains = alone - chosen.error(shares, records)
-        stays = gains >= LEAST_GAIN * alone
+        unmeasured_error = chosen.error(np.zeros(remaining.size))
+        shares = share_out(chosen.followed_by(rivals), rho, records)[: remaining.size]
+        gains = unmeasured_error - chosen.error(shares, records)
+        stays = gains >= LEAST_GAIN * unmeasured_error
         if stays.all():
             break
         remaining, shares, gains = remaining[stays], np.zeros(0), np.zeros(0)
@@ -125,20 +125,20 @@ def choose_worth_measuring(
     return remaining[order], shares[order], gains[order]
 
 
-def _allocate_at_slope(logs: Floats, at: Floats, slope: float) -> Floats:
+def _allocate_at_slope(logs: Floats, grid: Floats, slope: float) -> Floats:
     """Return where each marginal's slope (its logarithms: ``logs``, falling) comes down to ``slope``, up to at[-1]."""
     steeper = (logs > slope).sum(axis=1)
-    shares = np.where(steeper == len(at), at[-1], 0.0)
-    between = np.flatnonzero((steeper > 0) & (steeper < len(at)))
+    shares = np.where(steeper == len(grid), grid[-1], 0.0)
+    between = np.flatnonzero((steeper > 0) & (steeper < len(grid)))
     after = steeper[between]
     first, second = logs[between, after - 1], logs[between, after]
     part = np.where(np.isfinite(second), (first - slope) / np.maximum(first - second, 1e-300), 0.0)
-    shares[between] = at[after - 1] * (at[after] / at[after - 1]) ** part
+    shares[between] = grid[after - 1] * (grid[after] / grid[after - 1]) ** part
     return np.asarray(shares)
 
 
 def compute_size_weight(cells: int) -> float:
-    """Equation (1): the weight c^(2/3) of a marginal of ``cells`` = c >= 1 cells.
+    """Return the weight of equation (1), c^(2/3), of a marginal of ``cells`` = c >= 1 cells.
 
     Shares proportional to it make the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i), least.
     """
@@ -146,7 +146,7 @@ def compute_size_weight(cells: int) -> float:
 
 
 def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
-    """rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``.
+    """Return rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``.
 
     Weights count with nine digits: the last ones of a power or a logarithm differ from CPU to CPU.
     """

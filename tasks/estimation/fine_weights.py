@@ -36,7 +36,7 @@ def weigh_inside(
     of the interval beside it.
     """
     faint = find_faint_points(y, sigma, points)
-    faint = faint.select(coarse[faint.cell] == coarse[faint.beside])
+    faint = faint.select(coarse[faint.cell] == coarse[faint.neighbour])
     y, counted = join_points(y, faint), np.ones(len(y))
     counted[faint.cell] = 0.0
     prior = counted / np.bincount(groups)[groups]
@@ -67,7 +67,7 @@ def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
     """Return the cells of one value whose noisy counts, shape (fine size,), do not stand out from the cell beside."""
     if points is None:
         return NO_POINTS
-    expected = points.share * np.maximum(y[points.cell] + y[points.beside], 0.0)
+    expected = points.share * np.maximum(y[points.cell] + y[points.neighbour], 0.0)
     faint = y[points.cell] - expected < STANDS_OUT * sigma
     return points.select(faint)
 
@@ -75,7 +75,7 @@ def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
 def join_points(y: Floats, points: Points) -> Floats:
     """Return the counts, each of a point (a cell of one value) moved to the cell beside it."""
     joined = y.copy()
-    for cell, neighbour in zip(points.cell, points.beside, strict=True):
+    for cell, neighbour in zip(points.cell, points.neighbour, strict=True):
         joined[neighbour] += joined[cell]
         joined[cell] = 0.0
     return joined

@@ -151,28 +151,28 @@ def find_frequent_values(
 def _find_of_column(
     counted: CountedValues, counts: NDArray[Any], sigma: float, recode: AttributeRecode, codec: AnyStepped
 ) -> FrequentValues | None:
-    cell, whole = counted.cell, np.maximum(recode.estimate, 0.0)
-    by_chance = whole[cell] / np.array([max(len(inside), 1) for inside in codec.cell_values])[cell]
+    cell, cell_counts = counted.cell, np.maximum(recode.estimate, 0.0)
+    by_chance = cell_counts[cell] / np.array([max(len(inside), 1) for inside in codec.cell_values])[cell]
     out = counts - by_chance >= compute_least_count(sigma, len(counts))
     if not out.any():
         return None
     cell, number, mine = cell[out], counted.number[out], counts[out].astype(np.float64)
-    together = np.bincount(cell, weights=mine, minlength=len(whole))
-    noise = np.sqrt(sigma**2 * np.bincount(cell, minlength=len(whole)) + recode.variance)
-    rest = np.where(whole - together < REST_STANDS_OUT * noise, 0.0, whole - together)
+    together = np.bincount(cell, weights=mine, minlength=len(cell_counts))
+    noise = np.sqrt(sigma**2 * np.bincount(cell, minlength=len(cell_counts)) + recode.variance)
+    rest = np.where(cell_counts - together < REST_STANDS_OUT * noise, 0.0, cell_counts - together)
     return FrequentValues(cell, number, mine / (together + rest)[cell])
 
 
 def _share_others(frequent: FrequentValues, codec: AnyStepped, recode: Recode) -> Floats | None:
-    """Return what values that are not frequent are rounded to, by what all are; None where it is not counted."""
+    """Return to which round numbers all but the frequent values were rounded; None where that is not counted."""
     if not codec.helpers:
         return None
-    counted, whole = recode[codec.helpers[0]].weight[:-1], np.maximum(recode[codec.attribute].estimate, 0.0)
+    counted, cell_counts = recode[codec.helpers[0]].weight[:-1], np.maximum(recode[codec.attribute].estimate, 0.0)
     of_all = np.array([bool(inside) for inside in codec.cell_values])
-    mass = whole[: len(of_all)][of_all].sum()
+    mass = cell_counts[: len(of_all)][of_all].sum()
     taken = np.bincount(
         codec.count_heaps(frequent.number),
-        weights=frequent.share * whole[frequent.cell] / max(mass, 1.0),
+        weights=frequent.share * cell_counts[frequent.cell] / max(mass, 1.0),
         minlength=len(counted),
     )
     other_shares = np.maximum(counted / max(counted.sum(), 1e-300) - taken, 0.0)

@@ -51,9 +51,9 @@ def list_looked_at(plan: EncodingPlan) -> list[AnyStepped]:
 
 def _count_values(codec: AnyStepped) -> list[float]:
     """Return how many values each cell has that may be cut, 0 of others."""
-    alone = set(codec.cells.points)
+    one_value_cells = set(codec.cells.points)
     return [
-        0.0 if cell.exact or i in alone or codec.step_grid is None else compute_width(cell, codec.step_grid)
+        0.0 if cell.exact or i in one_value_cells or codec.step_grid is None else compute_width(cell, codec.step_grid)
         for i, cell in enumerate(codec.cells.fine)
     ]
 

@@ -185,10 +185,12 @@ def _coarsen(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
 
 def restrict_to_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
     """Return the members of ``zeros`` whose attributes are all in ``domain``."""
-    here = set(domain.attributes)
-    if all(here.issuperset(clique) for clique, _ in (*zeros.tables, *zeros.implied)):
+    attributes = set(domain.attributes)
+    if all(attributes.issuperset(clique) for clique, _ in (*zeros.tables, *zeros.implied)):
         return zeros
-    tables, implied = (tuple((c, mask) for c, mask in t if here.issuperset(c)) for t in (zeros.tables, zeros.implied))
+    tables, implied = (
+        tuple((c, mask) for c, mask in t if attributes.issuperset(c)) for t in (zeros.tables, zeros.implied)
+    )
     return KnownZeros(tables, implied)
 
 
@@ -211,8 +213,8 @@ def imply_zeros(tables: Sequence[tuple[Clique, Bools]]) -> tuple[tuple[Clique, B
             allowed[a, b] = possible & allowed.get((a, b), True)
             allowed[b, a] = allowed[a, b].T
     for between in order:
-        near = [a for a in order if (a, between) in allowed]
-        for a, b in combinations(near, 2):
+        neighbours = [a for a in order if (a, between) in allowed]
+        for a, b in combinations(neighbours, 2):
             way = (allowed[a, between].astype(np.float32) @ allowed[between, b].astype(np.float32)) > 0
             if not way.all():
                 allowed[a, b] = way & allowed.get((a, b), True)
@@ -256,12 +258,12 @@ class BlockMember:
 
 def list_tied_blocks(one_ways: Sequence[OneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
     """Return the two members of every pair of attributes that ``zeros`` tie block by block."""
-    groups, ones = [], {o.attributes[0]: o for o in one_ways}
+    groups, estimate_of = [], {o.attributes[0]: o for o in one_ways}
     for (a, b), forbidden in zeros.implied if zeros is not None else ():
         labels = label_blocks(forbidden)
-        if labels is not None and a in ones and b in ones:
+        if labels is not None and a in estimate_of and b in estimate_of:
             number = 1 + max(int(side.max()) for side in labels)
-            groups.append([BlockMember(ones[x], side, number) for x, side in zip((a, b), labels, strict=True)])
+            groups.append([BlockMember(estimate_of[x], side, number) for x, side in zip((a, b), labels, strict=True)])
     return groups
 
 

@@ -125,9 +125,9 @@ class _SplitCodes:
         mass = self._mass[codes]
         if self._in_order:
             off = np.abs(np.cumsum(mass)[:-1] - mass.sum() / 2)
-            near = np.flatnonzero(off <= off.min() + np.sqrt(self._variance[codes].sum()))
-            from_middle = np.abs(near + 1 - len(codes) / 2)
-            best = near[from_middle == from_middle.min()]
+            cuts = np.flatnonzero(off <= off.min() + np.sqrt(self._variance[codes].sum()))
+            from_middle = np.abs(cuts + 1 - len(codes) / 2)
+            best = cuts[from_middle == from_middle.min()]
             return np.arange(len(codes)) <= int(best[off[best].argmin()])
         first, first_mass, second_mass = np.zeros(len(codes), bool), 0.0, 0.0
         for i in np.argsort(-mass, kind="stable"):

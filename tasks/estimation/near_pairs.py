@@ -1,4 +1,4 @@
-"""Which pairs of a wide table are scored: those of one block of names, and of columns near each other.
+"""Which pairs of a wide table are scored: pairs of columns whose names are of one block, or that stand near.
 
 Not in the paper, which scores all.  Of d attributes there are d (d - 1) / 2 pairs, and each more takes budget from the
 others, time and memory.  Which are scored follows from the names and the order of the columns, both public, and from
@@ -52,9 +52,9 @@ def list_near_pairs(
     within_blocks = islice(
         (p for p in _pair_by_distance(list(blocks.values())) if p not in chosen), int(BLOCK_PART * most)
     )
-    near = list(within_blocks)
-    chosen.update(near)
-    chosen.update(islice((p for p in _pair_by_distance([order]) if p not in chosen), most - len(near)))
+    pairs = list(within_blocks)
+    chosen.update(pairs)
+    chosen.update(islice((p for p in _pair_by_distance([order]) if p not in chosen), most - len(pairs)))
     return [(attributes[i], attributes[j]) for i, j in sorted(chosen)]
 
 
@@ -65,5 +65,5 @@ def _pair_by_distance(lines: Sequence[Sequence[int]]) -> Iterator[tuple[int, int
             yield from map(_sort_pair, line, line[apart:])
 
 
-def _sort_pair(one: int, other: int) -> tuple[int, int]:
-    return (one, other) if one < other else (other, one)
+def _sort_pair(first: int, second: int) -> tuple[int, int]:
+    return (first, second) if first < second else (second, first)

@@ -43,7 +43,7 @@ def tabulate_answers(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
 
 
 def read_answers(table: pa.Table, queries: Sequence[Query]) -> Answers:
-    """Flat answers in the queries' order; raises ValueError if the table is not exactly theirs."""
+    """Return flat answers in the queries' order; raises ValueError if the table is not exactly theirs."""
     cells = np.array([q.cells for q in queries], dtype=np.int64)
     count = table["count"].to_numpy()
     if len(count) != cells.sum() or not np.array_equal(
@@ -153,7 +153,7 @@ def _query(row: dict[str, Any]) -> Query:
 
 @lru_cache(maxsize=4096)
 def _get_pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
-    """Return the pricing under which noise of that scale costs exactly the stated rho, or None."""
+    """Return the pricing under which noise of this scale costs exactly the stated rho; None where there is none."""
     for pricing in get_args(Pricing):
         with suppress(ValueError):  # noise too small for that pricing
             if Query((), 1, sensitivity, sigma, pricing).rho == Fraction(stated):

@@ -46,13 +46,13 @@ def find_null_codes(recode: Recode, nullable: Iterable[str]) -> dict[str, int]:
 
     Null is the last fine code of an attribute.
     """
-    found = {}
+    null_codes = {}
     for a in nullable:
         if a in recode and recode[a].kept[-1] and recode[a].size > 1:
             code = int(recode[a].coarse[-1])
             if int((recode[a].coarse[recode[a].kept] == code).sum()) == 1:
-                found[a] = code
-    return found
+                null_codes[a] = code
+    return null_codes
 
 
 def find_null_zeros(
@@ -96,7 +96,7 @@ def find_null_zeros(
 def _estimate_rows(
     pair: Marginal, axis: int, one_ways: Mapping[str, tuple[Floats, Floats]], nulls: Mapping[str, int]
 ) -> tuple[float, float, float]:
-    """Return how many rows are null in the attribute of ``axis`` with a value in the other, and the noise of that.
+    """Return how many rows are null in the attribute of ``axis`` and have a value in the other, and its noise.
 
     By the cells of the block, and by all nulls less those that both have; third, the most that there can be.
     """
@@ -132,7 +132,7 @@ def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
 def _list_implied_nulls(
     seen: Sequence[tuple[str, str]], number: Mapping[str, tuple[float, float]]
 ) -> dict[str, frozenset[str]]:
-    """Return which attributes are null wherever one is, by way of any others; ``seen``: (one, another).
+    """Return attribute -> the attributes that are null wherever it is; ``seen``: (attribute, one that is null with it).
 
     ``number``: of nulls, and its variance, by attribute.
     """

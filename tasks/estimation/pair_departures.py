@@ -87,8 +87,8 @@ def estimate_pair_departures(
         noise_departure = NORMAL_MEAN_ABSOLUTE * (cells * by_noise).sum(axis=(1, 2))
         departure = np.sqrt(np.maximum(departure**2 - noise_departure**2, 0.0))
     if explained:
-        known = np.array([explained.get(pair, 0.0) for pair in pairs])
-        departure = np.sqrt(np.maximum(departure**2 - known**2, 0.0))
+        explained_departure = np.array([explained.get(pair, 0.0) for pair in pairs])
+        departure = np.sqrt(np.maximum(departure**2 - explained_departure**2, 0.0))
     flat = (len(pairs), (_GROUPS + 1) ** 2)
     return _spread(departure, share.reshape(flat), cells.reshape(flat))
 

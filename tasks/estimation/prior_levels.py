@@ -9,83 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.projection import apply_norm_sub
-from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 
 UPPER_LEVEL_ROWS = 100.0
 """Rows of the distribution one level above that are added to a group's own public rows; of 0, 10 and 100 the best on
 support2, as good as 20 on stroke_ist."""
-
-UPDATES_PER_MARGINAL = 20
-"""Updates by each marginal of a workload (the paper had two, for want of time, and would have more)."""
-
-
-@dataclass(frozen=True)
-class GroupWorkload:
-    """The groups and what is measured in each.
-
-    ``large``: columns of the large groups (paper: state); ``small``: of
-    the groups in them, these included (state, PUMA, year); ``of_large``, ``of_small``: sets of other columns to
-    measure in every large group (W_S) and in every small one (W_G).
-
-    Raises ValueError for groups that are not within groups, no set to measure, and sets of group columns.
-    """
-
-    large: Clique
-    small: Clique
-    of_large: tuple[Clique, ...]
-    of_small: tuple[Clique, ...]
-
-    def __post_init__(self) -> None:
-        if not self.large or not set(self.large) < set(self.small):
-            raise ValueError("the small groups need the columns of the large ones and one more")
-        if not self.of_large or not self.of_small or any(set(c) & set(self.small) for c in self.measured):
-            raise ValueError("both workloads need a set of columns, and none of them may be a group's")
-
-    @property
-    def measured(self) -> tuple[Clique, ...]:
-        """All sets of columns to measure, the large groups' first."""
-        return (*self.of_large, *self.of_small)
-
-    def looks(self) -> tuple[tuple[Clique, ...], ...]:
-        """Return the four looks at private rows, each at a quarter of the budget.
-
-        Two numbers of rows, two workloads.
-        """
-        large = tuple((*self.large, *clique) for clique in self.of_large)
-        small = tuple((*self.small, *clique) for clique in self.of_small)
-        return ((self.large,), large, (self.small,), small)
-
-
-def plan(levels: GroupWorkload, domain: Domain, rho: Fraction, records: int) -> list[Query]:
-    """Return the queries of all four looks, each look at ``rho`` / 4, in equal parts.
-
-    Privacy: all answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
-    to which the rows are cut before (individual stability).  Each query is one marginal over the group columns and a
-    set of others, so one mechanism instance for all groups together: a record is in one group only (parallel
-    composition over disjoint groups), all k may fall into one cell, so its L2 sensitivity is k, also for a person with
-    records in several groups.  The 2 + |W_S| + |W_G| instances add up.
-    """
-    queries = []
-    for look in levels.looks():
-        sigma = compute_sigma(rho / 4 / len(look), records)
-        queries += [Query(domain.ordered(c), domain.cells(c), records, sigma) for c in look]
-    return queries
-
-
-def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Yield exact counts of each query, flat, in order.  Private until the run has added the noise."""
-    for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
-        yield counts.ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,32 +40,6 @@ class NoisyLevel:
     of: tuple[Clique, ...]
     counts: tuple[Floats, ...]
     noise: tuple[float, ...] | None = None
-
-
-def select_rows(
-    public: CodeTable, levels: GroupWorkload, answers: Sequence[Floats], seed: int, *, turns: int = UPDATES_PER_MARGINAL
-) -> CodeTable:
-    """Synthetic rows: Algorithm 2 from the noisy ``answers`` of :func:`plan`'s queries, each flat, in their order.
-
-    The starting distribution of every large group is that of all public rows.  Groups are those that the public table
-    has.  A group whose noisy number of rows is not positive has no row; such a large group leaves the start as it is.
-    """
-    domain, generator = public.domain, np.random.default_rng([seed, 0x9105])
-    looks, flat = levels.looks(), iter(answers)
-    sorted_answers = [
-        [sort_by_group(next(flat), c, len(g), domain) for c in look]
-        for look, g in zip(looks, _list_groups(levels), strict=True)
-    ]
-    large = NoisyLevel(levels.large, sorted_answers[0][0][:, 0], levels.of_large, tuple(sorted_answers[1]))
-    small = NoisyLevel(levels.small, sorted_answers[2][0][:, 0], levels.of_small, tuple(sorted_answers[3]))
-    support = PublicSupport.of(public, levels.small)
-    codes = np.unique(np.stack([public.column(a) for a in levels.small], axis=1), axis=0)
-    shares_by_group = iterate_group_shares(support, (large, small), codes, turns, seed, own_rows=False)
-    drawn, number = [], []
-    for group, shares in zip(codes, shares_by_group, strict=True):
-        number.append(max(0, round(float(small.number[_compute_cell(group, levels.small, domain)]))))
-        drawn.append(generator.choice(shares.size, number[-1], p=shares))
-    return support.rows(np.repeat(codes, number, axis=0), np.concatenate(drawn))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,11 +117,11 @@ def iterate_group_shares(
     shares_by_level: list[dict[int, Floats]] = [{} for _ in above]
     for group in codes:
         shares = support.shares
-        for level, weight, known in zip(above, weights, shares_by_level, strict=False):
+        for level, weight, shares_by_cell in zip(above, weights, shares_by_level, strict=False):
             cell = _compute_cell(group[[last.group.index(a) for a in level.group]], level.group, support.domain)
-            if cell not in known:
-                known[cell] = _update_shares(shares, weight, level, cell, turns, seed)
-            shares = known[cell]
+            if cell not in shares_by_cell:
+                shares_by_cell[cell] = _update_shares(shares, weight, level, cell, turns, seed)
+            shares = shares_by_cell[cell]
         cell = _compute_cell(group, last.group, support.domain)
         yield _update_shares(support.start(shares, cell) if own_rows else shares, weights[-1], last, cell, turns, seed)
 
@@ -222,10 +133,6 @@ def sort_by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -
     return table.reshape(domain.cells(clique[:groups]), -1)
 
 
-def _list_groups(levels: GroupWorkload) -> tuple[Clique, ...]:
-    return (levels.large, levels.large, levels.small, levels.small)
-
-
 def _compute_cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> int:
     return int(np.ravel_multi_index(tuple(int(c) for c in codes), domain.shape(group))) if group else 0
 
@@ -233,25 +140,15 @@ def _compute_cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> 
 def _update_shares(
     shares: Floats, workload: Sequence[PartialWorkload], level: NoisyLevel, cell: int, turns: int, seed: int
 ) -> Floats:
-    """PRIOR_UPDATE: the shares that answer this group's noisy counts, as shares of its noisy number of rows."""
+    """Return (PRIOR_UPDATE) the shares that answer this group's noisy counts, as shares of its noisy number of rows."""
     total = round(float(level.number[cell]))
     if total <= 0 or not workload:
         return shares
     counts = [c[cell] for c in level.counts]
     if level.noise is not None:
         expected = [total * w.answers(shares) for w in workload]
-        counts = [_shrink_counts(c, t, s) for c, t, s in zip(counts, expected, level.noise, strict=True)]
+        counts = [shrink_counts(c, t, s) for c, t, s in zip(counts, expected, level.noise, strict=True)]
     return estimate(shares, workload, [c / total for c in counts], turns * len(workload), seed)
-
-
-def _shrink_counts(noisy: Floats, expected: Floats, sigma: float) -> Floats:
-    """Return noisy counts shrunk towards ``expected`` (positive-part James-Stein).
-
-    They move by the share of their squared distance that noise of deviation ``sigma`` a cell explains.
-    """
-    distance = float(((noisy - expected) ** 2).sum())
-    signal_share = max(0.0, 1 - noisy.size * sigma**2 / distance) if distance > 0 else 1.0
-    return expected + signal_share * (noisy - expected)
 
 
 UNCOUNTED_CELL = -1
@@ -287,7 +184,7 @@ class PartialWorkload:
 
 
 def find_nearest_answers(noisy: Floats, *, covers_all: bool) -> Floats:
-    """Answers >= 0 at the least L1 distance from ``noisy``, of sum 1 where all values are counted, else at most 1.
+    """Return answers >= 0 nearest to ``noisy`` in L1, of sum 1 where all values are counted, else at most 1.
 
     The projection in squares is one of those of least L1 distance: it lowers, or raises, all that it changes.
     """
@@ -319,7 +216,7 @@ def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floa
 def estimate(
     shares: Floats, workloads: Sequence[PartialWorkload], noisy: Sequence[Floats], rounds: int, seed: int
 ) -> Floats:
-    """Algorithm 1: ``rounds`` updates of ``shares``, each by a workload drawn at random; ``noisy``: answers as shares.
+    """Return ``shares`` after ``rounds`` updates by workloads drawn at random (Algorithm 1); ``noisy``: shares.
 
     Every workload has its turn before any comes again.  Raises ValueError without a workload.
     """

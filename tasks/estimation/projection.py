@@ -14,7 +14,7 @@ MAX_FITTING_PASSES = 20
 
 
 def apply_norm_sub(counts: Floats, total: float) -> Floats:
-    """Euclidean projection on {x >= 0, sum x = total}, of the same shape.
+    """Return the Euclidean projection on {x >= 0, sum x = total}, of the same shape.
 
     Subtracts one constant from all cells and cuts at 0 (the maximum-likelihood estimate under equal
     Gaussian noise).  With ``total`` 0 all cells are 0.
@@ -40,14 +40,14 @@ def rake(counts: Floats, parts: Sequence[Floats], close: float = 1e-3) -> Floats
     for _ in range(MAX_FITTING_PASSES):
         before = fitted
         for axis, part in enumerate(parts):
-            fitted = fitted * np.expand_dims(_divide(part, fitted.sum(axis=axis)), axis)
+            fitted = fitted * np.expand_dims(compute_factors(part, fitted.sum(axis=axis)), axis)
         if np.abs(fitted - before).sum() < close * total:
             break
     return fitted
 
 
 def fit_to_sums(shares: Floats, parts: Sequence[Floats]) -> Floats:
-    """``shares``, shape (..., m, n), as counts with the sums ``parts`` of rows and columns, shapes (..., m), (..., n).
+    """Return ``shares``, shape (..., m, n), as counts with the sums ``parts`` of rows (..., m) and columns (..., n).
 
     Iterative proportional fitting; where ``shares`` has nothing for a row or a column, it is as by independence.
     """
@@ -55,11 +55,11 @@ def fit_to_sums(shares: Floats, parts: Sequence[Floats]) -> Floats:
     total = np.maximum(rows.sum(axis=-1), 1e-9)[..., None, None]
     fitted = shares * total + 1e-6 * (rows[..., :, None] * columns[..., None, :]) / total
     for _ in range(MAX_FITTING_PASSES):
-        fitted *= _divide(rows, fitted.sum(axis=-1))[..., :, None]
-        fitted *= _divide(columns, fitted.sum(axis=-2))[..., None, :]
+        fitted *= compute_factors(rows, fitted.sum(axis=-1))[..., :, None]
+        fitted *= compute_factors(columns, fitted.sum(axis=-2))[..., None, :]
     return np.asarray(fitted)
 
 
-def _divide(wanted: Floats, now: Floats) -> Floats:
-    """Return the factors by which sums become what is wanted, 0 where there is nothing."""
-    return np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)
+def compute_factors(wanted: Floats, sums: Floats) -> Floats:
+    """Return the factors, of one shape with both, that turn ``sums`` into ``wanted``; 0 where a sum is 0."""
+    return np.divide(wanted, sums, out=np.zeros_like(wanted), where=sums > 0)

@@ -33,7 +33,7 @@ def compute_mutual_information(public: CodeTable, attributes: Clique, threads: i
 
 
 def sum_information(counts: NDArray[np.int64]) -> float:
-    """Mutual information of a table of counts, shape (n, m), in nats; 0 without rows."""
+    """Return the mutual information of a table of counts, shape (n, m), in nats; 0 without rows."""
     shares = counts / max(1, counts.sum())
     product = np.outer(shares.sum(axis=1), shares.sum(axis=0))
     seen = shares > 0
@@ -43,7 +43,7 @@ def sum_information(counts: NDArray[np.int64]) -> float:
 def choose_related_cliques(
     information: Information, domain: Domain, most_cells: int, *, edge: float = MIN_RELATED_INFORMATION
 ) -> list[Clique]:
-    """Cliques of the graph whose edges are the pairs of ``edge`` nats or more; a column without an edge is by itself.
+    """Return cliques of the graph of pairs with ``edge`` nats or more; a column without an edge is a clique alone.
 
     From the most informative edge that no clique holds yet, a clique grows by the column that brings most information
     with its members, among those that have edges to all of them, up to ``most_cells`` cells.  An edge of more cells is
@@ -51,12 +51,12 @@ def choose_related_cliques(
     """
     edges = {p: i for p, i in information.items() if i >= edge and domain.cells(p) <= most_cells}
     names = domain.ordered({a for p in information for a in p})
-    held: set[Clique] = set()
+    covered: set[Clique] = set()
     cliques: list[Clique] = []
     for pair in sorted(edges, key=lambda p: (-edges[p], p)):
-        if pair not in held:
+        if pair not in covered:
             cliques.append(_grow_clique(pair, edges, names, domain, most_cells))
-            held |= set(combinations(cliques[-1], 2))
+            covered |= set(combinations(cliques[-1], 2))
     return [*cliques, *((a,) for a in names if not any(a in clique for clique in cliques))]
 
 

@@ -59,23 +59,23 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
     """
     codecs = {codec.attribute: codec for codec in encoding.codecs}
     starts_by_set: dict[frozenset[str], dict[str, list[Start]]] = {}
-    asked: set[frozenset[str]] = set()
+    with_questions: set[frozenset[str]] = set()
     for marginal in spec.measured_sets:
         attributes = frozenset(encoding.attributes_of(marginal.columns))
         starts_of_set = starts_by_set.setdefault(attributes, {a: [] for a in attributes})
         question = marginal.asked if marginal.summary is None else None
-        asked |= {attributes} if marginal.asked is not None else set()
+        with_questions |= {attributes} if marginal.asked is not None else set()
         by = attributes if question is None else set(encoding.attributes_of(question.counted_by))
         leaves = list(_split(parse_conditions(marginal, spec.released_columns), attributes, codecs))
         for a in attributes:
             cuts = [tell_codes_apart(codecs[a], node) for about, node in leaves if about == a and node is not None]
             begin = _join_codes(cuts, groupings[a])
             ordered = bool(encoding.binning[a].in_order)
-            whole = marginal.asked is not None and a in by and not ordered
+            every_code = marginal.asked is not None and a in by and not ordered
             grows = marginal.asked is None or (a in by and ordered) or (a, None) in leaves
-            starts_of_set[a].append(Start(np.arange(len(begin)) if whole else begin, grows))
+            starts_of_set[a].append(Start(np.arange(len(begin)) if every_code else begin, grows))
     starts = {attributes: _unite(starts_of_set) for attributes, starts_of_set in starts_by_set.items()}
-    for attributes in starts_by_set.keys() - asked:
+    for attributes in starts_by_set.keys() - with_questions:
         starts[attributes] = {a: _keep_order_apart(encoding.binning[a], groupings[a]) for a in attributes}
     for codec in encoding.differences:
         begin = _join_codes([codec.signs], groupings[codec.attribute])
@@ -137,7 +137,7 @@ def _tell_parts(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int
 def _split(
     conditions: Sequence[Node], attributes: frozenset[str], codecs: Mapping[str, Codec]
 ) -> Iterator[tuple[str, Node | None]]:
-    """Yield the largest parts of conditions that are about one attribute, and None for each of those tied together."""
+    """Yield (attribute, largest part of a condition about it alone), or (attribute, None) where none is of it alone."""
     for node in conditions:
         behind = [a for a in sorted(attributes) if set(node.columns) & set(_list_sources(codecs[a]))]
         if len(behind) == 1:
@@ -168,7 +168,7 @@ def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:
 
 
 def _join_codes(cuts: Sequence[NDArray[np.float64]], grouping: Grouping) -> Merge:
-    """Return for each group a number that those have in common which no cut tells apart."""
+    """Return a number for each group; groups that no cut tells apart have one number."""
     group, size = grouping
     has_group = group >= 0
     ends = []

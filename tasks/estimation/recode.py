@@ -64,8 +64,8 @@ def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], binni
     """Return the counts of all attributes, those of attributes with levels and of these made to agree."""
     agreed: dict[str, Floats] = dict(counts)
     for a, levels in ((a, bins.levels) for a, bins in binning.items() if bins.levels):
-        known = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
-        agreed[a] = make_levels_agree(counts[a], sigmas[a] ** 2, known)
+        noisy_levels = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
+        agreed[a] = make_levels_agree(counts[a], sigmas[a] ** 2, noisy_levels)
         for level in levels:
             agreed[level.attribute] = np.bincount(level.of, weights=agreed[a]).astype(np.float64)
     return agreed
@@ -118,7 +118,7 @@ class AttributeRecode:
 
     @property
     def noise(self) -> float:
-        """Noise variance of a fine count: that of each, or their mean where a public table made some surer."""
+        """Noise variance of a fine count; the mean of all where a public table made some of them surer."""
         return float(self.variance.mean() if self.by_prior else self.variance[0])
 
     @property
@@ -179,10 +179,10 @@ def compress_attribute(
     ``codes``: how many codes the bins in order are joined into; None: as many as come out of theta.  ``least``: how
     many each section of these has at least; none: 1.
     """
-    y, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
+    counts, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
     levels = [level.of for level in attribute.levels]
-    faint = find_faint_points(y, sigma, attribute.points)
-    total = np.bincount(groups, weights=join_points(y, faint), minlength=attribute.size).astype(np.float64)
+    faint = find_faint_points(counts, sigma, attribute.points)
+    total = np.bincount(groups, weights=join_points(counts, faint), minlength=attribute.size).astype(np.float64)
     theta = settings.threshold(sigma)
     if levels:
         theta = max(theta, WORTH_A_CODE * float(total.sum()))
@@ -191,7 +191,7 @@ def compress_attribute(
     for start, end in attribute.in_order if codes is not None or settings.neighbours else ():
         low[start:end] = False  # every interval has a code now
     # a faint cell is in the code of the one beside it, which begins a code if either of them did
-    for cell, neighbour in zip(groups[faint.cell], groups[faint.beside], strict=True):
+    for cell, neighbour in zip(groups[faint.cell], groups[faint.neighbour], strict=True):
         first[max(cell, neighbour)], first[min(cell, neighbour)] = False, first[cell] or first[neighbour]
     gone = np.zeros(attribute.size, dtype=bool)
     if added is not None and low[added] and (bool(levels) or not low.all()):  # filtering all would leave no code
@@ -207,8 +207,8 @@ def compress_attribute(
     target[gone] = last_code + int(combine)
     coarse = target[groups].astype(np.int32)
     has_code = (~low[groups] | combine) & ~gone[groups]
-    weight = weigh_inside(y, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
-    return AttributeRecode(coarse, has_code, weight, y, np.full(len(y), sigma**2))
+    weight = weigh_inside(counts, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
+    return AttributeRecode(coarse, has_code, weight, counts, np.full(len(counts), sigma**2))
 
 
 def _begin_codes(
@@ -262,8 +262,11 @@ def drop_unlisted(recode: Recode, binning: Binning, settings: Compression) -> Re
         ):
             continue
         weight = r.weight.copy()
-        whole, listed = weight[others].sum() + weight[unlisted], weight[others].sum()
-        weight[unlisted], weight[others] = 0.0, weight[others] * whole / listed if listed > 0 else whole / others.sum()
+        code_weight, listed_weight = weight[others].sum() + weight[unlisted], weight[others].sum()
+        weight[unlisted], weight[others] = (
+            0.0,
+            weight[others] * code_weight / listed_weight if listed_weight > 0 else code_weight / others.sum(),
+        )
         changed[a] = replace(r, weight=weight)
     return changed
 
@@ -274,7 +277,7 @@ def with_one_ways(
     sigmas: Mapping[str, float],
     binning: Binning,
 ) -> Recode:
-    """Return the same codes with other noisy one-ways in the place of those that they were chosen by: for simulations.
+    """Return the same codes with other noisy one-ways than those that they were chosen by, for simulations.
 
     ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
     ``sigmas``: attribute -> their noise, in counts.
@@ -416,6 +419,12 @@ def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
     return marginals, variances
 
 
+def map_coarse_one_ways(recode: Recode) -> dict[str, tuple[Floats, Floats]]:
+    """Return attribute -> noisy counts of its coarse codes, and their noise variances (:func:`sum_coarse_one_ways`)."""
+    one_ways, variances = sum_coarse_one_ways(recode)
+    return {m.attributes[0]: (m.counts, variance) for m, variance in zip(one_ways, variances, strict=True)}
+
+
 ROWS_A_CELL = 3.0
 """Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
 
@@ -456,10 +465,10 @@ def mark_first_of_equal_mass(total: Floats, codes: int) -> NDArray[np.bool_]:
     A bin goes where the middle of its mass lies among ``codes`` equal parts, so one of several parts is a code alone.
     """
     mass = np.maximum(total, 0.0)
-    whole = float(mass.sum())
-    if whole <= 0:
+    all_mass = float(mass.sum())
+    if all_mass <= 0:
         return np.arange(len(total)) == 0
-    middle = (np.cumsum(mass) - mass / 2) / whole
+    middle = (np.cumsum(mass) - mass / 2) / all_mass
     part = np.minimum(np.floor(middle * codes), codes - 1)
     return np.diff(part, prepend=-1.0) != 0
 
@@ -527,14 +536,14 @@ def recompress(
     total = estimate_total(pooled)
     if not settings.enabled or not settings.neighbours or total <= 0:
         return pooled
-    alone = all(len(q.attributes) == 1 for q in queries)
+    only_one_ways = all(len(q.attributes) == 1 for q in queries)
     recompressed = dict(pooled)
     again = dict.fromkeys(q.attributes[0] for q in queries if len(q.attributes) == 1)
     counted_alone = set(list_counted_alone(binning))
     for a in (a for a in again if not pooled[a].by_prior and a not in counted_alone):
         decided = compress_attribute(pooled[a].estimate, math.sqrt(pooled[a].noise), binning[a], settings)
         counts = _smooth_inside(decided, pooled[a], total)
-        estimate = counts if alone else pooled[a].estimate
+        estimate = counts if only_one_ways else pooled[a].estimate
         recompressed[a] = replace(pooled[a], weight=_weigh_inside(pooled[a], counts), estimate=estimate)
     return recompressed
 

@@ -70,30 +70,33 @@ def shrink_marginal(
     counts: Floats,
     expected: Floats,
     variance: float,
-    other: Callable[[Floats], Floats] | None = None,
-    instead: Floats | None = None,
+    further_estimator: Callable[[Floats], Floats] | None = None,
+    alternative: Floats | None = None,
 ) -> Shrunk:
     """Return the estimate of every cell, and the chance that it is empty.
 
-    counts: unbiased noisy counts; expected: non-negative counts that agree with those of all parts of one attribute
-    less; variance: of the noise as measured in each cell, >= 0, of which averaging with the parts has taken a degree
-    of freedom per cell of theirs. Without noise, or where nothing is expected anywhere, the counts stay as they are.
-    other: one more estimator of a pair's cells, whose estimate is averaged with these two in the same way.
-    instead: what else may be expected of a pair, of the same total: the estimates around the two are averaged by the
-    weights that Stein's risk of each, cell by cell, gives.
+    Args:
+        counts: Unbiased noisy counts.
+        expected: Counts >= 0 of the same shape that agree with those of all parts of one attribute less.
+        variance: Of the noise as measured in each cell, >= 0; averaging with the parts has taken a degree of freedom
+            per cell of theirs.  Without noise, or where nothing is expected anywhere, the counts stay as they are.
+        further_estimator: Of a pair's cells; its estimate is averaged with those by cells and by directions.
+        alternative: What else may be expected of a pair, of the same total: the estimates around the two are averaged
+            by the weights that Stein's risk of each, cell by cell, gives.
     """
     if variance <= 0 or not (expected > 0).any():
         return Shrunk(counts, np.zeros(counts.shape))
     remaining_variance = variance * float(np.prod([1 - 1 / size for size in counts.shape]))
     if remaining_variance <= 0:
         return Shrunk(counts, np.zeros(counts.shape))
-    usual = _Expectation(counts, expected, variance, remaining_variance)
-    if instead is None:
-        return usual.shrink(other)
-    second = _Expectation(counts, instead, variance, remaining_variance)
-    weight = 1.0 / (1.0 + np.exp(np.clip((second.risk - usual.risk) / RISK_TEMPERATURE, -50.0, 50.0)))
-    around, around_second = usual.shrink(other), second.shrink()
-    return Shrunk(*(weight * o + (1 - weight) * u for o, u in zip(around_second, around, strict=True)))
+    around_expected = _Expectation(counts, expected, variance, remaining_variance)
+    if alternative is None:
+        return around_expected.shrink(further_estimator)
+    around_alternative = _Expectation(counts, alternative, variance, remaining_variance)
+    log_odds = np.clip((around_alternative.risk - around_expected.risk) / RISK_TEMPERATURE, -50.0, 50.0)
+    weight = 1.0 / (1.0 + np.exp(log_odds))
+    pairs = zip(around_alternative.shrink(), around_expected.shrink(further_estimator), strict=True)
+    return Shrunk(*(weight * second + (1 - weight) * first for second, first in pairs))
 
 
 class _Estimate(NamedTuple):
@@ -131,7 +134,7 @@ class _Expectation:
     def _estimate_risk(self, estimator: Callable[[Floats], Floats], estimate: Floats) -> float:
         return estimate_stein_risk(estimator, self.counts, estimate, self.variance)
 
-    def shrink(self, other: Callable[[Floats], Floats] | None = None) -> Shrunk:
+    def shrink(self, further_estimator: Callable[[Floats], Floats] | None = None) -> Shrunk:
         """Return the average of the estimates of the cells by the weights of their risks."""
         if self.counts.ndim != 2:
             return Shrunk(self._by_cell.mean, self._by_cell.empty)
@@ -139,9 +142,9 @@ class _Expectation:
         directions = estimate_low_rank(self.counts - self.expected, self._sigma)
         if directions.degrees:
             estimates.append(self._shrink_around(directions))
-        if other is not None:
-            mean = other(self.counts)
-            estimates.append(_Estimate(mean, lambda: self._estimate_risk(other, mean)))
+        if further_estimator is not None:
+            mean = further_estimator(self.counts)
+            estimates.append(_Estimate(mean, lambda: self._estimate_risk(further_estimator, mean)))
         return Shrunk(_average_by_risk(estimates), self._by_cell.empty)
 
     @property
@@ -159,6 +162,16 @@ class _Expectation:
             return compute_posterior_means(y, trend, rest, shares).mean
 
         return _Estimate(around, lambda: self._estimate_risk(estimate, around))
+
+
+def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
+    """Return counts drawn towards ``expected``, of the same shape, by positive-part James-Stein.
+
+    They move by the share of their squared distance that noise of deviation ``sigma`` a cell explains.
+    """
+    distance = float(((counts - expected) ** 2).sum())
+    signal_share = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
+    return np.asarray(expected + signal_share * (counts - expected))
 
 
 def _average_by_risk(estimates: Sequence[_Estimate]) -> Floats:

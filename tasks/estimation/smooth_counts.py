@@ -82,7 +82,7 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     free, body = widths > 0, np.ones(len(widths), dtype=bool)
     if bins.points is not None:
         free[bins.points.cell] = False
-    for cell, neighbour in zip(faint.cell, faint.beside, strict=True):
+    for cell, neighbour in zip(faint.cell, faint.neighbour, strict=True):
         wide[neighbour] += widths[cell]
     body[faint.cell] = False
     rows = [np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
@@ -119,9 +119,9 @@ def _list_ends(
     """
     begin, limit = int(np.argmax(counts[row] / widths[row])), END_SHARE * float(counts.sum())
     if points is not None and noisy[row].sum() < STANDS_OUT * sigma * np.sqrt(len(row)):
-        near_points = points.select(np.isin(points.beside, row) & (counts[points.cell] > 0))
+        near_points = points.select(np.isin(points.neighbour, row) & (counts[points.cell] > 0))
         if len(near_points.cell):
-            begin, limit = int(np.searchsorted(row, near_points.beside[np.argmax(counts[near_points.cell])])), np.inf
+            begin, limit = int(np.searchsorted(row, near_points.neighbour[np.argmax(counts[near_points.cell])])), np.inf
     for outwards in (row[begin:], row[: begin + 1][::-1]):
         beyond = np.append(np.cumsum(noisy[outwards[1:]][::-1])[::-1], 0.0)
         end = outwards[int(np.argmax(beyond <= limit)) :]

@@ -53,8 +53,8 @@ def settle_tails(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode
             usual,
             (count_before[0] / wide, count_before[1] / wide),
         )
-        whole = max(recode.estimate[tail].sum(), 1.0)
-        falls = way * fit_slopes(shares, widths[tail], max(count_before[0] / wide / whole, 0.0))
+        tail_total = max(recode.estimate[tail].sum(), 1.0)
+        falls = way * fit_slopes(shares, widths[tail], max(count_before[0] / wide / tail_total, 0.0))
         is_inside = np.isin(tail, inside)
         weight[tail], slope[tail[is_inside]] = weight[tail].sum() * shares / shares.sum(), falls[is_inside]
     return replace(recode, weight=weight), slope

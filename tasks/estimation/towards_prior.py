@@ -97,9 +97,9 @@ def _fit_counts(
     fits = {}
     for a, shares in _fit_shares(likelihood).items():
         chance = shares[:, None] * likelihood[a]
-        whole = chance.sum(axis=0)
-        follows = (chance / whole * (variances[a] / (variances[a] + sigma[a] ** 2))).sum(axis=0)
-        fits[a] = _DepartureFit(follows, float((np.log(whole) + best[a]).sum()))
+        chance_of_all = chance.sum(axis=0)
+        follows = (chance / chance_of_all * (variances[a] / (variances[a] + sigma[a] ** 2))).sum(axis=0)
+        fits[a] = _DepartureFit(follows, float((np.log(chance_of_all) + best[a]).sum()))
     return fits
 
 

@@ -52,16 +52,12 @@ def choose_basis_set(graph: nx.Graph, largest: int) -> list[Basis]:
     import networkx as nx  # here: see above
 
     cliques = [tuple(sorted(c)) for c in islice(nx.find_cliques(graph), MAX_CLIQUES) if len(c) > 2]
-    cliques.sort(key=lambda c: (-_compute_least_count(graph, c), c))
+    cliques.sort(key=lambda c: (-min(graph.edges[pair]["count"] for pair in combinations(c, 2)), c))
     bases = list(dict.fromkeys(part for clique in cliques for part in _iterate_parts(clique, largest)))
     bases = _keep_maximal(bases)[:MAX_BASES]
     targets = list(islice(dict.fromkeys(t for b in bases for t in combinations(b, 3)), _MOST_TARGETS))
     targets = [t for t in targets if all(graph.has_edge(*pair) for pair in combinations(t, 2))]
     return _merge_bases(bases, targets, largest)
-
-
-def _compute_least_count(graph: nx.Graph, clique: Basis) -> float:
-    return min(graph.edges[pair]["count"] for pair in combinations(clique, 2))
 
 
 def _iterate_parts(clique: Basis, largest: int) -> Iterable[Basis]:
@@ -79,16 +75,6 @@ def _keep_maximal(bases: Sequence[Basis]) -> list[Basis]:
     return [b for b, s in zip(bases, sets, strict=True) if not any(s < other for other in sets)]
 
 
-def compute_expected_variance(bases: Sequence[Basis], targets: Sequence[Basis]) -> float:
-    """Return the mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
-
-    Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
-    that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
-    in no basis count as the worst one does.
-    """
-    return _compute_mean_variance(_compute_precisions(bases, targets).sum(axis=0), len(bases))
-
-
 def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDArray[np.float64]:
     """Return for each basis and target, 2^(|T| - |B|) if the basis holds the target, else 0."""
     top = 1 + max((item for s in (*bases, *targets) for item in s), default=0)
@@ -97,16 +83,22 @@ def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDA
         for row, items in enumerate(sets):
             table[row, list(items)] = 1
     sizes = wanted.sum(axis=1)
-    held = inside @ wanted.T == sizes
-    return np.where(held, 2.0 ** (sizes - inside.sum(axis=1)[:, None]), 0.0)
+    is_inside = inside @ wanted.T == sizes
+    return np.where(is_inside, 2.0 ** (sizes - inside.sum(axis=1)[:, None]), 0.0)
 
 
 def _compute_mean_variance(precision: NDArray[np.float64], bases: int) -> float:
-    held = precision[precision > 0]
-    if not held.size:
+    """Return the mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
+
+    Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
+    that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
+    in no basis count as the worst one does.  ``precision``: of each target, shape (targets,); ``bases``: their number.
+    """
+    positive = precision[precision > 0]
+    if not positive.size:
         return 0.0 if not precision.size else np.inf
-    unheld = (precision.size - held.size) * bases / held.min()
-    return float((bases / held).sum() + unheld) / precision.size
+    unheld = (precision.size - positive.size) * bases / positive.min()
+    return float((bases / positive).sum() + unheld) / precision.size
 
 
 def _merge_bases(bases: list[Basis], targets: Sequence[Basis], largest: int) -> list[Basis]:

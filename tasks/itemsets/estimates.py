@@ -66,14 +66,10 @@ def estimate_itemsets(
     estimates: dict[Basis, list[Measured]] = {s: [m] for s, m in items.items()}
     estimates.update({s: [m] for s, m in pairs.items() if graph.has_edge(*s)})
     for subsets in bases:
-        for subset, one in subsets:
-            if subset in estimates or _is_clique(subset, graph):
-                estimates.setdefault(subset, []).append(one)
+        for subset, estimate in subsets:
+            if subset in estimates or all(graph.has_edge(*pair) for pair in combinations(subset, 2)):
+                estimates.setdefault(subset, []).append(estimate)
     return {s: combine_estimates(m) for s, m in estimates.items()}
-
-
-def _is_clique(subset: Basis, graph: nx.Graph) -> bool:
-    return all(graph.has_edge(*pair) for pair in combinations(subset, 2))
 
 
 def keep_frequent(estimates: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:

@@ -29,11 +29,11 @@ def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: 
     transaction with more than ``most`` items, ``most`` are kept: a choice that follows from its own items alone, so
     that no other transaction and no order matters.
     """
-    held = np.unique(rows * items + codes)
-    rows, codes = held // items, held % items
+    pairs = np.unique(rows * items + codes)
+    rows, codes = pairs // items, pairs % items
     lengths = np.bincount(rows, minlength=size)
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    keep = np.ones(held.size, dtype=np.bool_)
+    keep = np.ones(pairs.size, dtype=np.bool_)
     long = np.flatnonzero(lengths > most)
     for row in long:
         items_of_row = codes[starts[row] : starts[row + 1]]
@@ -46,7 +46,7 @@ def gather_transactions(rows: Codes, codes: Codes, size: int, items: int, most: 
 
 @dataclass(frozen=True, eq=False)
 class Transactions:
-    """Transactions in memory: their codes one after the other, and where each begins.
+    """Transactions in memory: the codes of all, one transaction after another, and where each begins.
 
     ``codes``: int64; ``starts``: int64, shape (transactions + 1,); ``items``: the universe's size.
     """
@@ -86,9 +86,9 @@ class Transactions:
         place[list(chosen)] = np.arange(len(chosen))
         where = place[self.codes[self.starts[first] : self.starts[last]]]
         row = np.repeat(np.arange(last - first), np.diff(self.starts[first : last + 1]))
-        held = np.zeros((len(chosen), last - first), dtype=np.bool_)
-        held[where[where >= 0], row[where >= 0]] = True
-        return held
+        marks = np.zeros((len(chosen), last - first), dtype=np.bool_)
+        marks[where[where >= 0], row[where >= 0]] = True
+        return marks
 
     def _iterate_blocks(self, chosen: Sequence[int]) -> Iterator[NDArray[np.bool_]]:
         """Yield :meth:`mark_items` of all transactions, _BLOCK at a time."""
@@ -98,8 +98,8 @@ class Transactions:
     def count_pairs(self, chosen: Sequence[int]) -> Codes:
         """Return how many transactions hold each pair of ``chosen`` items: int64, upper triangle row by row."""
         total = np.zeros((len(chosen), len(chosen)))
-        for held in self._iterate_blocks(chosen):
-            block = held.astype(np.float32)  # exact: a block's counts are below 2^24
+        for marks in self._iterate_blocks(chosen):
+            block = marks.astype(np.float32)  # exact: a block's counts are below 2^24
             total += block @ block.T
         return np.rint(total[np.triu_indices(len(chosen), 1)]).astype(np.int64)
 
@@ -110,8 +110,8 @@ class Transactions:
         """
         weights = 1 << np.arange(len(basis), dtype=np.int64)
         cells = np.zeros(1 << len(basis), np.int64)
-        for held in self._iterate_blocks(basis):
-            cells += np.bincount(weights @ held, minlength=cells.size)
+        for marks in self._iterate_blocks(basis):
+            cells += np.bincount(weights @ marks, minlength=cells.size)
         return cells
 
     def find_support_at_rank(self, rank: int, largest: int) -> int:

@@ -70,7 +70,7 @@ def iterate_passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = 
 def count_blocks(
     blocks: Iterable[CodeTable], domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 0
 ) -> list[np.ndarray]:
-    """Flat counts (int64) of each clique over all blocks, filtered values included; empty cliques count the rows.
+    """Return flat counts (int64) of each clique over all blocks, filtered ones too; empty cliques count rows.
 
     ``blocks``: tables over at least the attributes named.  Threads (0: all cores) share the cliques of each block.
     """
@@ -93,7 +93,7 @@ def count_blocks(
 def iterate_in_shape(
     counts: Iterable[np.ndarray], domain: Domain, cliques: Sequence[Clique], rows: int, *, padded: bool, filtered: bool
 ) -> Iterator[np.ndarray]:
-    """Flat counts with their axes, as :func:`privsyn.tasks.kernels.counting.count` gives them.
+    """Return flat counts with their axes, as :func:`privsyn.tasks.kernels.counting.count` gives them.
 
     Raises RuntimeError if the counts of a clique do not add up to ``rows``: a block was lost or counted twice.
     """

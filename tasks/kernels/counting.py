@@ -186,13 +186,13 @@ def _as_read_only(codes: np.ndarray) -> np.ndarray:
 
 
 def reshape_counts(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) -> np.ndarray:
-    """Flat counts with one axis per attribute; without the last position of every axis unless ``filtered``."""
+    """Return flat counts with one axis per attribute; without the last position of every axis unless ``filtered``."""
     counts = counts.reshape(shape)
     return counts if filtered else np.ascontiguousarray(counts[tuple(slice(0, -1) for _ in shape)])
 
 
 def choose_thread_count(threads: int) -> int:
-    """``threads``, or the number of usable cores for 0; raises ValueError below 0."""
+    """Return ``threads``, or the number of usable cores for 0; raises ValueError below 0."""
     if threads < 0:
         raise ValueError(f"threads must not be negative: {threads}")
     if threads:
@@ -237,7 +237,7 @@ def _count_in_memory(
 
 
 def _group_cliques(table: CodeTable, cliques: Iterable[Clique]) -> Iterator[list[Clique]]:
-    """Consecutive cliques, few enough that a group is quick to count and small to hold."""
+    """Return consecutive cliques, few enough that a group is quick to count and small to hold."""
     group: list[Clique] = []
     cells = 0
     for clique in cliques:

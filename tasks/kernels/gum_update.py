@@ -156,15 +156,15 @@ def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped
     words, limits = flags.view(np.uint64), np.empty(_CHUNK, np.uint32)
     rows, chunk, number = np.uint64(keys.shape[0]), np.uint64(_CHUNK), np.uint64(0)
     for first in range(np.uint64(0), rows, chunk):
-        here = keys[first : min(first + chunk, rows)]
-        for i in range(np.uint64(here.shape[0])):  # apart, so that the next loop runs on vectors
-            limits[i] = bounds[here[i]]
-        for i in range(np.uint64(here.shape[0])):
+        block_keys = keys[first : min(first + chunk, rows)]
+        for i in range(np.uint64(block_keys.shape[0])):  # apart, so that the next loop runs on vectors
+            limits[i] = bounds[block_keys[i]]
+        for i in range(np.uint64(block_keys.shape[0])):
             x = np.uint32(np.uint32(np.uint32(first + i) + low) * np.uint32(0x9E3779B9))
             x = np.uint32(np.uint32((x ^ (x >> np.uint32(16))) + high) * np.uint32(0x7FEB352D))
             x = np.uint32((x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B))
             flags[i] = np.uint32(x ^ (x >> np.uint32(16))) <= limits[i]
-        flags[here.shape[0] :] = 0
+        flags[block_keys.shape[0] :] = 0
         for w in range(np.uint64(words.shape[0])):
             if words[w] != np.uint64(0):
                 for i in range(w * np.uint64(8), (w + np.uint64(1)) * np.uint64(8)):
@@ -204,8 +204,8 @@ def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen
     for b in range(first, last):
         if ends[b] == ends[b + 1]:
             continue
-        here, word = keys[edges[b] : edges[b + 1]], starts[b]
-        candidates = np.empty(here.shape[0] + 1, np.uint32)
+        block_keys, word = keys[edges[b] : edges[b + 1]], starts[b]
+        candidates = np.empty(block_keys.shape[0] + 1, np.uint32)
         for c in range(cells):
             bounds[c] = 0
             if losses[b, c] > 0:
@@ -213,10 +213,10 @@ def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen
                 bounds[c] = np.uint32(min(share, 1.0) * 4294967295.0)
         short = True
         while short:
-            number = _draw_candidates(here, bounds, word, candidates)
+            number = _draw_candidates(block_keys, bounds, word, candidates)
             quota[:] = np.uint64(0)
             for j in range(number):
-                quota[here[candidates[j]]] += np.uint64(1)
+                quota[block_keys[candidates[j]]] += np.uint64(1)
             short = False
             for c in range(cells):
                 if np.int64(quota[c]) < losses[b, c]:
@@ -224,7 +224,7 @@ def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen
                     short = True
                 quota[c] |= np.uint64(losses[b, c]) << _HALF
             word = mix(word + GAMMA)
-        _keep_exactly(here, candidates, quota, word, edges[b], chosen[ends[b] : ends[b + 1]])
+        _keep_exactly(block_keys, candidates, quota, word, edges[b], chosen[ends[b] : ends[b + 1]])
 
 
 @njit(nogil=True, cache=True)

@@ -37,33 +37,43 @@ _inner = njit(nogil=True, inline="always")
 class Views(NamedTuple):
     """The marginals that hold one attribute; a *view* is one marginal seen from it.
 
-    The workspace has a line for each combination of the codes of a view's other attributes, with a place for each of
-    the attribute's ``size`` codes; views one after another.  ``cells``: uint32 (places), the residual of each place;
-    ``weights``: int64 (lines), those of the views' marginals.  View j begins at ``place[j]`` (uint32).  Its other
-    attributes are ``other[i]`` (int64) with step ``stride[i]`` (uint32) in the workspace, i from ``near[j]`` to
-    ``near[j + 1]`` - 1.  A move changes its cells by ``moved[j]`` (int64), its weight.  Last come views of fixed
-    penalties of forbidden cells, which are no counts, and which moves do not change: ``counted`` views and
-    ``counted_lines`` lines come before them.
+    The workspace holds the views one after another.  Each has a line for each combination of the codes of its other
+    attributes, and a line has a place for each of the attribute's codes.  Last come the views of fixed penalties of
+    forbidden cells: they are not counts, and moves do not change them.
 
-    A marginal may have merged codes of an attribute.  ``merged[j]`` is then the row of ``merges`` (int64; merges,
-    codes) with the merged code of each code, -1 where the marginal has the codes themselves; places of codes with one
-    merged code have one cell.  Merged codes of a row of the table are in rows of the codes after the attributes':
-    ``kept[m]`` (int64) has those of ``merges[m]``.
+    A marginal may have merged codes of an attribute; places of codes with one merged code have one cell.
+
+    Attributes:
+        size: How many codes the attribute has.
+        cells: uint32, shape (places,): the residual of each place.
+        weights: int64, shape (lines,): that of the marginal of each line.
+        first_places: uint32, shape (views,): where each view begins.
+        other_starts: int64, shape (views + 1,): view j's other attributes are those from ``other_starts[j]`` to
+            ``other_starts[j + 1]`` - 1 in ``other_rows`` and ``stride``.
+        other_rows: int64: the row of the codes that has each other attribute.
+        stride: uint32: its step in the workspace.
+        move_weights: int64, shape (views,): by how much a move changes a cell of the view; 0 for penalties.
+        counted: How many views come before those of penalties.
+        counted_lines: How many lines do.
+        merged: int64, shape (views,): the row of ``merges`` that the view's marginal has the attribute by; -1: it has
+            the codes themselves.
+        merges: int64, shape (merges, size): the merged code of each code.
+        merged_rows: int64, shape (merges,): the row of the codes, after the attributes', that has these merged codes.
     """
 
     size: int
     cells: np.ndarray
     weights: np.ndarray
-    place: np.ndarray
-    near: np.ndarray
-    other: np.ndarray
+    first_places: np.ndarray
+    other_starts: np.ndarray
+    other_rows: np.ndarray
     stride: np.ndarray
-    moved: np.ndarray
+    move_weights: np.ndarray
     counted: int
     counted_lines: int
     merged: np.ndarray
     merges: np.ndarray
-    kept: np.ndarray
+    merged_rows: np.ndarray
 
 
 def share_residuals(residuals: np.ndarray, block: int, blocks: int, salt: np.uint64) -> np.ndarray:
@@ -105,27 +115,27 @@ def sweep_block(
     lines = max(views.weights.size for views in layout)
     work = np.empty(max(views.cells.size for views in layout), residuals.dtype)
     means, scores = np.empty_like(work, shape=lines), np.empty_like(work, shape=max(views.size for views in layout))
-    keys = np.empty((max(views.place.size for views in layout), _CHUNK), np.uint32)
+    keys = np.empty((max(views.first_places.size for views in layout), _CHUNK), np.uint32)
     sums, never = np.empty_like(work, shape=_CHUNK), np.zeros(0, np.uint8)
     moves = 0
     for a in order:
         views = layout[a]
-        cost = int(views.moved.sum())
+        cost = int(views.move_weights.sum())
         moves += _sweep_attribute(
             codes,
             a,
             views.cells,
             views.weights,
-            views.place,
-            views.near,
-            views.other,
+            views.first_places,
+            views.other_starts,
+            views.other_rows,
             views.stride,
-            views.moved,
+            views.move_weights,
             views.counted,
             views.counted_lines,
             views.merged,
             views.merges,
-            views.kept,
+            views.merged_rows,
             residuals,
             work,
             means,
@@ -148,11 +158,11 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
     a,
     cells,
     weights,
-    place,
-    near,
-    other,
+    first_places,
+    other_starts,
+    other_rows,
     stride,
-    moved,
+    move_weights,
     counted,
     counted_lines,
     merged,
@@ -181,19 +191,21 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
     moves = 0
     for begin in range(0, rows, _CHUNK):
         n = min(_CHUNK, rows - begin)
-        _sum_chunk(codes, a, place, near, other, stride, begin, n, work, keys, sums)
+        _sum_chunk(codes, a, first_places, other_starts, other_rows, stride, begin, n, work, keys, sums)
         for i in range(n):
             if vain.shape[0] > 0 and unit == 0 and vain[begin + i] > 0 and sums[i] >= urgent:
                 vain[begin + i] -= 1
             elif unit > 0 or sums[i] < -(cost // 4):
                 word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
                 old = np.int64(codes[a, begin + i])
-                new = _choose(keys, i, place.shape[0], counted, cost, old, work, scores, best, urgent, word, unit)
+                new = _choose(
+                    keys, i, first_places.shape[0], counted, cost, old, work, scores, best, urgent, word, unit
+                )
                 if new != old:
                     codes[a, begin + i] = new
                     for m in range(merged_rows.shape[0]):
                         codes[merged_rows[m], begin + i] = merges[m, new]
-                    _record_move(moved, merged, merges, old, new, keys, i, work)
+                    _record_move(move_weights, merged, merges, old, new, keys, i, work)
                     moves += 1
                 elif vain.shape[0] > 0 and unit == 0:
                     vain[begin + i] = _PAUSE
@@ -232,17 +244,17 @@ def _store(cells, weights, size, work, means, residuals):  # type: ignore[no-unt
 
 
 @_inner
-def _sum_chunk(codes, a, place, near, other, stride, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
+def _sum_chunk(codes, a, first_places, other_starts, other_rows, stride, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
     """Compute for ``n`` rows from ``begin``: S at their own value (sums), and each view's place at value 0 (keys)."""
     own_codes = codes[a, begin : begin + n]
     for i in range(n):
         sums[i] = 0
-    for j in range(place.shape[0]):
+    for j in range(first_places.shape[0]):
         key = keys[j]
         for i in range(n):
-            key[i] = place[j]
-        for o in range(near[j], near[j + 1]):
-            theirs, step = codes[other[o], begin : begin + n], stride[o]
+            key[i] = first_places[j]
+        for o in range(other_starts[j], other_starts[j + 1]):
+            theirs, step = codes[other_rows[o], begin : begin + n], stride[o]
             for i in range(np.uint64(n)):
                 key[i] += np.uint32(theirs[i]) * step
         for i in range(np.uint64(n)):
@@ -311,16 +323,16 @@ def _is_tied(penalties, old):  # type: ignore[no-untyped-def]
 
 
 @_inner
-def _record_move(moved, merged, merges, old, new, keys, i, work):  # type: ignore[no-untyped-def]
+def _record_move(move_weights, merged, merges, old, new, keys, i, work):  # type: ignore[no-untyped-def]
     """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
-    for j in range(moved.shape[0]):
+    for j in range(move_weights.shape[0]):
         key, m = np.int64(keys[j, i]), merged[j]
         if m < 0:
-            work[key + old] += moved[j]
-            work[key + new] -= moved[j]
+            work[key + old] += move_weights[j]
+            work[key + new] -= move_weights[j]
         elif merges[m, old] != merges[m, new]:
             for v in range(merges.shape[1]):
                 if merges[m, v] == merges[m, old]:
-                    work[key + v] += moved[j]
+                    work[key + v] += move_weights[j]
                 elif merges[m, v] == merges[m, new]:
-                    work[key + v] -= moved[j]
+                    work[key + v] -= move_weights[j]

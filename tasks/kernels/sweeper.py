@@ -29,15 +29,22 @@ _SHARE, _MOVE = range(2)  # purposes of random streams
 class Sweeper:
     """Columns of codes that are moved in place towards integer targets, sweep by sweep.
 
-    columns: unsigned arrays of one length, codes below ``sizes``; cliques: positions of each marginal's
-    attributes; weights: a positive integer per marginal; residuals: integers, rows wanted less rows there, all
-    marginals' cells one after another in row-major order; forbidden: (positions, cells) of joint codes that no record
-    moves to, and that records leave where one move is enough; empty: bool, cells of the marginals (None: none) that
-    records leave and keep away from likewise, as if twice the rows were in surplus there.  With ``forbidden``, a record
-    that found no better value is left alone for two sweeps.  merges: for each marginal, the merged code that it has of
-    each of its attributes' codes, None for an attribute whose codes it has as they are (empty: every marginal has all
-    as they are); visited: the attributes that sweeps visit, one of every marginal at least (None: all).  Use as a
-    context manager: it owns its threads.
+    Use as a context manager: it owns its threads.
+
+    Args:
+        columns: Unsigned arrays of one length, codes below ``sizes``.
+        sizes: How many codes each attribute has.
+        cliques: The positions of each marginal's attributes.
+        weights: A positive integer per marginal.
+        residuals: Integers, rows wanted less rows there, all marginals' cells one after another in row-major order.
+        threads: How many threads work on blocks of rows.
+        forbidden: (positions, cells) of joint codes that no record moves to, and that records leave where one move is
+            enough.  With any, a record that found no better value is left alone for two sweeps.
+        empty: bool, cells of the marginals that records leave and keep away from likewise, as if twice the rows were
+            in surplus there; None: there are none.
+        merges: For each marginal, the merged code that it has of each of its attributes' codes, None for an attribute
+            whose codes it has as they are; empty: every marginal has all as they are.
+        visited: The attributes that sweeps visit, one of every marginal at least; None: all.
     """
 
     def __init__(
@@ -55,9 +62,9 @@ class Sweeper:
     ) -> None:
         self.columns = columns
         self._counts = residuals.size
-        known = np.zeros(residuals.size, bool) if empty is None else empty
-        self._forbids_empty = bool(known.any())
-        self._penalty = np.where(known, 2 * columns[0].size, 0)
+        empty_cells = np.zeros(residuals.size, bool) if empty is None else empty
+        self._forbids_empty = bool(empty_cells.any())
+        self._penalty = np.where(empty_cells, 2 * columns[0].size, 0)
         self._forbids = bool(forbidden) or self._forbids_empty
         cliques = [*cliques, *(positions for positions, _ in forbidden)]
         all_merges = [*(merges or [()] * len(weights)), *([()] * len(forbidden))]
@@ -91,8 +98,8 @@ class Sweeper:
         rows, up and down.
         """
         most = self.columns[0].size + int(np.abs(residuals).max(initial=0))
-        largest = max(int(views.moved.sum()) for views in self._layout)
-        fines = max(views.moved.size - views.counted for views in self._layout)
+        largest = max(int(views.move_weights.sum()) for views in self._layout)
+        fines = max(views.move_weights.size - views.counted for views in self._layout)
         fine = 2 * (most + FORBIDDEN_RESIDUAL) * largest
         return fine, np.dtype(np.int32 if (2 + fines) * fine < 1 << 31 else np.int64)
 
@@ -108,23 +115,23 @@ class Sweeper:
         residuals_after = np.zeros_like(self._residuals)
 
         def work(block: int) -> int:
-            here = slice(edges[block], edges[block + 1])
+            rows_of_block = slice(edges[block], edges[block + 1])
             number = len(self.columns)
             codes = np.empty((number + len(self._merged), edges[block + 1] - edges[block]), self._codes)
             for a, column in enumerate(self.columns):
-                codes[a] = column[here]
+                codes[a] = column[rows_of_block]
             for row, (a, merge) in enumerate(self._merged, number):
                 codes[row] = merge[codes[a]]
             salt = derive_stream(seed, *address, _SHARE)
             share = share_residuals(self._residuals, block, blocks, salt).astype(self._type)
             start = derive_stream(seed, *address, _MOVE, block)
             urgent = -codes.shape[1] if self._forbids else FORBIDDEN_SUM
-            vain = np.ascontiguousarray(self._vain[:, here])
+            vain = np.ascontiguousarray(self._vain[:, rows_of_block])
             moves = sweep_block(codes, order, self._layout, share, best, start, heat, urgent, vain)
             if vain.size:
-                self._vain[:, here] = vain
+                self._vain[:, rows_of_block] = vain
             for a, column in enumerate(self.columns):
-                column[here] = codes[a]
+                column[rows_of_block] = codes[a]
             with lock:
                 np.add(residuals_after, share, out=residuals_after)
             return moves
@@ -169,49 +176,60 @@ def build_layout(
         for clique, clique_merges in zip(cliques, merges, strict=True)
     ]
     bases = np.cumsum([0, *(prod(shape) for shape in shapes)])
-    holding: list[list[int]] = [[] for _ in sizes]
+    marginals_of: list[list[int]] = [[] for _ in sizes]
     for m, clique in enumerate(cliques):
         for a in clique if visited is None else visited.intersection(clique):
-            holding[a].append(m)
+            marginals_of[a].append(m)
     layout = []
     for a, size in enumerate(sizes):
         merged_columns = [n for n, (b, _) in enumerate(columns) if b == a]
-        cells, lines, near, others, merged = [], [0], [0], [], []
-        for m in holding[a]:
-            clique, shape = cliques[m], shapes[m]
-            axis = list(clique).index(a)
+        cells, lines, other_starts, others, merged = [], [0], [0], [], []
+        for m in marginals_of[a]:
+            axis = list(cliques[m]).index(a)
             merge = merges[m][axis]
-            grid = np.moveaxis(np.arange(bases[m], bases[m + 1], dtype=np.uint32).reshape(shape), axis, -1)
-            # a's axis comes last, with all of its own codes: the values of a row's other codes are one line
-            cells.append((grid if merge is None else grid[..., merge]).reshape(-1))
+            cells.append(_arrange_by_line(bases[m], shapes[m], axis, merge))
             merged.append(-1 if merge is None else merged_columns.index(number[a, id(merge)]))
-            rest = [i for i in range(len(clique)) if i != axis]
-            for n, i in enumerate(rest):
-                there = merges[m][i]
-                # merged codes of a row stand in rows of their own, so that a kernel need not look them up
-                row = clique[i] if there is None else len(sizes) + number[clique[i], id(there)]
-                others.append((row, size * prod(shape[c] for c in rest[n + 1 :])))
-            near.append(len(others))
+            # merged codes of a row stand in rows of their own, so that a kernel need not look them up
+            rows = [
+                b if c is None else len(sizes) + number[b, id(c)] for b, c in zip(cliques[m], merges[m], strict=True)
+            ]
+            others += _list_steps(rows, shapes[m], axis, size)
+            other_starts.append(len(others))
             lines.append(lines[-1] + cells[-1].size // size)
-        other, stride = np.array(others, np.int64).reshape(-1, 2).T
-        own_weights = np.array([weights[m] for m in holding[a]], np.int64)
-        marginals = sum(m < counted for m in holding[a])
+        other_rows, stride = np.array(others, np.int64).reshape(-1, 2).T
+        own_weights = np.array([weights[m] for m in marginals_of[a]], np.int64)
+        marginals = sum(m < counted for m in marginals_of[a])
         layout.append(
             Views(
                 size=size,
                 cells=np.concatenate([np.zeros(0, np.uint32), *cells]),
                 weights=np.repeat(own_weights, np.diff(lines)),
-                place=(size * np.array(lines[:-1])).astype(np.uint32),
-                near=np.array(near),
-                other=other.copy(),
+                first_places=(size * np.array(lines[:-1])).astype(np.uint32),
+                other_starts=np.array(other_starts),
+                other_rows=other_rows.copy(),
                 stride=stride.astype(np.uint32),
                 # a move changes the counts of marginals; a penalty of forbidden cells is no count, and stays as it is
-                moved=np.where(np.arange(own_weights.size) < marginals, own_weights, 0),
+                move_weights=np.where(np.arange(own_weights.size) < marginals, own_weights, 0),
                 counted=marginals,
                 counted_lines=lines[marginals],
                 merged=np.array(merged, np.int64),
                 merges=np.array([columns[n][1] for n in merged_columns], np.int64).reshape(len(merged_columns), size),
-                kept=len(sizes) + np.array(merged_columns, np.int64),
+                merged_rows=len(sizes) + np.array(merged_columns, np.int64),
             )
         )
     return layout
+
+
+def _arrange_by_line(base: int, shape: Sequence[int], axis: int, merge: Merge | None) -> np.ndarray:
+    """Return the cells of a marginal, whose first is ``base``, line by line: the attribute at ``axis`` runs fastest.
+
+    Flat, uint32; it has all of its own codes, also where the marginal has them merged by ``merge``.
+    """
+    grid = np.moveaxis(np.arange(base, base + prod(shape), dtype=np.uint32).reshape(shape), axis, -1)
+    return np.asarray((grid if merge is None else grid[..., merge]).reshape(-1))
+
+
+def _list_steps(rows: Sequence[int], shape: Sequence[int], axis: int, size: int) -> list[tuple[int, int]]:
+    """Return (row of codes, step in the workspace) of each attribute but that at ``axis``, which has ``size`` codes."""
+    rest = [i for i in range(len(shape)) if i != axis]
+    return [(rows[i], size * prod(shape[c] for c in rest[n + 1 :])) for n, i in enumerate(rest)]

@@ -54,6 +54,6 @@ def tally_pair(a, b, width, lanes):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def push_digit(keys, codes, width):  # type: ignore[no-untyped-def]
-    """``keys = keys * width + codes``, in place; uint32."""
+    """Set ``keys`` to ``keys * width + codes``, in place; uint32."""
     for i in range(np.uint64(keys.shape[0])):
         keys[i] = keys[i] * width + codes[i]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @njit(nogil=True, cache=True)
 def _hash_fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
-    """FNV-1a of the bytes from each offset to the next; uint64, written into ``hashes``."""
+    """Write FNV-1a of the bytes from each offset to the next into ``hashes``; uint64."""
     for i in range(hashes.shape[0]):
         value = np.uint64(0xCBF29CE484222325)
         for j in range(offsets[i], offsets[i + 1]):
@@ -19,7 +19,7 @@ def _hash_fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
 
 
 def hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
-    """FNV-1a of each text of a ``string`` array, shape (rows,); the hash of a null is undefined."""
+    """Return FNV-1a of each text of a ``string`` array, shape (rows,); the hash of a null is undefined."""
     hashes = np.zeros(len(texts), np.uint64)
     _, offsets, data = texts.buffers()
     if data is not None and len(texts):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.totals import HeldCounts
+from privsyn.tasks.knowledge.totals import ExactCounts
 
 Ints = NDArray[np.int64]
 
@@ -20,28 +20,28 @@ Ints = NDArray[np.int64]
 class Quotas:
     """What the shards of a table have to hold: whole counts near each shard's share, which sum to the totals."""
 
-    def __init__(self, held: Sequence[HeldCounts]) -> None:
-        self._held = tuple(held)
-        self._left = [h.counts.copy() for h in held]
+    def __init__(self, exact: Sequence[ExactCounts]) -> None:
+        self._exact = tuple(exact)
+        self._left = [h.counts.copy() for h in exact]
 
-    def take(self, rows: int) -> tuple[HeldCounts, ...]:
+    def take(self, rows: int) -> tuple[ExactCounts, ...]:
         """Return what the next shard, of so many rows, has to hold.
 
         Raises ValueError if the totals have fewer rows left.
         """
         counts_of: dict[str, Ints] = {}
-        held_counts = []
-        for held, remaining in zip(self._held, self._left, strict=True):
-            wanted = np.array([rows]) if held.parent is None else counts_of[held.parent]
+        taken = []
+        for counts, remaining in zip(self._exact, self._left, strict=True):
+            wanted = np.array([rows]) if counts.parent is None else counts_of[counts.parent]
             part = np.stack([_select_part(line, int(n)) for line, n in zip(remaining, wanted, strict=True)])
             remaining -= part
-            counts_of[held.attribute] = part.sum(axis=0)
-            held_counts.append(HeldCounts(held.attribute, held.parent, part))
-        return tuple(held_counts)
+            counts_of[counts.attribute] = part.sum(axis=0)
+            taken.append(ExactCounts(counts.attribute, counts.parent, part))
+        return tuple(taken)
 
 
 def _select_part(remaining: Ints, rows: int) -> Ints:
-    """``rows`` of the counts ``remaining``, each its share rounded down or up, so that none is more than is left."""
+    """Take ``rows`` of the counts ``remaining``: each its share rounded down or up, none more than is left."""
     total = int(remaining.sum())
     if rows > total:
         raise ValueError(f"{rows:,} rows are more than the {total:,} of the totals")
@@ -55,15 +55,15 @@ def seed_generator(seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, 0x707A15])
 
 
-def hold(codes: CodeTable, held: Sequence[HeldCounts], rng: np.random.Generator) -> CodeTable:
-    """Return rows with exactly the counts ``held``, by the fewest changes of each attribute; rows are chosen at random.
+def hold(codes: CodeTable, exact: Sequence[ExactCounts], rng: np.random.Generator) -> CodeTable:
+    """Return rows with the counts ``exact``, by the fewest changes of each attribute; rows are chosen at random.
 
-    held: each after its parent, with as many rows as ``codes``; a table that has these counts comes back as it is.
+    exact: each after its parent, with as many rows as ``codes``; a table that has these counts comes back as it is.
     """
     columns = dict(zip(codes.domain.attributes, codes.columns, strict=True))
-    for h in held:
-        parent = None if h.parent is None else columns[h.parent]
-        columns[h.attribute] = _move_rows(columns[h.attribute], parent, h.counts, rng)
+    for counts in exact:
+        parent = None if counts.parent is None else columns[counts.parent]
+        columns[counts.attribute] = _move_rows(columns[counts.attribute], parent, counts.counts, rng)
     return CodeTable(codes.domain, tuple(columns[a] for a in codes.domain.attributes))
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.pair_departures import FRACTION_BITS, MAX_ROWS, IndependentCounts
+from privsyn.tasks.estimation.projection import compute_factors
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, build_coarse_domain
 from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable, count_all
@@ -34,22 +35,22 @@ _FITTING = 8  # passes of iterative proportional fitting
 class PriorPairs:
     """The pairs of the public ``rows`` (coarse codes, the code ``size`` where a value was filtered).
 
-    ``known``: the attributes that the public table tells of; of others it is taken to say nothing.
+    ``informed``: the attributes for which the public table is informative; of others it is taken to say nothing.
     ``independent``: the reference without a public table, whose shares the pairs are made to agree with.
     ``errors``: attribute -> the L1 distance that noise is expected to make in its one-way, in records.
     """
 
     rows: CodeTable
     independent: IndependentCounts
-    known: frozenset[str]
+    informed: frozenset[str]
     errors: Mapping[str, float]
 
     @classmethod
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
         """Return the knowledge of pairs that public rows in fine codes give, under a released recoding."""
-        known = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
+        informed = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
         errors = {a: _compute_expected_error(r) for a, r in recode.items()}
-        return cls(_coarsen(public, recode), IndependentCounts.of(recode), known, errors)
+        return cls(_coarsen(public, recode), IndependentCounts.of(recode), informed, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the counts of a pair that the public table expects (``Reference.counts``)."""
@@ -67,8 +68,12 @@ class PriorPairs:
         Those of a pair sum to 1.
         """
         shares = self.independent.shares
-        informed = [p for p in pairs if self.known.issuperset(p)]
-        counted = dict(zip(informed, count_all(self.rows, informed, threads=1), strict=True)) if informed else {}
+        informed_pairs = [p for p in pairs if self.informed.issuperset(p)]
+        counted = (
+            dict(zip(informed_pairs, count_all(self.rows, informed_pairs, threads=1), strict=True))
+            if informed_pairs
+            else {}
+        )
         return [
             fit_shares(smooth_counts(counted[p].astype(np.float64)), shares[p[0]], shares[p[1]])
             if p in counted
@@ -134,14 +139,10 @@ def fit_shares(shares: Floats, first: Floats, second: Floats) -> Floats:
     """Fit ``shares`` to these one-ways by iterative proportional fitting: the nearest shares in relative entropy."""
     fitted = shares
     for _ in range(_FITTING):
-        fitted = fitted * _compute_factor(first, fitted.sum(axis=1))[:, None]
-        fitted = fitted * _compute_factor(second, fitted.sum(axis=0))
+        fitted = fitted * compute_factors(first, fitted.sum(axis=1))[:, None]
+        fitted = fitted * compute_factors(second, fitted.sum(axis=0))
     total = fitted.sum()
     return fitted / total if total > 0 else np.outer(first, second)
-
-
-def _compute_factor(wanted: Floats, now: Floats) -> Floats:
-    return np.divide(wanted, now, out=np.zeros_like(wanted), where=now > 0)
 
 
 def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float], sigma: float) -> bool:
@@ -159,9 +160,9 @@ def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float
     chance, noise, departure = prior.distances(pairs)
     if np.square(departure).sum() <= np.square(chance).sum():
         return False
-    known = np.hypot(chance, noise)
-    parts = np.stack([known, np.hypot(known, departure) - known], axis=1)
-    halfway = np.hypot(known, departure / 2) - known
+    chance_and_noise = np.hypot(chance, noise)
+    parts = np.stack([chance_and_noise, np.hypot(chance_and_noise, departure) - chance_and_noise], axis=1)
+    halfway = np.hypot(chance_and_noise, departure / 2) - chance_and_noise
     precision = parts.T @ parts / max(sigma, 1.0) ** 2
     weighed = parts.T @ np.asarray(scores) / max(sigma, 1.0) ** 2
     precision[0, 0] += DISTANCE_FACTOR_DEVIATION**-2

@@ -37,7 +37,7 @@ from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_star
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs
-from privsyn.tasks.knowledge.totals import HeldCounts, KnownTotals, list_held_by_rules
+from privsyn.tasks.knowledge.totals import ExactCounts, KnownTotals, list_exact_in_rules
 
 KEEPING_RULES = 4
 """The version of how rows come to keep rules; a part of keys where there are rules."""
@@ -114,7 +114,7 @@ class PublicKnowledge:
         """Return what cache keys have of ``parts``, JSON-ready; nothing of a part that the spec does not state."""
         return {name: value for part in parts for name, value in _KEYS[part](self).items()}
 
-    def on(self, recode: Recode) -> KnowledgeInCodes:
+    def in_codes(self, recode: Recode) -> KnowledgeInCodes:
         """Return what the knowledge says of the coarse codes of ``recode``."""
         return KnowledgeInCodes(self, recode)
 
@@ -217,9 +217,9 @@ class PublicKnowledge:
         return tuple(weight_by_set.items())
 
     @property
-    def held_by_rules(self) -> tuple[str, ...]:
+    def exact_in_rules(self) -> tuple[str, ...]:
         """The attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
-        return list_held_by_rules(self.totals, self.encoding)
+        return list_exact_in_rules(self.totals, self.encoding)
 
     @property
     def together(self) -> tuple[tuple[str, ...], ...]:
@@ -284,10 +284,10 @@ class KnowledgeInCodes:
         return find_starts(spec, self.public.encoding, groupings)
 
     @property
-    def held(self) -> tuple[HeldCounts, ...]:
+    def exact_counts(self) -> tuple[ExactCounts, ...]:
         """The known counts that rows have exactly."""
         totals = self.public.totals
-        return () if totals is None else totals.coarse_held(self.recode)
+        return () if totals is None else totals.coarse_exact(self.recode)
 
 
 def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
@@ -331,8 +331,8 @@ def _key_computation(rule: Derive | LookupRule, name: str) -> Any:
 
 
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
-    known = public.encoding.rules
-    only_rows = _list_across(public) - (set() if known is None else {c.rule for c in known.of_roles})
+    rule_book = public.encoding.rules
+    only_rows = _list_across(public) - (set() if rule_book is None else {c.rule for c in rule_book.of_roles})
     rules = [r.model_dump(mode="json", by_alias=True) for i, r in enumerate(public.spec.rules) if i not in only_rows]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
 
@@ -352,18 +352,14 @@ def _list_across(public: PublicKnowledge) -> frozenset[int]:
     return frozenset() if rules is None else frozenset(c.rule for c in rules.across)
 
 
-def _key_prior(public: PublicKnowledge) -> dict[str, Any]:
-    return public.spec.prior_key()
-
-
 def _key_prior_pairs(public: PublicKnowledge) -> dict[str, Any]:
     prior = public.spec.prior_key()
     return {**prior, "told": COVERED_BY_PRIOR} if prior else {}
 
 
 def _key_known_columns(public: PublicKnowledge) -> dict[str, Any]:
-    known = {} if public._totals is None else public._totals.one_way
-    return {"known": sorted(known)} if known else {}
+    counts = {} if public._totals is None else public._totals.one_way
+    return {"known": sorted(counts)} if counts else {}
 
 
 def _key_known_pairs(public: PublicKnowledge) -> dict[str, Any]:
@@ -374,14 +370,6 @@ def _key_known_pairs(public: PublicKnowledge) -> dict[str, Any]:
 def _key_known_codes(public: PublicKnowledge) -> dict[str, Any]:
     totals = public._totals
     return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
-
-
-def _key_totals(public: PublicKnowledge) -> dict[str, Any]:
-    return {} if public._totals is None else {"totals": public._totals.key()}
-
-
-def _key_targets(public: PublicKnowledge) -> dict[str, Any]:
-    return {**public.spec.targets(), **_key_compared(public)}
 
 
 def _key_compared(public: PublicKnowledge) -> dict[str, Any]:
@@ -415,24 +403,20 @@ def _has_two_values(column: Column | None) -> bool:
     return isinstance(column, BooleanColumn) or (isinstance(column, CategoricalColumn) and len(column.values) == 2)
 
 
-def _key_together(public: PublicKnowledge) -> dict[str, Any]:
-    return {"together": public.spec.together} if public.spec.together else {}
-
-
 _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
     KnowledgePart.CODES: _key_codes,
     KnowledgePart.RULES: _key_rules,
     KnowledgePart.ACROSS: _key_across,
-    KnowledgePart.PRIOR: _key_prior,
+    KnowledgePart.PRIOR: lambda public: public.spec.prior_key(),
     KnowledgePart.PRIOR_PAIRS: _key_prior_pairs,
     KnowledgePart.KNOWN_COLUMNS: _key_known_columns,
     KnowledgePart.KNOWN_PAIRS: _key_known_pairs,
     KnowledgePart.KNOWN_CODES: _key_known_codes,
-    KnowledgePart.TOTALS: _key_totals,
-    KnowledgePart.TARGETS: _key_targets,
+    KnowledgePart.TOTALS: lambda public: {} if public._totals is None else {"totals": public._totals.key()},
+    KnowledgePart.TARGETS: lambda public: {**public.spec.targets(), **_key_compared(public)},
     KnowledgePart.SCORED: _key_scored,
     KnowledgePart.NEAR: _key_near,
     KnowledgePart.TWO_VALUED: _key_two_valued,
-    KnowledgePart.TOGETHER: _key_together,
+    KnowledgePart.TOGETHER: lambda public: {"together": public.spec.together} if public.spec.together else {},
 }
 """Part -> its part of cache keys, by the names that keys of 0.3.0 have."""

@@ -31,7 +31,7 @@ KNOWN_SIGMA = 0.01
 
 
 @dataclass(frozen=True)
-class HeldCounts:
+class ExactCounts:
     """An attribute whose counts the rows have exactly, given those of ``parent`` (None: of all rows).
 
     ``counts``: of fine codes, shape (codes of the parent, or 1; codes).
@@ -47,13 +47,13 @@ class KnownTotals:
     """The totals of a spec.
 
     ``rows``: of the whole table; ``one_way``: attribute -> count of every fine code; ``pairs``: pair, in the domain's
-    order -> counts of fine codes; ``held``: what rows have exactly, each after its parent.
+    order -> counts of fine codes; ``exact``: what rows have exactly, each after its parent.
     """
 
     rows: int
     one_way: Mapping[str, Ints]
     pairs: Mapping[Clique, Ints]
-    held: tuple[HeldCounts, ...]
+    exact: tuple[ExactCounts, ...]
 
     @classmethod
     def of(cls, totals: Sequence[KnownTotal], plan: EncodingPlan) -> KnownTotals:
@@ -80,7 +80,7 @@ class KnownTotals:
             for axis, attribute in enumerate(clique):
                 one_way[attribute] = counts if counts.ndim == 1 else counts.sum(axis=1 - axis)
         rows = sum(totals[0].by_value().values())
-        return cls(rows, one_way, pairs, tuple(_iterate_held(exact, one_way, pairs)))
+        return cls(rows, one_way, pairs, tuple(_iterate_exact(exact, one_way, pairs)))
 
     def has(self, attributes: Clique) -> bool:
         """Return whether the counts of these attributes, in the domain's order, are known."""
@@ -91,7 +91,7 @@ class KnownTotals:
         return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
 
     def with_recode(self, recode: Recode, attributes: Sequence[str]) -> Recode:
-        """``recode`` with the recoding of the known attributes, in the order of ``attributes``.
+        """Return ``recode`` with the recoding of the known attributes, in the order of ``attributes``.
 
         Every value that has rows has a code of its own; the others are left out.
         """
@@ -104,15 +104,15 @@ class KnownTotals:
             for (a, b), counts in self.pairs.items()
         ]
 
-    def coarse_held(self, recode: Recode) -> tuple[HeldCounts, ...]:
+    def coarse_exact(self, recode: Recode) -> tuple[ExactCounts, ...]:
         """Return what rows have exactly, in coarse codes."""
         return tuple(
-            HeldCounts(
+            ExactCounts(
                 h.attribute,
                 h.parent,
                 h.counts[:, recode[h.attribute].kept][slice(None) if h.parent is None else recode[h.parent].kept],
             )
-            for h in self.held
+            for h in self.exact
         )
 
     def key_of_codes(self) -> str:
@@ -121,9 +121,9 @@ class KnownTotals:
 
     def key(self) -> str:
         """Return what rows depend on, as a digest."""
-        held = [(f"{h.attribute} given {h.parent}", h.counts) for h in self.held]
+        exact = [(f"{h.attribute} given {h.parent}", h.counts) for h in self.exact]
         pairs = [(f"{a} and {b}", counts) for (a, b), counts in self.pairs.items()]
-        return _compute_digest([("rows", np.array([self.rows])), *sorted(self.one_way.items()), *sorted(pairs), *held])
+        return _compute_digest([("rows", np.array([self.rows])), *sorted(self.one_way.items()), *sorted(pairs), *exact])
 
 
 def _compute_digest(named: Sequence[tuple[str, Ints]]) -> str:
@@ -160,16 +160,16 @@ def _recode(counts: Ints) -> AttributeRecode:
     return AttributeRecode(coarse, has_rows, has_rows.astype(np.float64), counts.astype(np.float64), variance)
 
 
-def _iterate_held(
+def _iterate_exact(
     exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]
-) -> Iterator[HeldCounts]:
+) -> Iterator[ExactCounts]:
     """Yield the attributes of the exact totals along their pairs, which make no circle, each after its parent."""
     done: set[str] = set()
     for first in (a for clique in exact for a in clique):
         if first in done:
             continue
         done.add(first)
-        yield HeldCounts(first, None, one_way[first][None, :])
+        yield ExactCounts(first, None, one_way[first][None, :])
         queue = [first]
         while queue:
             parent = queue.pop(0)
@@ -178,15 +178,15 @@ def _iterate_held(
                 if child not in done:
                     done.add(child)
                     queue.append(child)
-                    yield HeldCounts(child, parent, counts)
+                    yield ExactCounts(child, parent, counts)
 
 
-def list_held_by_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple[str, ...]:
+def list_exact_in_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple[str, ...]:
     """Return the attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
     if totals is None or plan.rules is None:
         return ()
     needed = {name for condition in plan.rules.conditions for name in condition.needs}
-    return tuple(h.attribute for h in totals.held if h.attribute in needed)
+    return tuple(h.attribute for h in totals.exact if h.attribute in needed)
 
 
 def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, plan: EncodingPlan) -> None:
@@ -195,14 +195,14 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
     Exact totals of several columns that rules speak of are refused, but those of one pair: whether rows can have them
     all is a puzzle of its own.
     """
-    held = list_held_by_rules(totals, plan)
-    if len(held) > 1 and not (len(held) == 2 and _is_exact_pair(stated, held)):
+    in_rules = list_exact_in_rules(totals, plan)
+    if len(in_rules) > 1 and not (len(in_rules) == 2 and _is_exact_pair(stated, in_rules)):
         raise FieldError(
-            f"are exact for {' and '.join(map(repr, held))}, which rules speak of, too",
+            f"are exact for {' and '.join(map(repr, in_rules))}, which rules speak of, too",
             "Write `hold: close` for all but one, or give one total of both columns",
             ("totals",),
         )
-    for attributes, codes in _iterate_cells(totals, plan, held):
+    for attributes, codes in _iterate_cells(totals, plan, in_rules):
         if find_valid_row(plan, dict(zip(attributes, codes, strict=True))) is None:
             labels = plan.labels()
             named = " and ".join(f"{a} = {labels[a][code]}" for a, code in zip(attributes, codes, strict=True))
@@ -213,20 +213,20 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
             )
 
 
-def _is_exact_pair(stated: Sequence[KnownTotal], held: Sequence[str]) -> bool:
-    return any(set(total.columns) == set(held) and total.hold == "exact" for total in stated)
+def _is_exact_pair(stated: Sequence[KnownTotal], columns: Sequence[str]) -> bool:
+    return any(set(total.columns) == set(columns) and total.hold == "exact" for total in stated)
 
 
 def _iterate_cells(
-    totals: KnownTotals, plan: EncodingPlan, held: Sequence[str]
+    totals: KnownTotals, plan: EncodingPlan, in_rules: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], Sequence[int]]]:
     """Yield the attributes, and their codes, of which there has to be a row that breaks no rule."""
     if plan.rules is None:
         return
     needed = {name for condition in plan.rules.conditions for name in condition.needs}
     counts: Mapping[tuple[str, ...], np.ndarray] = {(a,): c for a, c in totals.one_way.items() if a in needed}
-    if len(held) == 2:
-        counts = {pair: c for pair, c in totals.pairs.items() if set(pair) == set(held)} | dict(counts)
+    if len(in_rules) == 2:
+        counts = {pair: c for pair, c in totals.pairs.items() if set(pair) == set(in_rules)} | dict(counts)
     for attributes, table in counts.items():
         for codes in np.argwhere(table > 0):
             yield attributes, [int(code) for code in codes]

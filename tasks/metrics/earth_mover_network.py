@@ -68,8 +68,8 @@ def choose_scale(graphs: Sequence[StepGraph], weights: Sequence[float], toleranc
 
 def as_fraction(weight: float) -> Fraction:
     """Return a weight such as 1/3 as the fraction that was meant; any other as the float it is."""
-    near = Fraction(weight).limit_denominator(_DENOMINATORS)
-    return near if abs(float(near) - weight) < 1e-15 else Fraction(weight)
+    fraction = Fraction(weight).limit_denominator(_DENOMINATORS)
+    return fraction if abs(float(fraction) - weight) < 1e-15 else Fraction(weight)
 
 
 def find_cheapest_moves(
@@ -120,8 +120,8 @@ def _solve_batch(
     """Return the moves of a cheapest plan of some components, as :func:`find_cheapest_moves`."""
     wanted = (excess != 0) | (give > 0) | (take > 0)
     arcs = build_neighbour_arcs(wanted, graphs, [as_fraction(w) for w in weights], scale.cost)
-    at = np.flatnonzero(arcs.bins >= 0)
-    e, g, t = (part.ravel()[arcs.bins[at]] for part in (excess, give, take))
+    with_bins = np.flatnonzero(arcs.bins >= 0)
+    e, g, t = (part.ravel()[arcs.bins[with_bins]] for part in (excess, give, take))
     hub = np.array([arcs.nodes])
     most = int(np.abs(e).sum() + g.sum())  # nothing moves more than all that is given
     parts = [(arcs.tails, arcs.heads, np.array([most]), arcs.costs)]
@@ -131,12 +131,12 @@ def _solve_batch(
         (t > 0, t, 0, True),  # take for nothing
         (g > 0, g, 0, False),  # give for nothing
     ):
-        ends = (at[chosen], hub) if outward else (hub, at[chosen])
+        ends = (with_bins[chosen], hub) if outward else (hub, with_bins[chosen])
         parts.append((*ends, caps[chosen], np.array([cost])))
     columns = [np.broadcast_arrays(*part) for part in parts]
     tails, heads, capacities, costs = (np.concatenate(column) for column in zip(*columns, strict=True))
     supplies = np.zeros(arcs.nodes + 1, np.int64)
-    supplies[at], supplies[arcs.nodes] = e, -e.sum()
+    supplies[with_bins], supplies[arcs.nodes] = e, -e.sum()
     flows = solve(tails, heads, capacities, costs, supplies)[: arcs.tails.size]
     senders, receivers, amounts = decompose_flow(arcs.tails, arcs.heads, flows, arcs.nodes)
     return arcs.bins[senders], arcs.bins[receivers], amounts

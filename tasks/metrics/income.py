@@ -144,8 +144,8 @@ def _compute_figures(
     counts: NDArray[np.int64], wages: NDArray[np.float64], sexes: tuple[int, int]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the Gini index and pay gap of every place."""
-    known = ~np.isnan(wages)
-    people, worth = counts[:, :, known], wages[known]
+    has_wage = ~np.isnan(wages)
+    people, worth = counts[:, :, has_wage], wages[has_wage]
     return compute_gini(people.sum(axis=1), worth), compute_pay_gap(people[:, sexes[0]], people[:, sexes[1]], worth)
 
 

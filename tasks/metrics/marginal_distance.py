@@ -133,13 +133,13 @@ def draw_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Cliq
     """
     if number < 0:
         raise ValueError(f"the number of marginals must be 0 or more, not {number}")
-    there = comb(len(domain.attributes), ways) if ways >= 0 else 0
-    if there <= number:
+    possible = comb(len(domain.attributes), ways) if ways >= 0 else 0
+    if possible <= number:
         return list_all_cliques(domain, ways)
     rng = np.random.default_rng(seed)
-    if there < max(2 * number, _FEW_CLIQUES):
+    if possible < max(2 * number, _FEW_CLIQUES):
         every = list_all_cliques(domain, ways)
-        return [every[i] for i in sorted(rng.choice(there, number, replace=False))]
+        return [every[i] for i in sorted(rng.choice(possible, number, replace=False))]
     chosen: set[tuple[int, ...]] = set()
     while len(chosen) < number:
         drawn = rng.choice(len(domain.attributes), ways, replace=False)

@@ -65,12 +65,12 @@ def measure_membership(
     if holdout is None or not min(real.rows, holdout.rows, synthetic.rows):
         return None
     targets = min(real.rows, holdout.rows, max_targets)
-    near = sample_rows(synthetic, max_synthetic, seed)
-    members = find_closest(sample_rows(real, targets, seed), near, ordered, threads)
-    others = find_closest(sample_rows(holdout, targets, seed), near, ordered, threads)
+    sampled = sample_rows(synthetic, max_synthetic, seed)
+    members = find_closest(sample_rows(real, targets, seed), sampled, ordered, threads)
+    others = find_closest(sample_rows(holdout, targets, seed), sampled, ordered, threads)
     return Membership(
         targets=targets,
-        synthetic_rows=near.rows,
+        synthetic_rows=sampled.rows,
         **run_attack(members, others),
         median_members=float(np.median(members)),
         median_non_members=float(np.median(others)),

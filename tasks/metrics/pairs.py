@@ -110,13 +110,13 @@ def _compute_pearson(counts: Counts, a: Floats, b: Floats) -> float:
 
 def _compute_correlation_ratio(counts: Counts, a: Floats) -> float:
     """Return eta: sqrt(sum_j n_j (mean of a in j - mean a)^2 / SS_a), over the rows with a value of a."""
-    known = ~np.isnan(a)
-    rows, columns = known * counts.sum(axis=1), known @ counts
+    is_number = ~np.isnan(a)
+    rows, columns = is_number * counts.sum(axis=1), is_number @ counts
     if _is_constant(rows, a) or np.count_nonzero(columns) < 2:
         return float("nan")
     u = _centre(rows, a)
-    there = columns > 0
-    between = ((u @ counts)[there] ** 2 / columns[there]).sum()
+    occupied = columns > 0
+    between = ((u @ counts)[occupied] ** 2 / columns[occupied]).sum()
     return float(np.clip(np.sqrt(between / (rows @ u**2)), 0, 1))
 
 
@@ -132,14 +132,14 @@ def _compute_cramers_v(counts: Counts) -> float:
 
 def _is_constant(weights: NDArray[Any], values: Floats) -> bool:
     """Return whether the values with a positive weight are all the same, or none."""
-    there = values[weights > 0]
-    return there.size == 0 or bool(there.min() == there.max())
+    occurring = values[weights > 0]
+    return occurring.size == 0 or bool(occurring.min() == occurring.max())
 
 
 def _centre(weights: NDArray[Any], values: Floats) -> Floats:
     """Return values minus their weighted mean, scaled to at most 1; 0 for values without weight: they count nowhere."""
-    there = weights > 0
-    centred = np.where(there, values - np.average(values[there], weights=weights[there]), 0.0)
+    occurring = weights > 0
+    centred = np.where(occurring, values - np.average(values[occurring], weights=weights[occurring]), 0.0)
     return centred / np.abs(centred).max()  # a square could overflow or vanish otherwise
 
 

@@ -52,10 +52,10 @@ class PanelTable:
     def by_ranks(self, column: str) -> PanelTable:
         """Return the table with the ranks of a column's values in their place, ties at the middle of theirs."""
         values = self.values[column]
-        known = ~np.isnan(values)
-        order = np.sort(values[known])
+        is_number = ~np.isnan(values)
+        order = np.sort(values[is_number])
         middle = (np.searchsorted(order, values, "left") + np.searchsorted(order, values, "right")) / 2.0
-        return replace(self, values={column: np.where(known, middle, np.nan)})
+        return replace(self, values={column: np.where(is_number, middle, np.nan)})
 
     @classmethod
     def sort(
@@ -77,10 +77,10 @@ class PanelTable:
         )
 
 
-def compute_l1(one: NDArray[Any], other: NDArray[Any]) -> float:
+def compute_l1(first: NDArray[Any], second: NDArray[Any]) -> float:
     """Return the L1 distance of two distributions, each scaled to 1; of different lengths, the rest counts as 0."""
-    size = max(one.size, other.size)
-    p, q = (np.pad(v.ravel().astype(np.float64), (0, size - v.size)) for v in (one, other))
+    size = max(first.size, second.size)
+    p, q = (np.pad(v.ravel().astype(np.float64), (0, size - v.size)) for v in (first, second))
     return float(np.abs(p / max(p.sum(), 1.0) - q / max(q.sum(), 1.0)).sum())
 
 
@@ -105,19 +105,19 @@ def count_transitions(table: PanelTable, column: str) -> Integers:
 def compute_autocorrelation(table: PanelTable, column: str) -> float:
     """Return the correlation between neighbouring rows of a person; NaN where nothing varies."""
     values = table.values[column]
-    one, other = values[:-1][table.follows], values[1:][table.follows]
-    known = ~(np.isnan(one) | np.isnan(other))
-    one, other = one[known], other[known]
-    if len(one) < 3 or one.std() == 0 or other.std() == 0:
+    before, after = values[:-1][table.follows], values[1:][table.follows]
+    both_numbers = ~(np.isnan(before) | np.isnan(after))
+    before, after = before[both_numbers], after[both_numbers]
+    if len(before) < 3 or before.std() == 0 or after.std() == 0:
         return float("nan")
-    return float(np.corrcoef(one, other)[0, 1])
+    return float(np.corrcoef(before, after)[0, 1])
 
 
 def compute_person_share(table: PanelTable, column: str) -> float:
     """Return the share of the variance that lies between persons (ICC of one-way analysis of variance); NaN if none."""
     values = table.values[column]
-    known = ~np.isnan(values)
-    person, values = np.unique(table.person[known], return_inverse=True)[1], values[known]
+    is_number = ~np.isnan(values)
+    person, values = np.unique(table.person[is_number], return_inverse=True)[1], values[is_number]
     counts = np.bincount(person).astype(np.float64)
     if len(counts) < 2 or len(values) <= len(counts):
         return float("nan")
@@ -227,8 +227,8 @@ def regress_random(table: PanelTable, outcome: str, others: Sequence[str]) -> Fl
     """
     y, x, person, spread = _read_regression(table, outcome, others)
     counts = np.bincount(person).astype(np.float64)
-    whole = np.ones(len(person))
-    _, residual = _solve(_demean(x, person, whole), _demean(y, person, whole))
+    constant = np.ones(len(person))
+    _, residual = _solve(_demean(x, person, constant), _demean(y, person, constant))
     free = len(y) - len(counts) - x.shape[1]
     means = [np.bincount(person, weights=v) / np.maximum(counts, 1) for v in (y, *x.T)]
     _, between = _solve(np.column_stack([np.ones(len(counts)), *means[1:]]), means[0])
@@ -244,9 +244,9 @@ def regress_random(table: PanelTable, outcome: str, others: Sequence[str]) -> Fl
 def _read_regression(table: PanelTable, outcome: str, others: Sequence[str]) -> tuple[Floats, Floats, Integers, Floats]:
     """Return the outcome, others, person from 0, and by what a slope is multiplied to be of standard deviations."""
     values = np.column_stack([table.values[name] for name in (outcome, *others)])
-    known = ~np.isnan(values).any(axis=1)
-    person = np.unique(table.person[known], return_inverse=True)[1].astype(np.int64)
-    y, x = values[known, 0], values[known, 1:]
+    complete = ~np.isnan(values).any(axis=1)
+    person = np.unique(table.person[complete], return_inverse=True)[1].astype(np.int64)
+    y, x = values[complete, 0], values[complete, 1:]
     spread = x.std(axis=0) / max(float(y.std()), 1e-300) if len(y) else np.ones(len(others))
     return y, x, person, spread
 
@@ -278,13 +278,13 @@ def share_always(table: PanelTable, column: str) -> float:
     return float(same[several].mean()) if several.any() else float("nan")
 
 
-def compare_compositions(one: PanelTable, other: PanelTable, roles: int) -> float:
+def compare_compositions(first: PanelTable, second: PanelTable, roles: int) -> float:
     """Return the L1 distance of the shares of households by how many members of each role they have."""
-    counts = [_count_roles(table, roles) for table in (one, other)]
+    counts = [_count_roles(table, roles) for table in (first, second)]
     kinds, kind_of = np.unique(np.concatenate(counts), axis=0, return_inverse=True)
     kind_of = kind_of.ravel()
-    first = len(counts[0])
-    return compute_l1(*(np.bincount(part, minlength=len(kinds)) for part in (kind_of[:first], kind_of[first:])))
+    size = len(counts[0])
+    return compute_l1(*(np.bincount(part, minlength=len(kinds)) for part in (kind_of[:size], kind_of[size:])))
 
 
 def _count_roles(table: PanelTable, roles: int) -> Integers:
@@ -301,8 +301,8 @@ def pair_with_first(table: PanelTable, role: int) -> tuple[Integers, Integers]:
     places = np.flatnonzero(table.step == role)
     places = places[np.diff(household[places], prepend=-1) != 0]
     first = begins[household[places]]
-    known = table.step[first] == 0
-    return first[known], places[known]
+    has_first = table.step[first] == 0
+    return first[has_first], places[has_first]
 
 
 def correlate_pairs(values: Floats, first: Integers, second: Integers) -> tuple[float, float]:
@@ -310,13 +310,13 @@ def correlate_pairs(values: Floats, first: Integers, second: Integers) -> tuple[
 
     NaN where there is none.
     """
-    one, other = values[first], values[second]
-    known = ~(np.isnan(one) | np.isnan(other))
-    one, other = one[known], other[known]
-    if len(one) < 3:
+    firsts, seconds = values[first], values[second]
+    both_numbers = ~(np.isnan(firsts) | np.isnan(seconds))
+    firsts, seconds = firsts[both_numbers], seconds[both_numbers]
+    if len(firsts) < 3:
         return float("nan"), float("nan")
-    constant = one.std() == 0 or other.std() == 0
-    return float("nan") if constant else float(np.corrcoef(one, other)[0, 1]), float((one - other).mean())
+    constant = firsts.std() == 0 or seconds.std() == 0
+    return float("nan") if constant else float(np.corrcoef(firsts, seconds)[0, 1]), float((firsts - seconds).mean())
 
 
 def count_pairs(table: PanelTable, column: str, pairs: tuple[Integers, Integers]) -> Integers:

@@ -92,8 +92,8 @@ def _compute_scale(x: Floats) -> Floats:
 def compute_quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
     """Return the smallest of ``values``, shape (rows > 0,), that a share ``q`` does not exceed, and its error."""
     spread = QUANTILE_REACH * sqrt(q * (1 - q) / len(values))
-    at = np.clip([q - spread, q, q + spread], 0, 1)
-    low, middle, high = (float(v) for v in np.quantile(values, at, method="inverted_cdf"))
+    positions = np.clip([q - spread, q, q + spread], 0, 1)
+    low, middle, high = (float(v) for v in np.quantile(values, positions, method="inverted_cdf"))
     return middle, (high - low) / (2 * QUANTILE_REACH)
 
 

@@ -43,31 +43,22 @@ def score_subsamples(
     real: CodeTable,
     shares: Sequence[float] = SHARES,
     seed: int = 0,
-    repeats: int = 1,
 ) -> dict[str, Floats]:
-    """Return each score's mean over ``repeats`` random samples of each share, shape (shares,).
+    """Return each score of a random sample of each share, shape (shares,).
 
     ``scores``: functions of a table by name, or one function that gives several scores by name. All are taken on the
-    same samples; share 1 is the real table itself and is scored once. Raises ValueError for shares that are not
-    ascending and within (0, 1], and for no repeats.
+    same samples; share 1 is the real table itself. Raises ValueError for shares that are not ascending and within
+    (0, 1].
     """
     if not shares or any(not 0 < s <= 1 for s in shares) or any(a >= b for a, b in pairwise(shares)):
         raise ValueError("shares must be ascending, above 0 and at most 1")
-    if repeats < 1:
-        raise ValueError(f"at least one repeat is needed, not {repeats}")
-    means: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for i, share in enumerate(shares):
-        samples = [draw_subsample(real, share, [seed, i, r]) for r in range(repeats if share < 1 else 1)]
-        taken = [_score(scores, sample) for sample in samples]
-        for name in taken[0]:
-            means.setdefault(name, []).append(float(np.mean([t[name] for t in taken])))
-    return {name: np.array(values) for name, values in means.items()}
-
-
-def _score(
-    scores: Mapping[str, Score] | Callable[[CodeTable], Mapping[str, float]], table: CodeTable
-) -> Mapping[str, float]:
-    return scores(table) if callable(scores) else {name: score(table) for name, score in scores.items()}
+        sample = draw_subsample(real, share, [seed, i, 0])
+        scored = scores(sample) if callable(scores) else {name: score(sample) for name, score in scores.items()}
+        for name, value in scored.items():
+            values.setdefault(name, []).append(float(value))
+    return {name: np.array(by_share) for name, by_share in values.items()}
 
 
 def find_equivalent_share(shares: Sequence[float], measured: Floats, value: float, better: Better) -> float | None:
@@ -99,32 +90,15 @@ def find_equivalent_subsamples(
     better: Mapping[str, Better],
     real: CodeTable,
     shares: Sequence[float] = SHARES,
-    seed: int = 0,
-    repeats: int = 1,
 ) -> dict[str, float | None]:
-    """Return :func:`find_equivalent_subsample` of several scores on the same samples; one entry per name of ``values``.
+    """Return for each score the share X of the real rows such that a random X of them scores its ``values``.
 
-    None for all of them when the real table has no rows.  Raises KeyError for a name without score or direction.
+    SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured ``shares`` as
+    well (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``scores`` compare a
+    table with the real one, all on the same samples; ``better``: whether higher or lower scores are closer.  None for
+    all when the real table has no rows.  Raises KeyError for a name without score or direction.
     """
     if not real.rows:
         return dict.fromkeys(values)
-    measured = score_subsamples(scores, real, shares, seed, repeats)
+    measured = score_subsamples(scores, real, shares)
     return {name: find_equivalent_share(shares, measured[name], value, better[name]) for name, value in values.items()}
-
-
-def find_equivalent_subsample(
-    score: Score,
-    real: CodeTable,
-    value: float,
-    better: Better,
-    shares: Sequence[float] = SHARES,
-    seed: int = 0,
-    repeats: int = 1,
-) -> float | None:
-    """Return the share X of the real rows such that a random X of them scores ``value``, within ``shares``.
-
-    SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured shares as well
-    (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``score`` compares a table
-    with the real one; ``better``: whether higher or lower scores are closer.
-    """
-    return find_equivalent_subsamples({"": score}, {"": value}, {"": better}, real, shares, seed, repeats)[""]

@@ -147,12 +147,12 @@ class AllowedCodes:
         rows = len(next(iter((*new.codes.values(), *known.codes.values()))))
         parts = []
         for first in range(0, rows, max(1, CELLS // size)):
-            some = np.arange(first, min(first + max(1, CELLS // size), rows))
-            of_new = self._rules.resolve(self._read(new.take(some), attribute))
-            of_known = self._rules.resolve(self._read(known.take(some), ""))
+            block = np.arange(first, min(first + max(1, CELLS // size), rows))
+            of_new = self._rules.resolve(self._read(new.take(block), attribute))
+            of_known = self._rules.resolve(self._read(known.take(block), ""))
             of_row, other = (of_new, of_known) if new_is_own else (of_known, of_new)
             surely = _is_surely_true(node, of_row, other, self._rules.vocabulary)
-            parts.append(np.broadcast_to(surely, (len(some), size)))
+            parts.append(np.broadcast_to(surely, (len(block), size)))
         return np.concatenate(parts) if parts else np.zeros((0, size), bool)
 
     def _read(self, rows: RowsInCodes, attribute: str) -> Callable[[str], Interval]:
@@ -200,7 +200,7 @@ def _shape(values: Interval, shape: tuple[int, int]) -> Interval:
 
 
 def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:
-    """Return what a column may be in each of ``size`` coarse codes, by what it may be in the fine codes."""
+    """Return the values that a column may have in each of ``size`` coarse codes, from those of the fine codes."""
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     null, present = np.zeros(size, bool), np.zeros(size, bool)
     code, coded = recode.coarse, recode.kept
@@ -219,7 +219,7 @@ def draw_allowed(
     allowed: Bools,
     rng: np.random.Generator,
 ) -> tuple[Codes, Floats]:
-    """Return a code a row by the row of ``probabilities`` that its code has, among those that are ``allowed`` to it.
+    """Draw the next code of each row, among its ``allowed`` ones, by the ``probabilities`` of its present code.
 
     Also the expected number of rows by code before and new code, of the shape of ``probabilities``.  A row to which
     nothing is allowed that has a probability has any.  ``draw``: draws by the number of a row of probabilities.

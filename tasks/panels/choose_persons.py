@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.panels.transitions import project_to_sum
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -95,7 +96,7 @@ def choose_persons(
 def _find_wanted(
     codes: Mapping[str, Codes], noisy: NoisyCounts, rows: Integers
 ) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
-    """Return by column how many rows there are of each code, how many are wanted, and the variance of that."""
+    """Return, by column, the rows of each code that there are, those that are wanted, and the variance of these."""
     have: dict[str, Floats] = {}
     wanted: dict[str, Floats] = {}
     slack: dict[str, Floats] = {}
@@ -147,13 +148,13 @@ def _find_slopes(cells: _Cells, target: Floats, present: Floats, slack: Floats, 
     The dual of least entropy with sums near those wanted, by Newton's method, on some of the persons: these are to
     change as all are.
     """
-    some = np.sort(rng.permutation(cells.persons)[:SAMPLE])
-    counts = np.zeros((len(some), len(target)), np.float32)
-    _tabulate(*cells.take(some), counts)
-    share = len(some) / cells.persons
+    sampled = np.sort(rng.permutation(cells.persons)[:SAMPLE])
+    counts = np.zeros((len(sampled), len(target)), np.float32)
+    _tabulate(*cells.take(sampled), counts)
+    share = len(sampled) / cells.persons
     wanted = counts.sum(axis=0, dtype=np.float64) + (target - present) * share
     slack = slack * share
-    slopes, times = np.zeros(len(target)), np.ones(len(some))
+    slopes, times = np.zeros(len(target)), np.ones(len(sampled))
     value = times.sum()
     for _ in range(ROUNDS):
         slope = counts.T @ times - wanted + slack * slopes
@@ -170,7 +171,7 @@ def _find_slopes(cells: _Cells, target: Floats, present: Floats, slack: Floats, 
         if less <= 0:
             break
         slopes, times, value = moved, tried_times, value - less
-        if less < 1e-6 * len(some):
+        if less < 1e-6 * len(sampled):
             break
     return slopes
 
@@ -210,12 +211,12 @@ def _add(table, starts, times, off):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _round(table, starts, times, scale, off):  # type: ignore[no-untyped-def]
-    """Return whole numbers of each person, rounded up or down by what brings ``off`` nearer to 0, which follows."""
+    """Round each person's numbers up or down, whichever brings ``off`` nearer to 0; ``off`` is updated."""
     whole_times = np.empty(len(times), np.int64)
     person_counts = np.zeros(len(off))
     for person in range(len(times)):
-        whole = np.floor(times[person])
-        part = times[person] - whole
+        rounded = np.floor(times[person])
+        part = times[person] - rounded
         rows = starts[person + 1] - starts[person] - 1
         person_counts[rows] = 1.0
         slope, curve = off[rows] * scale[rows], scale[rows]

@@ -165,9 +165,9 @@ def _locate_rows(
     numbers, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for batch in batches:
         identifiers = to_keys(batch.column(panel.person), pa.string())
-        known, steps = order.locate(batch.column(panel.order))
-        steps = np.where(known, steps - low, -1)
-        mine = np.asarray(identifiers.is_valid()) & (known | panel.above)
+        has_step, steps = order.locate(batch.column(panel.order))
+        steps = np.where(has_step, steps - low, -1)
+        mine = np.asarray(identifiers.is_valid()) & (has_step | panel.above)
         key = hash_texts(identifiers)
         if groups > 1:
             mine = mine & (key % np.uint64(groups) == group)
@@ -237,8 +237,8 @@ def _choose(
     in_pair = before == np.repeat(pair, person_sizes)
     if not panel.household:
         return KeptRuns(place[inside], number[inside], rows[inside], before[inside], in_pair[inside])
-    one = (mix_bits(key ^ RUN) % np.maximum(kept_sizes, 1).astype(np.uint64)).astype(np.int64)
+    chosen_run = (mix_bits(key ^ RUN) % np.maximum(kept_sizes, 1).astype(np.uint64)).astype(np.int64)
     later = (mix_bits(key ^ LATER) % np.maximum(kept_sizes - 2, 1).astype(np.uint64)).astype(np.int64) + 2
-    drawn, after = (before == np.repeat(which, person_sizes) for which in (one, later))
+    drawn, after = (before == np.repeat(which, person_sizes) for which in (chosen_run, later))
     kept_rows = place[inside], number[inside], rows[inside], before[inside]
     return KeptRuns(*kept_rows, drawn[inside], in_pair[inside], after[inside])

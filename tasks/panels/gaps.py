@@ -95,8 +95,8 @@ class Gaps:
         self, places: Integers, gap: Integers, before: Integers, after: Integers, bounds: tuple[int, int]
     ) -> None:
         self._low, self._high = bounds
-        known = (gap >= 0) & (after > 0)
-        start, gap, before, after = places[known], gap[known], before[known], after[known]
+        is_valid = (gap >= 0) & (after > 0)
+        start, gap, before, after = places[is_valid], gap[is_valid], before[is_valid], after[is_valid]
         self.least = int(not len(gap) or bool((gap == 0).mean() < TIES))
         gap = np.maximum(gap, self.least)
         self._forward = _sort_by(self._compute_key(start, after), gap)

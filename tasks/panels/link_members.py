@@ -104,7 +104,7 @@ class _Members:
         return _Members(self.household[chosen], self.position[chosen], codes, places)
 
     def replace(self, others: _Members) -> _Members:
-        """Return the members with ``others`` in place of those of the same households, which count from 0."""
+        """Return the members with those of some households, numbered from 0, replaced by ``others``."""
 
         def put(values: Any, replacement: Any) -> Any:
             replaced = values.copy()
@@ -203,9 +203,9 @@ class MemberLinker:
         for a in self._following:
             code, places[a] = self._followed[a].locate(*placed.place(a))
             codes[a] = code.astype(choose_code_dtype(self._sizes[a]))
-        held = self._hold(households, np.arange(rows), households.drawn_position)
+        fixed_codes = self._hold(households, np.arange(rows), households.drawn_position)
         own_seed = int(rng.integers(1 << 62))
-        fit_relations(codes, [], held, self._sizes, self._relations, own_seed, self._threads)
+        fit_relations(codes, [], fixed_codes, self._sizes, self._relations, own_seed, self._threads)
         role = households.roles[np.arange(rows), households.drawn_position]
         for a, shares in self._by_role.items():
             redraw_forbidden(codes[a], shares, role, shares[role] > 0, rng)
@@ -253,9 +253,9 @@ class MemberLinker:
         origins: Sequence[_Origin],
         rng: np.random.Generator,
     ) -> _Members:
-        """Return the members at these positions of these households, drawn by what they are to the first of origins."""
+        """Draw the members at these positions of these households, by their relation to the first member."""
         codes: dict[str, Codes] = {}
-        beside_rows, held = [], self._hold(households, household, position)
+        beside_rows, fixed_codes = [], self._hold(households, household, position)
         role = households.roles[household, position]
         allowed = {a: shares[role] > 0 for a, shares in self._by_role.items()}
         for origin in origins:
@@ -271,9 +271,9 @@ class MemberLinker:
                 joints[a] = joint, sigma
                 codes.setdefault(a, drawn)
             beside_rows.append(Beside(origin.members.codes, joints, origin.name))
-            held[origin.name] = origin.kind.astype(choose_code_dtype(self._sizes[origin.name]))
+            fixed_codes[origin.name] = origin.kind.astype(choose_code_dtype(self._sizes[origin.name]))
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, beside_rows, held, self._sizes, self._relations, seed, self._threads)
+        fit_relations(codes, beside_rows, fixed_codes, self._sizes, self._relations, seed, self._threads)
         places = {}
         first_origin = origins[0]
         for a, may in allowed.items():
@@ -296,16 +296,16 @@ class MemberLinker:
         return _Members(household, position, codes, places)
 
     def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
-        """Return the codes of what members at these positions have already: their role, and their household's."""
+        """Return the codes that members at these positions have already: their role's and their household's."""
         related = {a for m in self._relations for a in m.attributes} - {*self._following}
-        held = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, AHEAD})}
+        fixed_codes = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, AHEAD})}
         role = households.roles[household, position]
         following = households.roles[household, np.minimum(position + 1, households.roles.shape[1] - 1)]
         ahead = following * 2 + (following == role)
         last = position + 1 >= households.members[household]
-        held[AHEAD] = np.where(last, self._members.kinds, ahead).astype(choose_code_dtype(self._sizes[AHEAD]))
-        held[self._panel.order] = households.recode_roles(role)
-        return held
+        fixed_codes[AHEAD] = np.where(last, self._members.kinds, ahead).astype(choose_code_dtype(self._sizes[AHEAD]))
+        fixed_codes[self._panel.order] = households.recode_roles(role)
+        return fixed_codes
 
     def _join(
         self, households: _Households, members: Sequence[_Members], placed: PlacedRecords, rng: np.random.Generator
@@ -344,8 +344,10 @@ class _Households:
         composition = draws[compositions.attribute](coarse[compositions.attribute], rng)
         composition, role = _match(composition, role, compositions.members, rng)
         code = recode[compositions.attribute]
-        known = np.minimum(code.coarse[composition], code.size - 1).astype(coarse[compositions.attribute].dtype)
-        self.coarse, self._role = {**coarse, compositions.attribute: known}, recode[order]
+        composition_code = np.minimum(code.coarse[composition], code.size - 1).astype(
+            coarse[compositions.attribute].dtype
+        )
+        self.coarse, self._role = {**coarse, compositions.attribute: composition_code}, recode[order]
         members = compositions.members[composition]
         self.members = members.sum(axis=1)
         ends = np.cumsum(members, axis=1)

@@ -99,8 +99,8 @@ class Linker:
         self._draws = {c.attribute: FineCodes(recode[c.attribute]) for c in plan.codecs}
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
-        known = [m.project(set(m.attributes) - {self._panel.gap}) for m in marginals]
-        related = [m for m in known if len(m.attributes) > 1]
+        without_gap = [m.project(set(m.attributes) - {self._panel.gap}) for m in marginals]
+        related = [m for m in without_gap if len(m.attributes) > 1]
         related = [m for m in related if not set(m.attributes).isdisjoint(self._following)]
         self._relations = [recode_relation(m, codes) for m in related]
         self._allowed = AllowedCodes(plan, codes)
@@ -164,9 +164,11 @@ class Linker:
         for a in self._following:
             codes[a], joint = draw_next(transitions[a].next_codes, now.codes[a], find_allowed(a, codes), rng)
             joints[a] = joint, transitions[a].sigma * len(step)
-        held = self._hold(persons, now.person, position, step)
+        fixed_codes = self._hold(persons, now.person, position, step)
         seed = int(rng.integers(1 << 62))
-        fit_relations(codes, [Beside(now.codes, joints)], held, self._sizes, self._relations, seed, self._threads)
+        fit_relations(
+            codes, [Beside(now.codes, joints)], fixed_codes, self._sizes, self._relations, seed, self._threads
+        )
         for number, a in enumerate(self._following):
             before = {b: codes[b] for b in self._following[:number]}
             redraw_forbidden(codes[a], transitions[a].next_codes, now.codes[a], find_allowed(a, before), rng)
@@ -200,31 +202,31 @@ class Linker:
         )
 
     def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
-        """Return the coarse codes of what new rows have already: constants, figures, order, what grows with it."""
-        panel, held = self._panel, {}
+        """Return the coarse codes that new rows have already: of constants, figures, order and what grows with it."""
+        panel, fixed_codes = self._panel, {}
         related = {a for m in self._relations for a in m.attributes}
         for a in sorted(related - set(self._following)):
             if a == panel.order:
-                held[a] = self._encode(a, self._order.release(step))
+                fixed_codes[a] = self._encode(a, self._order.release(step))
             elif a in panel.with_order:
-                held[a] = self._encode(a, persons.grow(a, person, step))
+                fixed_codes[a] = self._encode(a, persons.grow(a, person, step))
             elif a == panel.before:
                 most = np.maximum(persons.rows[person] - 2, 0)
-                held[a] = self._encode(a, pa.array(np.minimum(position, most)))
+                fixed_codes[a] = self._encode(a, pa.array(np.minimum(position, most)))
             else:
-                held[a] = persons.coarse[a][person]
-        return held
+                fixed_codes[a] = persons.coarse[a][person]
+        return fixed_codes
 
     def _encode_rows(self, attribute: str, persons: _Persons, person: Codes, step: Integers) -> Codes:
-        """Return the coarse codes of the order, or of what grows with it, in rows at these steps, a block at a time."""
+        """Return the coarse codes of the order, or of a column growing with it, at these steps, a block at a time."""
         encoded = np.empty(len(step), choose_code_dtype(self._recode[attribute].size))
         for first in range(0, len(step), BLOCK):
-            some = slice(first, first + BLOCK)
+            block = slice(first, first + BLOCK)
             if attribute == self._panel.order:
-                values = self._order.release(step[some])
+                values = self._order.release(step[block])
             else:
-                values = persons.grow(attribute, person[some], step[some])
-            encoded[some] = self._encode(attribute, values)
+                values = persons.grow(attribute, person[block], step[block])
+            encoded[block] = self._encode(attribute, values)
         return encoded
 
     def _encode(self, attribute: str, values: pa.Array) -> Codes:
@@ -362,8 +364,8 @@ def find_fine_codes(codes: FineCodes, coarse: Codes, places: Floats, size: int) 
     """Return the fine code at each place of a coarse one, in the smallest type that holds codes below ``size``."""
     fine = np.empty(len(coarse), choose_code_dtype(size))
     for first in range(0, len(coarse), BLOCK):
-        some = slice(first, first + BLOCK)
-        fine[some] = codes.at(coarse[some], places[some])[0]
+        block = slice(first, first + BLOCK)
+        fine[block] = codes.find_at(coarse[block], places[block])[0]
     return fine
 
 
@@ -509,7 +511,7 @@ class Beside:
 def fit_relations(
     new: dict[str, Codes],
     beside_rows: Sequence[Beside],
-    held: Mapping[str, Codes],
+    fixed_codes: Mapping[str, Codes],
     sizes: Mapping[str, int],
     relations: Sequence[Marginal],
     seed: int,
@@ -517,9 +519,15 @@ def fit_relations(
 ) -> None:
     """Move the codes ``new`` of some rows, in place, towards transitions and relations at once.
 
-    beside_rows: the rows that they follow from, which say the shares of single codes, the first one before the others;
-    held: codes that the new rows have already; relations: measured counts over attributes of both, by merged codes
-    too, of which the association is taken, and the shares of single codes from the rows.
+    Args:
+        new: Attribute -> codes, shape (rows,), of the new rows.
+        beside_rows: The rows that they follow from, which say the shares of single codes, the first before the others.
+        fixed_codes: Attribute -> codes that the new rows have already.
+        sizes: How many codes each attribute has.
+        relations: Measured counts over attributes of both, by merged codes too, whose association is taken; the shares
+            of single codes are those of the rows.
+        seed: Of the random streams.
+        threads: How many threads work on blocks of rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_marginals
@@ -529,10 +537,10 @@ def fit_relations(
         return
     rows = len(new[moved[0]])
     places = {a: i for i, a in enumerate(moved)}
-    place = places | {a: i + (1 + len(beside_rows)) * len(moved) for i, a in enumerate(held)}
-    known = [row.codes[a] for row in beside_rows for a in moved]
-    columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *known, *held.values())]
-    shares = {a: np.bincount(c, minlength=sizes[a]).astype(np.float64) for a, c in held.items()}
+    place = places | {a: i + (1 + len(beside_rows)) * len(moved) for i, a in enumerate(fixed_codes)}
+    codes_beside = [row.codes[a] for row in beside_rows for a in moved]
+    columns = [np.ascontiguousarray(c) for c in (*(new[a] for a in moved), *codes_beside, *fixed_codes.values())]
+    shares = {a: np.bincount(c, minlength=sizes[a]).astype(np.float64) for a, c in fixed_codes.items()}
     targets: list[TargetMarginal] = []
     transition_targets: list[int] = []
     for a in moved:
@@ -550,7 +558,7 @@ def fit_relations(
         scale = rows / max(float(m.counts.sum()), 1.0)
         at = tuple(place[a] for a in m.attributes)
         targets.append(TargetMarginal(at, fitted.shape, fitted.ravel(), m.sigma * scale, merges=m.merges))
-    all_sizes = [sizes[a] for a in (*moved * (1 + len(beside_rows)), *held)]
+    all_sizes = [sizes[a] for a in (*moved * (1 + len(beside_rows)), *fixed_codes)]
     residuals = compute_residuals(columns, all_sizes, targets, 0, threads, Shard(seed))
     cliques = [target.attributes for target in targets]
     weights = weigh_marginals(targets)

@@ -89,10 +89,10 @@ def _share_roles_before(compositions: CompositionCodec, households: Floats) -> F
     before = np.zeros((compositions.kinds, roles))
     for role in range(roles):
         others = compositions.members[:, :role] > 0
-        known = (compositions.members[:, role] > 0) & others.any(axis=1)
+        have_others = (compositions.members[:, role] > 0) & others.any(axis=1)
         if role:
             last = role - 1 - np.argmax(others[:, ::-1], axis=1)
-            before[role * 2] = np.bincount(last[known], weights=drawn[known], minlength=roles)
+            before[role * 2] = np.bincount(last[have_others], weights=drawn[have_others], minlength=roles)
         before[role * 2 + 1, role] = 1.0
     return before / np.maximum(before.sum(axis=1, keepdims=True), 1e-9)
 
@@ -120,16 +120,23 @@ def _compare_by_kind(
 
     ``pairs``: the number of pairs by composition and kind.
     """
+    counts = _find_pair(marginals, compositions.attribute, a, codes)
+    if counts is None:
+        return np.ones((compositions.kinds, codes.size))
+    overall = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
+    shares = _scale(counts + counts.sum(axis=1, keepdims=True) * 1e-2 * overall + 1e-9)
+    coarse = np.minimum(recode[compositions.attribute].coarse, recode[compositions.attribute].size - 1)
+    of_kind = _scale(pairs.T) @ shares[coarse]
+    return np.where(of_kind > 0, of_kind, 1.0) / np.maximum(overall, 1e-9)
+
+
+def _find_pair(marginals: Sequence[Marginal], first: str, a: str, codes: TransitionCodes) -> Floats | None:
+    """Return the counts of ``first`` by the followed codes of ``a``, not negative; None where no marginal has both."""
     for m in marginals:
-        if {*m.attributes} == {a, compositions.attribute}:
-            counts = m.counts if m.attributes[0] == compositions.attribute else m.counts.T
-            counts = np.maximum(counts, 0.0) @ codes.split
-            whole = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
-            shares = _scale(counts + counts.sum(axis=1, keepdims=True) * 1e-2 * whole + 1e-9)
-            coarse = np.minimum(recode[compositions.attribute].coarse, recode[compositions.attribute].size - 1)
-            of_kind = _scale(pairs.T) @ shares[coarse]
-            return np.where(of_kind > 0, of_kind, 1.0) / np.maximum(whole, 1e-9)
-    return np.ones((compositions.kinds, codes.size))
+        if {*m.attributes} == {a, first}:
+            counts = m.counts if m.attributes[0] == first else m.counts.T
+            return np.asarray(np.maximum(counts, 0.0) @ codes.split)
+    return None
 
 
 def _share_by_role(
@@ -149,12 +156,10 @@ def _share_by_role(
     forbidden = None if zeros is None else zeros.on((role, a), (recode[role].size, codes.size))
     allowed = np.ones((roles, codes.size)) if forbidden is None else (~forbidden[coarse]).astype(np.float64)
     allowed[allowed.sum(axis=1) == 0] = 1.0
-    for m in marginals:
-        if {*m.attributes} == {a, role}:
-            counts = m.counts if m.attributes[0] == role else m.counts.T
-            counts = np.maximum(counts, 0.0) @ codes.split
-            whole = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
-            return _scale((counts[coarse] + 1e-3 * whole + 1e-9) * allowed), True
-    one = next(m.counts for m in marginals if m.attributes == (a,)) @ codes.split
-    one = np.maximum(one, 0.0) / max(float(one.sum()), 1e-9)
-    return _scale((one + 1e-9) * allowed), False
+    counts = _find_pair(marginals, role, a, codes)
+    if counts is not None:
+        overall = counts.sum(axis=0) / max(float(counts.sum()), 1e-9)
+        return _scale((counts[coarse] + 1e-3 * overall + 1e-9) * allowed), True
+    one_way = next(m.counts for m in marginals if m.attributes == (a,)) @ codes.split
+    one_way = np.maximum(one_way, 0.0) / max(float(one_way.sum()), 1e-9)
+    return _scale((one_way + 1e-9) * allowed), False

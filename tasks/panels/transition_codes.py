@@ -106,9 +106,9 @@ def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: in
         wanted = max(1, round(codes * float(part.sum()) / max(float(mass.sum()), 1e-9)))
         place = np.floor(_stabilize_variance((np.cumsum(part) - part / 2) / max(float(part.sum()), 1e-9)) * wanted)
         group[start:end] = (start + 1) * len(mass) + np.minimum(place, wanted - 1).astype(np.int64)
-    alone = recode.kept & (group < 0)
-    for code in np.unique(recode.coarse[alone]):
-        members = np.flatnonzero(alone & (recode.coarse == code))
+    ungrouped = recode.kept & (group < 0)
+    for code in np.unique(recode.coarse[ungrouped]):
+        members = np.flatnonzero(ungrouped & (recode.coarse == code))
         neighbours = members[-1] < cells and len(members) == members[-1] - members[0] + 1
         group[members] = (members[0] + 1 + (0 if neighbours else len(mass))) * len(mass)
     known = np.unique(group[recode.kept], return_inverse=True)

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -54,14 +55,14 @@ class Transition:
         joint = self.shares[:, None] * self.moves
         same = self.shares * self.same
         arrive = joint.sum(axis=0) + same
-        known = np.maximum(arrive, 1e-12)
-        moves, stays = joint.T / known[:, None], same / known
+        arrivals = np.maximum(arrive, 1e-12)
+        moves, stays = joint.T / arrivals[:, None], same / arrivals
         lost = arrive <= 1e-12
         moves[lost], stays[lost] = 0.0, 1.0
         return Transition(arrive / max(arrive.sum(), 1e-12), moves, stays, self.sigma)
 
     def correlate_moves(self) -> float:
-        """Return the correlation of normal scores between the codes of those whose fine code changes, below 1."""
+        """Return the correlation of normal scores between the two codes of rows whose fine code changes, below 1."""
         joint = self.shares[:, None] * self.moves
         total = joint.sum()
         if total <= 1e-9:
@@ -97,8 +98,8 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
     moved = shrink_counts(moved, model_moves(moved, rows, rows, ordered), sigma)
     next_codes = np.stack([project_to_sum(row, sum_) for row, sum_ in zip(moved, rows, strict=True)])
     sums = rows + stays
-    known = np.maximum(sums, 1e-9)
-    next_codes, stays = next_codes / known[:, None], stays / known
+    row_sums = np.maximum(sums, 1e-9)
+    next_codes, stays = next_codes / row_sums[:, None], stays / row_sums
     unseen = sums <= 1e-9
     next_codes[unseen], stays[unseen] = 0.0, 1.0
     return Transition(sums / sums.sum(), next_codes, stays, sigma / pairs)
@@ -141,13 +142,6 @@ def estimate_pairs(
     return Transition(rows / pairs, next_codes, np.zeros(k), sigma / pairs)
 
 
-def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
-    """Return counts drawn towards what is expected, by James and Stein: less where they are far off."""
-    distance = float(((counts - expected) ** 2).sum())
-    signal_share = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
-    return np.asarray(expected + signal_share * (counts - expected))
-
-
 def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards what is expected, of which each departs by a variance in proportion to itself."""
     beyond = float(((counts - expected) ** 2).sum()) - counts.size * sigma**2
@@ -171,16 +165,16 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
     in_order = ordered > 1 and all((part > 0).sum() > 1 for part in inner)
     best, least = anywhere, float(((moved - anywhere) ** 2).sum())
     tried = [(r, times) for r, times in product(CORRELATIONS if in_order else (0.0,), alike) if r != 0 or times != 1]
-    near = np.ones((len(tried), *moved.shape))
+    candidates = np.ones((len(tried), *moved.shape))
     scores = [compute_scores(part) for part in inner] if in_order else []
-    for kernel, (r, times) in zip(near, tried, strict=True):
+    for kernel, (r, times) in zip(candidates, tried, strict=True):
         np.fill_diagonal(kernel[ordered:, ordered:], times)
         if in_order:
             kernel[:ordered, :ordered] = _copula(scores[0], scores[1], r)
-    near *= anywhere
-    _fit_to_sums(near, rows, columns)
-    for one in near:
-        away = one - anywhere
+    candidates *= anywhere
+    _fit_to_sums(candidates, rows, columns)
+    for moves in candidates:
+        away = moves - anywhere
         share = float(np.clip(((moved - anywhere) * away).sum() / max(float((away**2).sum()), 1e-300), 0.0, 1.0))
         mixed = anywhere + share * away
         distance = float(((moved - mixed) ** 2).sum())
@@ -209,9 +203,9 @@ def _copula(first: Floats, second: Floats, r: float) -> Floats:
     return np.exp((2 * r * x * y - r**2 * (x**2 + y**2)) / (2 * (1 - r**2)))
 
 
-def _average(one: Any, variance: Any, other: Any, other_variance: Any) -> Any:
+def _average(first: Any, variance: Any, second: Any, second_variance: Any) -> Any:
     """Return the mean of two measurements, weighed by how sure each is."""
-    return (one * other_variance + other * variance) / (variance + other_variance)
+    return (first * second_variance + second * variance) / (variance + second_variance)
 
 
 def project_to_sum(values: Floats, total: float) -> Floats:

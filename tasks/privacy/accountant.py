@@ -127,7 +127,7 @@ def _convert_paper_rho(rho: Fraction, delta: float) -> float:
 
 
 def _convert_tight_rho(rho: Fraction, delta: float) -> float:
-    """OpenDP's conversion, at or just above ``rho``."""
+    """Return OpenDP's conversion, at or just above ``rho``."""
     distance = math.sqrt(2 * _round_up_to_float(rho))
     while Fraction(distance) ** 2 < 2 * rho:
         distance = math.nextafter(distance, math.inf)
@@ -208,7 +208,7 @@ def _decide_bisection(low: float, fits: Callable[[float], bool], guess: float) -
 
 
 def _round_down(rho: float) -> Fraction:
-    """``rho`` rounded down to RHO_DIGITS significant decimal digits, exactly."""
+    """Return ``rho`` rounded down to RHO_DIGITS significant decimal digits, exactly."""
     return Fraction(_DOWN.create_decimal(Decimal(rho)))
 
 

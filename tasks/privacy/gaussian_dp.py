@@ -87,7 +87,7 @@ def _log_tail(z: float) -> float:
 
 
 def bound_delta(rho: Fraction, epsilon: Fraction) -> Decimal:
-    """At least the delta of N(mu, 1) against N(0, 1) at ``epsilon`` >= 0, where mu^2 = 2 ``rho`` > 0.
+    """Return at least the delta of N(mu, 1) against N(0, 1) at ``epsilon`` >= 0, where mu^2 = 2 ``rho`` > 0.
 
     Balle and Wang (2018), Theorem 8: delta = Q(epsilon/mu - mu/2) - exp(epsilon) Q(epsilon/mu + mu/2), with Q the
     normal distribution's upper tail.  It rises with mu and falls with epsilon, so mu is rounded up and epsilon down;
@@ -124,7 +124,7 @@ def bound_tail(z: Decimal) -> tuple[Decimal, Decimal]:
 
 
 def bound_theta(variance: Fraction) -> Decimal:
-    """At least 2 sum_{k >= 1} exp(-2 pi^2 k^2 ``variance``).
+    """Return at least 2 sum_{k >= 1} exp(-2 pi^2 k^2 ``variance``).
 
     By Poisson summation, the sum over all integers z of exp(-(z - c)^2 / (2 ``variance``)) is within 1 +- theta of
     sqrt(2 pi variance) for every centre c.  So for SMOOTHING one count's odds between two tables are within the factor
@@ -154,7 +154,7 @@ def _bound_mills_ratio(z: Decimal, terms: int) -> Decimal:
 
 
 def _bound_density(z: Decimal) -> Decimal:
-    """phi(z) for z up to _FAR: the exponent's own rounding, z^2 parts in 10^60, is far inside _SURE."""
+    """Return phi(z) for z up to _FAR: the exponent's own rounding, z^2 parts in 10^60, is far inside _SURE."""
     exponent = _NEAR.divide(_NEAR.multiply(z, z), -2)
     return _NEAR.divide(_NEAR.exp(exponent), _NEAR.sqrt(_NEAR.multiply(2, _PI)))
 

@@ -34,7 +34,7 @@ class NoiseSource(Protocol):
     private: ClassVar[bool]
 
     def draw(self, sigma: float, cells: int) -> Counts:
-        """``cells`` independent draws of scale ``sigma`` (in counts), int64."""
+        """Return ``cells`` independent draws of scale ``sigma`` (in counts), int64."""
         ...
 
 
@@ -42,7 +42,7 @@ class ComparisonNoise(NoiseSource, Protocol):
     """Noise for comparing methods on data that nobody releases: also what no release draws."""
 
     def draw_laplace(self, scale: float, cells: int) -> Counts:
-        """``cells`` independent rounded Laplace draws of scale ``scale`` (in counts), int64."""
+        """Return ``cells`` independent rounded Laplace draws of scale ``scale`` (in counts), int64."""
         ...
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
@@ -65,7 +65,7 @@ class OpenDPNoise:
     private: ClassVar[bool] = True
 
     def draw(self, sigma: float, cells: int) -> Counts:
-        """``cells`` exact discrete Gaussian draws, int64, shape ``(cells,)``; about 10 microseconds each.
+        """Return ``cells`` exact discrete Gaussian draws, int64, shape ``(cells,)``; about 10 microseconds each.
 
         Costs rho = Delta^2 / (2 sigma^2) zCDP when added to a query of L2 sensitivity Delta.
         Raises ValueError unless 0 < sigma <= MAX_SIGMA and cells >= 0.
@@ -92,12 +92,12 @@ class SeededNoise:
         self._generator = np.random.default_rng(seed)
 
     def draw(self, sigma: float, cells: int) -> Counts:
-        """``cells`` draws of round(N(0, sigma^2)), int64; the same seed gives the same sequence."""
+        """Return ``cells`` draws of round(N(0, sigma^2)), int64; the same seed gives the same sequence."""
         _check(sigma, cells)
         return np.rint(self._generator.normal(0.0, sigma, cells)).astype(np.int64)
 
     def draw_laplace(self, scale: float, cells: int) -> Counts:
-        """``cells`` draws of round(Lap(scale)), int64, of variance about 2 scale^2 + 1/12.
+        """Return ``cells`` draws of round(Lap(scale)), int64, of variance about 2 scale^2 + 1/12.
 
         Rounding an integer count plus Lap(b) is post-processing: sensitivity Delta_1 costs Delta_1 / b of pure epsilon.
         """
@@ -116,7 +116,7 @@ class NoNoise:
     private: ClassVar[bool] = False
 
     def draw(self, sigma: float, cells: int) -> Counts:
-        """``cells`` zeros, int64; the arguments are checked as everywhere else."""
+        """Return ``cells`` zeros, int64; the arguments are checked as everywhere else."""
         _check(sigma, cells)
         return np.zeros(cells, dtype=np.int64)
 
@@ -135,7 +135,7 @@ def draw_all(
     threads: int = 1,
     look: Callable[[], None] = lambda: None,
 ) -> list[Counts]:
-    """Independent draws for each (sigma, cells), in their order, by up to ``threads`` threads.
+    """Draw independently for each (sigma, cells), in their order, by up to ``threads`` threads.
 
     Only release noise is drawn by several: it has no state of ours, and OpenSSL gives each thread a generator of its
     own.  Any other source is asked one by one, so that a seed gives the same draws.  ``look`` is called again and again

@@ -206,7 +206,7 @@ class CompiledRules:
 
     @cached_property
     def ruled_columns(self) -> frozenset[str]:
-        """The columns that are computed, and those that a condition or one of these needs."""
+        """The computed columns, and the columns that a condition or a computed column needs."""
         return frozenset((*self.order, *self.find_measured_columns(self.order))).union(
             *(c.needs for c in self.conditions)
         )
@@ -430,10 +430,10 @@ def _iterate_comparisons(node: Node) -> Iterator[tuple[str, str, float]]:
 def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:
     """Return the first time of day at or after ``value`` and the first one after it, in the codec's units."""
     if column.format == "hhmm":
-        at = value // 100 * 60 + min(value % 100, 60.0)
+        minutes = value // 100 * 60 + min(value % 100, 60.0)
     else:
-        at = value if column.format == "seconds" else value * column.per_day / 86_400
-    return float(np.ceil(at)), float(np.floor(at) + 1)
+        minutes = value if column.format == "seconds" else value * column.per_day / 86_400
+    return float(np.ceil(minutes)), float(np.floor(minutes) + 1)
 
 
 def _find_edges(column: Any, sign: str, value: float, after_reals: bool) -> tuple[float, ...]:

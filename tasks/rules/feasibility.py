@@ -64,7 +64,7 @@ def find_valid_row(
 
 
 def _list_ruled_codecs(plan: EncodingPlan, rules: CompiledRules) -> tuple[Codec, ...]:
-    """Return the codecs of the columns that rules need, and the codecs that decoding these reads."""
+    """Return the codecs of the columns that rules need, and those that are read in decoding them."""
     codecs = [c for c in plan.codecs if not rules.ruled_columns.isdisjoint(c.ranges())]
     helpers = {name for c in codecs for name in c.helpers}
     return tuple(c for c in plan.codecs if c in codecs or c.attribute in helpers)

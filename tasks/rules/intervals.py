@@ -61,8 +61,8 @@ def make_constant(value: float) -> Interval:
 
 def make_row_intervals(values: Floats, null: Bools) -> Interval:
     """Return one value a row, null where ``null``."""
-    known = np.where(null, 0.0, values)
-    return Interval(known, known, null, ~null)
+    filled = np.where(null, 0.0, values)
+    return Interval(filled, filled, null, ~null)
 
 
 NULL = Interval(np.array(0.0), np.array(0.0), YES, NO)
@@ -131,19 +131,19 @@ def divide(a: Interval, b: Interval) -> Interval:
 
 def take_modulo(a: Interval, b: Interval) -> Interval:
     """Return a modulo b, of b's sign (as in Python); null where b is 0."""
-    whole = divide(a, b)
+    quotient = divide(a, b)
     if a.exact and b.exact:
         with np.errstate(divide="ignore", invalid="ignore"):
-            only = np.where(whole.present, a.low - b.low * np.floor(whole.low), 0.0)
-        return Interval(only, only, whole.null, whole.present)
+            only = np.where(quotient.present, a.low - b.low * np.floor(quotient.low), 0.0)
+        return Interval(only, only, quotient.null, quotient.present)
     with np.errstate(invalid="ignore"):
-        floor = np.floor(whole.low)
-        one = b.low == b.high
-        same = one & (floor == np.floor(whole.high)) & np.isfinite(floor)
+        floor = np.floor(quotient.low)
+        is_one_number = b.low == b.high
+        same = is_one_number & (floor == np.floor(quotient.high)) & np.isfinite(floor)
         shift = np.where(same, b.low * floor, 0.0)
         low = np.where(same, np.minimum(a.low - shift, a.high - shift), np.minimum(b.low, 0.0))
         high = np.where(same, np.maximum(a.low - shift, a.high - shift), np.maximum(b.high, 0.0))
-    return Interval(low, high, whole.null, whole.present)
+    return Interval(low, high, quotient.null, quotient.present)
 
 
 def take_extreme(function: Any, a: Interval, b: Interval) -> Interval:
@@ -250,8 +250,8 @@ def read_rows(array: pa.Array, vocabulary: Mapping[str, int]) -> Interval:
     if pa.types.is_time(kind):
         return make_row_intervals(np.asarray(pc.fill_null(array.cast(pa.time64("us")).cast(pa.int64()), 0)) / 1e6, null)
     if pa.types.is_integer(kind):
-        known = pc.fill_null(array, 0) if array.null_count else array
-        return make_row_intervals(np.asarray(known).astype(np.float64), null)
+        filled = pc.fill_null(array, 0) if array.null_count else array
+        return make_row_intervals(np.asarray(filled).astype(np.float64), null)
     numbers = np.asarray(pc.fill_null(array.cast(pa.float64()), 0.0))
     return make_row_intervals(np.nan_to_num(numbers), null | np.isnan(numbers))
 

@@ -50,8 +50,8 @@ class PersonRows:
         if word == "first":
             return self.starts[self.number], np.ones(len(every), bool)
         place = np.full(len(self.starts), -1, np.int64)
-        held = np.flatnonzero(self.roles[word])[::-1]  # of several the first one stays
-        place[self.number[held]] = held
+        with_role = np.flatnonzero(self.roles[word])[::-1]  # of several the first one stays
+        place[self.number[with_role]] = with_role
         row_of_role = place[self.number]
         return np.maximum(row_of_role, 0), row_of_role >= 0
 

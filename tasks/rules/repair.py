@@ -92,13 +92,13 @@ def repair_rows(
     codecs: Sequence[Codec],
     make_valid_row: Callable[[Mapping[str, int]], Columns],
     rng: np.random.Generator,
-    held: Sequence[str] = (),
+    exact: Sequence[str] = (),
 ) -> Columns:
     """Return the rows of ``columns`` with those that break a rule changed, as few values as were found to be enough.
 
     codes: of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  make_valid_row: returns
-    one row that breaks no rule and has the given codes of the attributes ``held``, for a batch without such a row.
-    ``held``: attributes of one value a code that stay as they are.
+    one row that breaks no rule and has the given codes of the attributes ``exact``, for a batch without such a row.
+    ``exact``: attributes of one value a code that stay as they are.
     """
     if not rules.conditions:
         return columns
@@ -107,13 +107,13 @@ def repair_rows(
         _redraw(rows, places, {a: c[places] for a, c in codes.items()}, make, rules)
     attributes = {name: codec.attribute for codec in codecs for name in codec.ranges()}
     needs = [tuple(dict.fromkeys(attributes[n] for n in c.needs)) for c in rules.conditions]
-    needs = [tuple(a for a in names if a not in held) for names in needs]
+    needs = [tuple(a for a in names if a not in exact) for names in needs]
     for width in range(1, MAX_CHANGED + 1):
         for places in _iterate_rounds(rows, ATTEMPTS):
             _change(rows, places, width, needs, make, rules, rng)
     rows.settle()
     if rows.broken.size:
-        _replace(rows, rules, make_valid_row, rng, held)
+        _replace(rows, rules, make_valid_row, rng, exact)
     return rows.columns
 
 
@@ -162,17 +162,17 @@ def _replace(
     rules: CompiledRules,
     make_valid_row: Callable[[Mapping[str, int]], Columns],
     rng: np.random.Generator,
-    held: Sequence[str],
+    exact: Sequence[str],
 ) -> None:
-    """Give every row left the values that rules speak of from one row that breaks none and has its ``held`` codes."""
+    """Give every row left the values that rules speak of from one row that breaks none and has its ``exact`` codes."""
     wrong_rows, fine = rows.broken, np.flatnonzero(~rows.wrong.any(axis=0))
-    if not held:
+    if not exact:
         _replace_by(rows, wrong_rows, fine, rules, lambda: make_valid_row({}), rng)
         return
-    codes = np.stack([rows.codes[a].astype(np.int64) for a in held])
+    codes = np.stack([rows.codes[a].astype(np.int64) for a in exact])
     for held_codes in np.unique(codes[:, wrong_rows], axis=1).T:
         same = (codes == held_codes[:, None]).all(axis=0)
-        fixed_codes = {a: int(code) for a, code in zip(held, held_codes, strict=True)}
+        fixed_codes = {a: int(code) for a, code in zip(exact, held_codes, strict=True)}
         _replace_by(
             rows, wrong_rows[same[wrong_rows]], fine[same[fine]], rules, partial(make_valid_row, fixed_codes), rng
         )

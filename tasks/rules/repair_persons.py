@@ -225,8 +225,8 @@ class _Part:
         rows, condition = _choose_rows(across, group, self._rng)
         if self._near:
             middle = np.full(int(group.max()) + 1, -1, np.int64)
-            here = np.flatnonzero(self._position % 3 == self._middle % 3)
-            middle[group[here]] = here
+            own_third = np.flatnonzero(self._position % 3 == self._middle % 3)
+            middle[group[own_third]] = own_third
             target = middle[group[rows]]
             return target[target >= 0], condition[target >= 0]
         return _turn_to_others(rows, condition, self._rows, self._words, self._rng), condition
@@ -246,12 +246,12 @@ class _Part:
             for a in attributes:
                 changed[a] |= breaks_it
         if way == "copy":
-            near = np.where(self._rng.random(len(target)) < 0.5, target - 1, target + 1)
-            inside = (near >= 0) & (near < len(self._first))
-            near = np.where(inside, near, target)
-            near = np.where(self._rows.number[near] == self._rows.number[target], near, target)
-            columns = {name: array.take(pa.array(near)) for name, array in self.columns.items()}
-            return changed, ({a: c[near] for a, c in self._codes.items()}, columns)
+            neighbour = np.where(self._rng.random(len(target)) < 0.5, target - 1, target + 1)
+            inside = (neighbour >= 0) & (neighbour < len(self._first))
+            neighbour = np.where(inside, neighbour, target)
+            neighbour = np.where(self._rows.number[neighbour] == self._rows.number[target], neighbour, target)
+            columns = {name: array.take(pa.array(neighbour)) for name, array in self.columns.items()}
+            return changed, ({a: c[neighbour] for a, c in self._codes.items()}, columns)
         codes = {a: c[target] for a, c in self._codes.items()}
         if way == "donor":
             donor_rows = self._donors.draw(self._alike[target])
@@ -287,7 +287,7 @@ def _turn_to_others(
     words: Sequence[Sequence[str]],
     rng: np.random.Generator,
 ) -> Integers:
-    """Return the rows, some of them replaced by one that the rule which they break names."""
+    """Return the rows, with some replaced by another row that the rule names which they break."""
     target = rows.copy()
     for number, named in enumerate(words):
         for word in named:

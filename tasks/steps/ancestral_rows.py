@@ -23,7 +23,7 @@ _ANCESTRAL = 101  # purpose of the random streams; no other step's
 def draw_ancestral_rows(
     families: Sequence[Marginal], one_ways: Mapping[str, NDArray[np.float64]], domain: Domain, rows: int, seed: int
 ) -> CodeTable:
-    """``rows`` rows of codes over ``domain``.
+    """Draw ``rows`` rows of codes over ``domain``.
 
     families: measured counts in the order of drawing, which may be negative; an attribute that is not drawn yet is
     drawn given those of its first family that are.  one_ways: attribute -> counts; by them are drawn the attributes
@@ -31,12 +31,12 @@ def draw_ancestral_rows(
     """
     from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
 
-    ones = {a: np.maximum(one_ways[a], 0.0) for a in domain.attributes}
+    shares = {a: np.maximum(one_ways[a], 0.0) for a in domain.attributes}
     columns: dict[str, NDArray[np.unsignedinteger]] = {}
 
     def draw(attribute: str, conditional: Marginal | None) -> None:
         address = derive_stream(seed, _ANCESTRAL, domain.index(attribute))
-        columns[attribute] = draw_attribute(attribute, conditional, columns, rows, ones[attribute], address)
+        columns[attribute] = draw_attribute(attribute, conditional, columns, rows, shares[attribute], address)
 
     for family in families:
         counts = Marginal(family.attributes, np.maximum(family.counts, 0.0))

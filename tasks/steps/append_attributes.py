@@ -53,12 +53,12 @@ def split_appended(
         leaves = [a for a in clique if degree[a] == 1 and a not in tied]
         if len(leaves) == len(clique):
             leaves = leaves[1:]
-        known = [a for a in clique if a not in leaves]
-        if len(known) > 1:
-            core[tuple(known)] = None
+        drawn_before = [a for a in clique if a not in leaves]
+        if len(drawn_before) > 1:
+            core[tuple(drawn_before)] = None
         for leaf in leaves:
-            known.append(leaf)
-            appended.append((leaf, domain.ordered(known)))
+            drawn_before.append(leaf)
+            appended.append((leaf, domain.ordered(drawn_before)))
     if len(appended) == len(domain.attributes) and appended:
         appended = appended[1:]
     return list(core), appended
@@ -71,13 +71,13 @@ def select_core_marginals(
     cliques, appended = split_appended([m.attributes for m in marginals], domain, tied)
     left_out = {attribute for attribute, _ in appended}
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
-    ones = sum_to_one_ways(marginals, domain)
-    alone = [Marginal((a,), ones[a]) for a in core.attributes]
+    one_ways = sum_to_one_ways(marginals, domain)
+    core_one_ways = [Marginal((a,), one_ways[a]) for a in core.attributes]
     holding = _group_by_attribute(marginals)
-    as_they_stand = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
-    measured = ((clique, as_they_stand.get(frozenset(clique))) for clique in cliques)
+    marginal_of = {frozenset(m.attributes): m for m in reversed(marginals)}  # most cliques are marginals themselves
+    measured = ((clique, marginal_of.get(frozenset(clique))) for clique in cliques)
     return CoreMarginals(
-        [*alone, *(m if m and m.attributes == c else _find_covering(c, holding) for c, m in measured)], core
+        [*core_one_ways, *(m if m and m.attributes == c else _find_covering(c, holding) for c, m in measured)], core
     )
 
 
@@ -102,29 +102,31 @@ def append_attributes(
     drawn = {attribute for attribute, _ in appended}
     if core.domain.attributes != tuple(a for a in domain.attributes if a not in drawn):
         raise ValueError("the table's attributes are not the core attributes of these marginals")
-    ones = sum_to_one_ways(marginals, domain)
+    one_ways = sum_to_one_ways(marginals, domain)
     holding = _group_by_attribute(marginals)
     columns = dict(zip(core.domain.attributes, core.columns, strict=True))
     for attribute, clique in appended:
-        marginal = None if clique is None else _keep_agreeing(_find_covering(clique, holding), attribute, ones)
+        marginal = None if clique is None else _keep_agreeing(_find_covering(clique, holding), attribute, one_ways)
         address = derive_stream(seed, _APPEND, domain.index(attribute))
-        columns[attribute] = draw_attribute(attribute, marginal, columns, core.rows, ones[attribute], address)
+        columns[attribute] = draw_attribute(attribute, marginal, columns, core.rows, one_ways[attribute], address)
     return CodeTable(domain, tuple(columns[a] for a in domain.attributes))
 
 
-def _keep_agreeing(marginal: Marginal, attribute: str, ones: Mapping[str, NDArray[np.float64]]) -> Marginal:
-    """``marginal`` fitted to the one-ways ``ones``, of a pair to both, of larger marginals to that of ``attribute``.
+def _keep_agreeing(marginal: Marginal, attribute: str, one_ways: Mapping[str, NDArray[np.float64]]) -> Marginal:
+    """Return ``marginal`` fitted to ``one_ways``: a pair to both of its own, a larger one to that of ``attribute``.
 
     Counts whose noise is large are not brought into agreement by the rounds of consistency; rows that are drawn by them
     as they stand would have another one-way.
     """
-    others = [(a, n) for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute]
-    joint, one_way = marginal.by_code(attribute), ones[attribute]
+    conditions = [(a, n) for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute]
+    joint, one_way = marginal.by_code(attribute), one_ways[attribute]
     if joint.sum() <= 0 or one_way.sum() <= 0:
         return marginal
-    sums = ones[others[0][0]] if len(others) == 1 else joint.sum(axis=1)
+    sums = one_ways[conditions[0][0]] if len(conditions) == 1 else joint.sum(axis=1)
     fitted = fit_to_sums(joint / joint.sum(), (sums, one_way * (sums.sum() / one_way.sum())))
-    return Marginal((*(a for a, _ in others), attribute), fitted.reshape(*(n for _, n in others), -1), marginal.sigma)
+    return Marginal(
+        (*(a for a, _ in conditions), attribute), fitted.reshape(*(n for _, n in conditions), -1), marginal.sigma
+    )
 
 
 def _group_by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:

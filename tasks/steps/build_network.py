@@ -41,9 +41,9 @@ def build_bayesian_network(
     them, strongest first, of positive score, with at most ``most_cells`` cells together with the attribute.  Where none
     has such parents, the attribute with the strongest relation begins anew; attributes without any are in no family.
     """
-    known = {frozenset(pair): s for pair, s in scores.items() if s > 0 and domain.cells(pair) <= most_cells}
+    score_of = {frozenset(pair): s for pair, s in scores.items() if s > 0 and domain.cells(pair) <= most_cells}
     strongest: dict[str, float] = {}
-    for related, score in known.items():
+    for related, score in score_of.items():
         for a in related:
             strongest[a] = max(strongest.get(a, 0.0), score)
     undrawn = dict.fromkeys(a for a in domain.attributes if a in strongest)
@@ -59,8 +59,8 @@ def build_bayesian_network(
         del undrawn[child]
         for a in undrawn:
             pair = frozenset((a, child))
-            if pair in known:
-                insort(ranked[a], (-known[pair], domain.index(child)))
+            if pair in score_of:
+                insort(ranked[a], (-score_of[pair], domain.index(child)))
     return families
 
 

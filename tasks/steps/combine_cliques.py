@@ -27,7 +27,7 @@ exponentially many; above this number only those with the highest scores are ext
 
 
 def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
-    """Algorithm 2: cliques taken by descending size, then the selected pairs that no taken clique holds.
+    """Return (Algorithm 2) cliques taken by descending size, then the selected pairs that no taken clique holds.
 
     ``pairs`` maps each selected pair to its noisy score; among cliques of one size those with the larger summed score
     come first (the paper leaves the order open). A clique is taken if it has at least 3 attributes, at most ``gamma``
@@ -130,15 +130,15 @@ def weigh(
 
 
 def with_one_ways(larger: Mapping[Clique, float], remaining: float, fine: Domain) -> dict[Clique, float]:
-    """``larger`` with their weights, then the one-ways, which share the weight ``remaining`` by equation (1).
+    """Return ``larger`` with their weights, then the one-ways, which share the weight ``remaining`` by equation (1).
 
     The one-ways are left out where less than LEAST_REMEASURED is left, and are alone where ``larger`` is empty.
     """
-    single: dict[Clique, float] = {(a,): compute_size_weight(fine.size(a)) for a in fine.attributes}
+    one_ways: dict[Clique, float] = {(a,): compute_size_weight(fine.size(a)) for a in fine.attributes}
     if not larger or remaining < LEAST_REMEASURED:
-        return dict(larger) or single
-    ones = sum(single.values())
-    return {**larger, **{c: w / ones * remaining for c, w in single.items()}}
+        return dict(larger) or one_ways
+    total = sum(one_ways.values())
+    return {**larger, **{c: w / total * remaining for c, w in one_ways.items()}}
 
 
 def _compute_weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, str], float] | None) -> float:

@@ -129,7 +129,7 @@ def _estimate_risk(estimate: Floats, noisy: Floats, sigma: float, follows: float
 
 
 def _estimate_risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> float:
-    """Return the same of the fine counts that the recode stands for: a code's count, spread inside it."""
+    """Return the same risk for the fine counts that a recode stands for: a code's count, spread inside it."""
     target = np.where(recode.kept, recode.coarse, recode.size)
     cells = np.bincount(target, minlength=recode.size + 1)
     sums = np.bincount(target, weights=noisy, minlength=recode.size + 1)

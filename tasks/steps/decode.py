@@ -36,16 +36,16 @@ def decode(
     plan: EncodingPlan,
     column_order: Sequence[str],
     seed: int,
-    held: Sequence[str] = (),
+    exact: Sequence[str] = (),
     *,
     related: bool = False,
-    near: Sequence[Clique] | None = None,
+    asked_pairs: Sequence[Clique] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the synthetic table as batches of :func:`build_decoded_schema`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
-    ``held``: attributes of one value a code, which are not changed where a row is mended.  ``related``: whether
-    relations go on inside codes (tasks/synthesis/related_places.py); ``near``: of which pairs; None: of all.
+    ``exact``: attributes of one value a code, which are not changed where a row is mended.  ``related``: whether
+    relations go on inside codes (tasks/synthesis/related_places.py); ``asked_pairs``: of which pairs; None: of all.
     """
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
@@ -57,7 +57,7 @@ def decode(
     helped = {codec.attribute for codec in plan.codecs if not even.issuperset(codec.helpers)}
     gathered = {a for group in plan.together for a in group}  # moved to each other's places, and so not rounded
     rounded = {codec.attribute for codec in plan.codecs if codec.rounds_at_places} & helped - gathered
-    model = fit_related_places(codes, recode, plan.binning, near) if related else None
+    model = fit_related_places(codes, recode, plan.binning, asked_pairs) if related else None
 
     compared = [(codec, _plan_columns(plan, codec.sources)) for codec in plan.differences]
 
@@ -66,14 +66,14 @@ def decode(
         if model is not None:
             common = model.draw(coarse, rng) | common
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in common}
-        followed = {a: draws[a].at(coarse[a], places) for a, places in common.items()}
+        followed = {a: draws[a].find_at(coarse[a], places) for a, places in common.items()}
         codes = {a: code for a, (code, _) in followed.items()}
         places = {a: place for a, (_, place) in followed.items() if a in gathered or a not in helped - rounded}
         gather(codes, places, plan.together, plan.interval_bins, rng)
         fine |= codes
         columns = plan.decode(fine, rng, places, rounded)
-        for codec, alone in compared:
-            redraw = partial(_redraw_columns, alone, coarse, fine, draws, rng)
+        for codec, columns_plan in compared:
+            redraw = partial(_redraw_columns, columns_plan, coarse, fine, draws, rng)
             keep_difference(codec, columns, fine, recode, redraw, rng)
         return columns | (plan.compute_columns(columns) if compared else {})
 
@@ -81,7 +81,7 @@ def decode(
         columns = make(coarse)
         if plan.rules is not None:
             columns = repair_rows(
-                coarse, columns, make, plan.rules, plan.codecs, partial(_make_valid_row, plan, recode), rng, held
+                coarse, columns, make, plan.rules, plan.codecs, partial(_make_valid_row, plan, recode), rng, exact
             )
         arrays = [as_released(columns[name], ranges[name]) for name in column_order]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -139,7 +139,7 @@ def iterate_fine_codes(
     for coarse in _iterate_batches(codes, rng, choose_batch_rows(len(codes.domain.attributes))):
         places = {} if model is None else model.draw(coarse, rng)
         fine = {a: refine(coarse[a], rng) for a, refine in draws.items() if a not in places}
-        yield fine | {a: draws[a].at(coarse[a], place)[0] for a, place in places.items()}
+        yield fine | {a: draws[a].find_at(coarse[a], place)[0] for a, place in places.items()}
 
 
 def _iterate_batches(codes: CodeTable, rng: np.random.Generator, batch_rows: int) -> Iterator[dict[str, NDArray[Any]]]:

@@ -18,10 +18,11 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.panels.rows_above import Numbered
-from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.panels.transitions import project_to_sum
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from privsyn.tasks.steps.make_without_rows import estimate_without, rake
 
@@ -61,14 +62,14 @@ def choose_above(
     ``above``: their coarse codes; ``noisy``: the counts of those without rows, by each attribute's codes;
     ``marginals``: the consistent counts of those with rows.  The share without rows is that of these in every code.
     """
-    ones = _list_ones(marginals)
+    one_ways = _list_ones(marginals)
     rows, total = len(next(iter(above.values()))), estimate_without(noisy)
     if total <= 0 or rows == 0:
         return np.ones(rows, bool)
     codes, wanted = [], []
     for query, counts in noisy:
         (a,) = query.attributes
-        having = ones[a]
+        having = one_ways[a]
         without = shrink_counts(counts, total * having / max(float(having.sum()), 1e-9), query.sigma)
         without = project_to_sum(without, total)
         share = without / np.maximum(without + having, 1e-9)
@@ -97,14 +98,14 @@ def draw_records(
     from privsyn.tasks.synthesis.conditional import draw_attribute
 
     rows = len(next(iter(above.values())))
-    ones = _list_ones(marginals)
+    one_ways = _list_ones(marginals)
     drawn = tuple(a for a in domain.attributes if a not in above)
     relations = [m for m in marginals if len(m.attributes) > 1 and not set(m.attributes).isdisjoint(drawn)]
     new: dict[str, Codes] = {}
     for a in drawn:
         pair = _find_telling_pair(a, above, relations)
         address = derive_stream(seed, 0xD2A3, domain.index(a))
-        new[a] = draw_attribute(a, pair, above, rows, ones[a], address)
+        new[a] = draw_attribute(a, pair, above, rows, one_ways[a], address)
     held = {a: code for a, code in above.items() if any(a in m.attributes for m in relations)}
     if rows:
         sizes = dict(zip(domain.attributes, domain.sizes, strict=True))

@@ -113,16 +113,16 @@ def iterate_drawn_batches(
         columns += tuple(summarize_runs(batches, plan, runs)) if plan.summaries else ()
         for parts, values in zip(parts_of_columns, columns, strict=True):
             parts.append(values)
-    place, *known = map(np.concatenate, parts_of_columns)
+    place, *figure_values = map(np.concatenate, parts_of_columns)
     order = np.argsort(place)
-    place, known = place[order], [values[order] for values in known]
+    place, figure_values = place[order], [values[order] for values in figure_values]
     start = 0
     for batch in batches(repairs):
         first, end = np.searchsorted(place, [start, start + batch.num_rows])
         rows = batch.take(pa.array(place[first:end] - start))
         repairs.add(panel.person, +Counter({NO_RECORD: batch.num_rows - rows.num_rows}))
         start += batch.num_rows
-        for name, values in zip(figures, known, strict=True):
+        for name, values in zip(figures, figure_values, strict=True):
             part = values[first:end]
             rows = rows.append_column(name, pa.array(part, mask=part < 0))
         yield rows
@@ -160,7 +160,7 @@ def _count_broken(
 
 
 def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
-    """Mask of shape (rows,): the passes before encoding, since bounding needs every row of a person at once.
+    """Return the mask of shape (rows,): the passes before encoding, since bounding needs every row of a person at once.
 
     Persons are split into groups of about PERSON_ROWS rows by a hash of their identifiers.  Each group has a pass, so
     that no more than one group is held.  The mask does not depend on the groups, nor on cells that were cut: every step
@@ -188,7 +188,7 @@ def iterate_persons(batches: Passes, plan: EncodingPlan) -> Iterator[KeptRuns]:
 
 
 def _choose_kept_runs(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
-    """Mask of shape (rows,): a contiguous run of each person's rows in their order, ``unit.records`` at most."""
+    """Return the mask (rows,): a contiguous run of each person's rows in their order, ``unit.records`` at most."""
     keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
     for runs in iterate_persons(batches, plan):
         keep[runs.place] = True
@@ -218,7 +218,7 @@ def _locate_rows_of_persons(
 
 
 def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
-    """Mask that keeps at most ``most`` rows of each person, those with the smallest hashes.
+    """Return the mask that keeps at most ``most`` rows of each person, those with the smallest hashes.
 
     ``person`` is one number per person, -1 where the identifier is missing (never kept); both of shape (rows,).
     """

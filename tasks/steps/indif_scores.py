@@ -30,34 +30,40 @@ def plan_queries(
     rho: Fraction,
     records: int,
     sensitivity: int = SENSITIVITY,
+    *,
     max_cells: int | None = None,
-    known: Collection[Clique] = (),
-    more: Collection[str] = (),
-    near: Sequence[Clique] | None = None,
+    unscored: Collection[Clique] = (),
+    scored_more: Collection[str] = (),
+    asked_pairs: Sequence[Clique] | None = None,
 ) -> list[Query]:
-    """Return one single-cell query per pair of attributes, all m = d (d - 1) / 2 of them, each at ``rho / m``.
+    """Return one single-cell query per pair of attributes, all m of them, each at ``rho / m``.
 
-    ``sensitivity``: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for scores against a :class:`Reference`.
-    ``max_cells``: pairs of more cells are never measured, so they get no score, and m is less by them; the same holds
-    for ``known`` pairs, whose counts are public, or are those of one attribute.  ``more``, which is public: attributes
-    whose n pairs, where they are fewer than the others, have half of ``rho``, each ``rho / 2 n``.  ``near``, which is
-    public: the pairs that are scored of a wide table, and m their number; None: all.
+    Args:
+        domain: The coarse domain of d attributes.
+        rho: The budget of all scores together, > 0.
+        records: k, the most records of one person.
+        sensitivity: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for distances to fixed counts of pairs.
+        max_cells: Pairs of more cells are never measured, so they get no score; None: there is no limit.
+        unscored: Further pairs that get no score, since their counts are public, or nothing is to be found out of them.
+        scored_more: Attributes whose n pairs, where they are fewer than the others, have half of ``rho``, each
+            ``rho / 2 n``.  Public.
+        asked_pairs: The pairs that are scored of a wide table, by public facts; None: all d (d - 1) / 2.
+
     Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
     ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
     :func:`compute_indif`), or k against noisy one-ways, which are fixed before the look (:func:`compute_l1_distance`),
-    and costs (4 k)^2 / (2 sigma^2) <= its part of rho, rho / m without ``more``, that is N(0, 8 m k^2 / rho) (Theorem
-    5), or with k in place of 4 k; m mechanism instances add up to rho (Theorem 1, adaptive composition with the
-    one-ways).
+    and costs (4 k)^2 / (2 sigma^2) <= its part of rho, rho / m without ``scored_more``, that is N(0, 8 m k^2 / rho)
+    (Theorem 5), or with k in place of 4 k; m mechanism instances add up to rho (Theorem 1, adaptive composition with
+    the one-ways).
     """
-    scored = combinations(domain.attributes, 2) if near is None else near
-    pairs = [p for p in scored if max_cells is None or domain.cells(p) <= max_cells]
-    pairs = [p for p in pairs if p not in known]
-    first = [p for p in pairs if not {*more}.isdisjoint(p)]
-    if not 0 < 2 * len(first) < len(pairs):
+    all_pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs
+    pairs = [p for p in all_pairs if (max_cells is None or domain.cells(p) <= max_cells) and p not in unscored]
+    preferred = [p for p in pairs if not {*scored_more}.isdisjoint(p)]
+    if not 0 < 2 * len(preferred) < len(pairs):
         return plan_score_queries(pairs, rho, sensitivity * records)
-    others = [p for p in pairs if {*more}.isdisjoint(p)]
-    queries_by_group = [*(plan_score_queries(group, rho / 2, sensitivity * records) for group in (first, others))]
-    by_pair = {query.attributes: query for queries in queries_by_group for query in queries}
+    others = [p for p in pairs if {*scored_more}.isdisjoint(p)]
+    halves = (plan_score_queries(group, rho / 2, sensitivity * records) for group in (preferred, others))
+    by_pair = {query.attributes: query for queries in halves for query in queries}
     return [by_pair[p] for p in pairs]
 
 
@@ -73,7 +79,7 @@ def plan_score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: in
 
 
 def compute_indif(counts: NDArray[np.int64]) -> int:
-    """InDif of one 2-way table of counts, in records, rounded down: floor(|M_ab - M_a x M_b / n|_1).
+    """Return InDif of one 2-way table of counts, in records, rounded down: floor(|M_ab - M_a x M_b / n|_1).
 
     In integers: floor(sum_ij |n alpha_ij - a_i b_j| / n), exact, range [0, 2 n), 0 for an empty table.
     Rounding down keeps the sensitivity: if |x - y| <= 4 k with 4 k whole, then
@@ -92,7 +98,7 @@ def compute_indif(counts: NDArray[np.int64]) -> int:
 
 
 def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
-    """floor(|M_ab - reference|_1) in records, exact; ``reference`` in units of 2^-16 records, fixed before the look.
+    """Return floor(|M_ab - reference|_1), records, exact; ``reference``: fixed before the look, in 2^-16 records.
 
     One more record changes one count by 1, so the distance by at most 1, and k records by at most k; rounding down
     keeps a whole bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  Raises ValueError above MAX_ROWS rows.

@@ -19,7 +19,7 @@ from privsyn.tasks.steps.encode import Batches, Repairs, encode_batch, iterate_k
 
 
 def build_kept_domain(plan: EncodingPlan, recode: Recode) -> Domain:
-    """Return the domain of the kept rows: the coarse codes of what comes out in every row, under names of their own."""
+    """Return the domain of the kept rows: the coarse codes of columns that every row has, under names of their own."""
     counted = plan.attributes_of([name for codec in plan.of_rows.codecs for name in codec.ranges()])
     return Domain.of({name_all_rows(a): recode[a].size for a in counted})
 

@@ -43,7 +43,7 @@ def list_without_rows(passes: Passes, plan: EncodingPlan, recode: Recode) -> Ite
         start += batch.num_rows
         arrays = []
         for field in schema:
-            known = recode[field.name]
-            coarse = np.minimum(known.coarse[np.asarray(codes.column(field.name))], known.size - 1)
+            column_recode = recode[field.name]
+            coarse = np.minimum(column_recode.coarse[np.asarray(codes.column(field.name))], column_recode.size - 1)
             arrays.append(pa.array(coarse.astype(field.type.to_pandas_dtype())))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -55,18 +55,24 @@ LEAST_CELL_VARIANCE_SHARE = 0.01
 
 @dataclass
 class _Estimate:
-    """One noisy marginal while it is being adjusted; ``variance`` is the noise variance of each cell.
+    """One noisy marginal while it is being adjusted.
 
-    ``zero``: the cells that are known to be 0, None for none; ``known``: the counts, where they are public; ``merges``:
-    as of a marginal; ``is_pair``: whether it is shrunk with all other pairs; ``codes``: of each attribute those that
-    the counts are of, in order, where they are not of all.
+    Attributes:
+        attributes: In the domain's order; one axis each.
+        counts: The counts so far.
+        variance: The noise variance of each cell, of the same shape.
+        zero: Which cells are known to be 0; None: none is.
+        public_counts: The counts, where they are public.
+        merges: As of :class:`Marginal`.
+        is_pair: Whether it is shrunk with all other pairs.
+        codes: The codes of each attribute that the counts are of, in order; empty: they are of all.
     """
 
     attributes: Clique
     counts: Floats
     variance: Floats
     zero: NDArray[np.bool_] | None = None
-    known: Floats | None = None
+    public_counts: Floats | None = None
     merges: Merges = ()
     is_pair: bool = False
     codes: tuple[Codes, ...] = ()
@@ -76,9 +82,9 @@ class _Estimate:
         return self.merges[self.attributes.index(attribute)] if self.merges else None
 
     def leave_null_out(self, nulls: Mapping[str, int]) -> _Estimate:
-        """Return a pair without the codes of null that no value goes with: what else it says is of the other codes.
+        """Return a pair without its codes of null beside which every value is a known zero; itself without such codes.
 
-        ``nulls``: the code of null by attribute; itself where there is no such code.
+        ``nulls``: the code of null by attribute.
         """
         if self.zero is None or len(self.attributes) != 2 or not set(self.attributes) <= nulls.keys():
             return self
@@ -104,8 +110,8 @@ class _Estimate:
 
     def project(self, total: float) -> None:
         """Make the counts non-negative and of sum ``total``; known zeros and known counts stay."""
-        if self.known is not None:
-            self.counts = self.known.copy()
+        if self.public_counts is not None:
+            self.counts = self.public_counts.copy()
         elif self.zero is None:
             self.counts = apply_norm_sub(self.counts, total)
         else:
@@ -113,10 +119,10 @@ class _Estimate:
 
 
 class _Member:
-    """An estimate as one of those that share a set of attributes, with all that stays the same from round to round.
+    """One of the estimates that share a set of attributes, with what stays the same from round to round.
 
-    ``precision``: 1 / variance of its estimate of each shared count; ``share``: of a change of that count, what each
-    cell takes, in proportion to its noise variance (one number where all cells take the same).
+    ``precision``: 1 / variance of its estimate of each shared count; ``share``: the part of a change of that count that
+    each cell takes, in proportion to its noise variance (one number where all cells take the same).
     """
 
     def __init__(self, estimate: _Estimate, shared: Clique) -> None:
@@ -138,10 +144,10 @@ class _Member:
 
 
 class _MergedMember:
-    """An estimate as one of those that share a set of attributes by merged codes, which its own codes are parts of.
+    """As :class:`_Member`, of a set of attributes that is shared by merged codes, which its own codes are parts of.
 
     ``merges``: of each shared attribute, from the estimate's own codes to the shared ones, None where these are the
-    same; the rest as of :class:`_Member`.
+    same.
     """
 
     def __init__(self, estimate: _Estimate, shared: Clique, merges: Merges) -> None:
@@ -188,42 +194,41 @@ def make_consistent(
     named_pairs: AbstractSet[Clique] = frozenset(),
     nulls: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Marginal]:
-    """Consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
+    """Return consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
-    ``one_way[i]`` has shape (size,) with a noise variance per cell; ``measured[i]`` has standard deviation
-    ``sigmas[i]`` in every cell.  A round averages every shared attribute set, the smallest first (the
-    empty set is the total), with weights w_i proportional to 1 / (variance of the estimate), which is
-    rho_i / g_i for a marginal whose g_i cells are summed into one; then it projects each marginal on the
-    non-negative counts of the common total (norm-sub).
+    A round averages every shared attribute set, the smallest first (the empty set is the total), with weights w_i
+    proportional to 1 / (variance of the estimate), which is rho_i / g_i for a marginal whose g_i cells are summed into
+    one; then it projects each marginal on the non-negative counts of the common total (norm-sub).
 
-    With ``one_way_weight`` above 1, as many rounds that only average come first, and from then on the one-ways weigh
-    that many times as much: cutting noise below 0 moves counts from the large cells of a large marginal to its small
-    ones, and one-ways that were averaged before the cut hold against that.  With ``shrink``, between the two, every
-    larger marginal loses what its noise explains of its departure from independence, or with three attributes and more
-    from what their pairs say (tasks/estimation/shrink_departures.py); faint pairs keep their sums.  Cells that are
-    probably empty then take that much less of what averaging moves.
+    With ``one_way_weight`` above 1 or ``shrink``, as many rounds that only average come first.
 
-    ``zeros``: cells that no row can be in.  They are 0 with next to no variance (ZERO_VARIANCE_SHARE), so that averages
-    move the other cells, and stay 0 when counts are cut and shrunk.
+    Args:
+        one_way: One marginal of each attribute, counts of shape (size,).
+        one_way_variance: The noise variance of every cell of each, of the same shapes.
+        measured: Marginals of two attributes and more.  One of merged codes agrees with the others on what both know:
+            sums over its codes of an attribute, and of several where another holds these by codes that are parts of its
+            own.
+        sigmas: The standard deviation of the noise in every cell of each.
+        rounds: Rounds at most.
+        one_way_weight: How many times as much the one-ways weigh once counts are cut at 0, which moves counts from the
+            large cells of a large marginal to its small ones: one-ways that were averaged before hold against that.
+        shrink: Whether, once averaged, every larger marginal loses what its noise explains of its departure from
+            independence, or with three attributes and more from what their pairs say (:mod:`shrink_departures`).  Cells
+            that are probably empty then take that much less of what averaging moves.
+        zeros: Cells that no row can be in.  They have next to no variance (ZERO_VARIANCE_SHARE), so that averages move
+            the other cells, and stay 0 when counts are cut and shrunk.  They are not looked for in merged codes.
+        expected: Pair -> what a public table expects of it, shares of its shape: noisy counts are shrunk to that or to
+            independence, whichever they are nearer to.
+        known: Public totals.  Marginals of these attributes and pairs stay as they are, and all have the total's rows.
+        pooled: Attribute -> which of its codes have an order: pairs without known zeros are also shrunk by what all
+            pairs together say of their coefficients (:mod:`pooled_coefficients`), and keep their trends.  None: no.
+        trend_deviations: Pair -> standard deviation of the trend that was pooled into its counts.
+        named_pairs: Pairs that are shrunk as pairs also in merged codes; others in such codes are shrunk alone.
+        nulls: The code of null, by attribute, of those whose zeros are of null beside values and no others.  A pair of
+            them is shrunk without a null that no value goes with.
 
-    ``expected``: pair -> what a public table expects of it, shares of its shape; what noisy counts are nearer to, that
-    or independence, they are shrunk to.
-
-    ``known``: public totals. Marginals of these attributes and pairs, with the noise of a known count, stay as they
-    are, and all have the total's rows.
-
-    ``pooled``: the codes in order; pairs without known zeros are also shrunk by what all pairs together say of their
-    coefficients (tasks/estimation/pooled_coefficients.py), and keep their trends.  None: they are not.
-    ``trend_deviations``: standard deviations of looks at trends that were pooled into the pairs' counts.
-
-    A measured marginal of merged codes (``merges``) agrees with the others on what both know: sums over its codes of an
-    attribute, and of several where another holds these by codes that are parts of its own.  Zeros are not known in it.
-    ``named_pairs``: those that are shrunk as pairs are, also in merged codes; others in such codes are shrunk alone.
-
-    ``nulls``: the code of null, by attribute, of those whose zeros are of null beside values and no others.  A pair of
-    them is shrunk without a null that no value goes with.
-
-    Each result carries the noise that it was measured with as ``sigma`` (its root mean square over the cells).
+    Returns:
+        The marginals, each with the noise that it was measured with as ``sigma`` (root mean square over the cells).
     """
     singles = [
         _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
@@ -244,9 +249,9 @@ def make_consistent(
         _set_public_facts(e, zeros, known)
     groups = _group_all(estimates, singles, zeros)
     if one_way_weight > 1 or shrink:
-        _average(groups, rounds)  # nothing is cut at 0 yet: noise below 0 still cancels noise above
+        _average(groups, rounds)  # without a cut at 0, noise below 0 still cancels noise above
     if shrink:
-        _shrink_all([e for e in larger if e.known is None], expected, pooled, trend_deviations, nulls)
+        _shrink_all([e for e in larger if e.public_counts is None], expected, pooled, trend_deviations, nulls)
     if one_way_weight != 1:  # cutting at 0 draws large marginals towards even, and one-ways would follow them
         for e in singles:
             e.variance = e.variance / one_way_weight
@@ -267,7 +272,7 @@ def _set_public_facts(estimate: _Estimate, zeros: KnownZeros | None, known: Know
     if estimate.merges:
         return
     if known is not None and known.has(estimate.attributes):
-        estimate.known = estimate.counts.copy()
+        estimate.public_counts = estimate.counts.copy()
     if zeros is None:
         return
     estimate.zero = zeros.on(estimate.attributes, estimate.counts.shape)
@@ -314,7 +319,7 @@ def _shrink_all(
 def _fit_pooled(
     estimates: Sequence[_Estimate], ordered: OrderedCodes, trend_deviations: Mapping[Clique, float]
 ) -> list[PooledEstimator | None]:
-    """Return the estimators by pooled coefficients; None of what is no pair, has no noise, no rows or known zeros."""
+    """Return the estimator of each pair by pooled coefficients; None without noise or rows, or with known zeros."""
     fitted = [
         len(e.attributes) == 2 and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0 for e in estimates
     ]
@@ -345,24 +350,26 @@ def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDAr
     return marks[estimate.codes[axis]] if estimate.codes else marks
 
 
-def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
-    """Shrink a marginal, measured with equal noise in all cells, towards what its parts say of it, or ``shares``.
+def _shrink(estimate: _Estimate, expected_shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
+    """Shrink a marginal, measured with equal noise in all cells, towards independence, or its ``expected_shares``.
 
-    ``pooled``: one more estimator of its cells, which knows the trend that these keep.
+    Of three attributes and more independence is what their pairs say.
+
+    ``pooled``: a further estimator of a pair's cells, by which the pair also keeps its trend.
 
     A faint pair (FAINT_PAIR_NOISE_SHARE) keeps the sums of its rows and columns, which averaging has settled: cells
     that pass for empty would draw those of a rare value off, and in the many pairs of its attribute that adds up.
     """
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
-        expected = remove_interaction(estimate.counts, total, estimate.zero)
+        independent = remove_interaction(estimate.counts, total, estimate.zero)
         parts = [apply_norm_sub(estimate.counts.sum(axis=axis), total) for axis in range(estimate.counts.ndim)]
         variance = float(estimate.variance.mean() if estimate.zero is None else estimate.variance.max())
-        instead = None if shares is None or variance <= 0 else fit_to_sums(shares, parts[::-1])
-        shrunk = shrink_marginal(estimate.counts, expected, variance, pooled, instead)
+        alternative = None if expected_shares is None or variance <= 0 else fit_to_sums(expected_shares, parts[::-1])
+        shrunk = shrink_marginal(estimate.counts, independent, variance, pooled, alternative)
         mean = shrunk.mean if pooled is None else pooled.keep_trend(estimate.counts, shrunk.mean)
         if mean.ndim == 2 and variance > (FAINT_PAIR_NOISE_SHARE * total) ** 2:
-            mean = np.maximum(mean, 0.0) + FAINT_PAIR_INDEPENDENCE_SHARE * expected
+            mean = np.maximum(mean, 0.0) + FAINT_PAIR_INDEPENDENCE_SHARE * independent
             mean = rake(
                 mean if estimate.zero is None else np.where(estimate.zero, 0.0, mean),
                 parts,
@@ -377,9 +384,9 @@ def _shrink(estimate: _Estimate, shares: Floats | None = None, pooled: PooledEst
 def remove_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:
     """Return counts of sum ``total`` > 0, of the same shape, that agree with all marginals of one attribute less.
 
-    Nothing beyond these parts (first made non-negative) is in them: of a pair, the product of its one-ways; of more
-    attributes, and of any with known zeros (``zero``), what iterative proportional fitting finds from equal counts
-    outside these, up to FITTING passes.
+    They have no interaction beyond these parts, which are made non-negative first: of a pair, the product of its
+    one-ways; of more attributes, and of any with known zeros (``zero``), what iterative proportional fitting finds
+    from equal counts outside these.
     """
     axes = range(counts.ndim)
     parts = [apply_norm_sub(counts.sum(axis=axis), total) for axis in axes]
@@ -401,18 +408,19 @@ def _list_shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]
         for a in clique:
             holders.setdefault(a, []).append(i)
     shared: set[Clique] = {(), *((a,) for a in holders)}
-    multi = [c for c in cliques if len(c) > 2]
-    for big in multi:
+    for clique in (c for c in cliques if len(c) > 2):
         for other in cliques:
-            common = tuple(a for a in big if a in other)
-            if len(common) >= 2 and other is not big:
+            common = tuple(a for a in clique if a in other)
+            if len(common) >= 2 and other is not clique:
                 shared.add(common)
     order = {a: i for i, a in enumerate(holders)}
     sets = []
-    for s in sorted(shared, key=lambda s: (len(s), [order[a] for a in s])):
-        members = set(range(len(cliques))) if not s else set.intersection(*(set(holders[a]) for a in s))
+    for attributes in sorted(shared, key=lambda s: (len(s), [order[a] for a in s])):
+        members = set(range(len(cliques)))
+        for a in attributes:
+            members &= set(holders[a])
         if len(members) >= 2:
-            sets.append((s, sorted(members)))
+            sets.append((attributes, sorted(members)))
     return sets
 
 
@@ -420,10 +428,10 @@ def _group_all(
     estimates: Sequence[_Estimate], one_ways: Sequence[_Estimate], zeros: KnownZeros | None
 ) -> list[Sequence[Member]]:
     """Return the members of every set that estimates share, at their present variances, smallest sets first."""
-    whole, merged = [e for e in estimates if not e.merges], [e for e in estimates if e.merges]
-    plan = _list_shared_sets([e.attributes for e in whole])
+    unmerged, merged = [e for e in estimates if not e.merges], [e for e in estimates if e.merges]
+    plan = _list_shared_sets([e.attributes for e in unmerged])
     groups: list[tuple[int, Sequence[Member]]]
-    groups = [(len(shared), [_Member(whole[i], shared) for i in members]) for shared, members in plan]
+    groups = [(len(shared), [_Member(unmerged[i], shared) for i in members]) for shared, members in plan]
     if merged:
         groups += _group_by_merged_codes(merged, estimates)
         groups.sort(key=lambda group: group[0])
@@ -456,7 +464,7 @@ def _group_by_merged_codes(
 
 
 def find_merge(merge: Merge | None, target: Merge | None) -> tuple[bool, Merge | None]:
-    """Return whether the codes of ``merge`` are parts of those of ``target``, and the merge from these to those.
+    """Return whether the codes of ``merge`` are parts of those of ``target``, and the merge between the two.
 
     Both by the attribute's codes, None for these themselves; the merge is None where both are the same.
     """

@@ -18,7 +18,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.panels.transitions import project_to_sum, shrink_counts
+from privsyn.tasks.estimation.shrink_departures import shrink_counts
+from privsyn.tasks.panels.transitions import project_to_sum
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.steps.decode import as_released, build_released_schema
 
@@ -163,8 +164,8 @@ class _Drawing:
                 name: pa.chunked_array([array, anew[name]]).combine_chunks().take(pa.array(place))
                 for name, array in columns.items()
             }
-        whole = pa.array(~rules.find_broken_rows(columns).any(axis=0))
-        return {name: array.filter(whole) for name, array in columns.items()}
+        valid = pa.array(~rules.find_broken_rows(columns).any(axis=0))
+        return {name: array.filter(valid) for name, array in columns.items()}
 
     def _draw(self, rows: int) -> dict[str, pa.Array]:
         marks = (self._rng.permutation(rows) + self._rng.random()) / rows  # each person as often as expected

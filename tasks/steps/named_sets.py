@@ -23,7 +23,7 @@ from privsyn.tasks.estimation.expected_error import split_by_weight
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 MOST_SHARE = Fraction(1, 2)
@@ -131,10 +131,8 @@ def count_wanted_codes(sets: Sequence[PlannedSet], recode: Recode, binning: Binn
 
 def read_coarse_counts(recode: Recode, in_order: AbstractSet[str]) -> dict[str, CoarseCounts]:
     """Return the noisy counts of every attribute's codes; ``in_order``: the attributes whose codes are intervals."""
-    return {
-        m.attributes[0]: CoarseCounts(m.counts, m.attributes[0] in in_order, variance)
-        for m, variance in zip(*sum_coarse_one_ways(recode), strict=True)
-    }
+    one_ways = map_coarse_one_ways(recode)
+    return {a: CoarseCounts(counts, a in in_order, variance) for a, (counts, variance) in one_ways.items()}
 
 
 def plan_queries(sets: Sequence[PlannedSet], rho: Fraction, records: int) -> list[Query]:

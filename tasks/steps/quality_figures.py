@@ -102,18 +102,13 @@ def count_exactly(
     if rows.domain != synthetic.domain:
         raise ValueError("the two tables have different domains")
     for figure in figures:
-        total = _sum_marginal(rows, synthetic, figure.cliques, threads)
+        total = sum(int(np.abs(a - b).sum()) for a, b in iterate_both_counts(rows, synthetic, figure.cliques, threads))
         if figure.queries:
             differences = answer_queries(rows, figure.queries, threads) - answer_queries(
                 synthetic, figure.queries, threads
             )
             total += int(np.abs(differences).sum())
         yield np.array([total], dtype=np.int64)
-
-
-def _sum_marginal(rows: CodeTable, synthetic: CodeTable, cliques: Sequence[Clique], threads: int) -> int:
-    """Return sum over the marginals and their cells of |count in ``rows`` - count in ``synthetic``|."""
-    return sum(int(np.abs(a - b).sum()) for a, b in iterate_both_counts(rows, synthetic, cliques, threads))
 
 
 def divide_by_rows(total: float, figure: Figure, synthetic_rows: int) -> float:

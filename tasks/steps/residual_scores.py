@@ -63,8 +63,8 @@ def list_candidates(
     pairs = [p for p in combinations(domain.attributes, 2) if p in scores]
     if not triples:
         return list(pairs)
-    known = {domain.ordered(pair): score for pair, score in scores.items() if score > 0}
-    strongest = nlargest(_STRONGEST * len(domain.attributes), known, key=lambda p: known[p])
+    score_of = {domain.ordered(pair): score for pair, score in scores.items() if score > 0}
+    strongest = nlargest(_STRONGEST * len(domain.attributes), score_of, key=lambda p: score_of[p])
     graph = nx.Graph(strongest)
     triangles = {
         domain.ordered((a, b, c))
@@ -77,7 +77,7 @@ def list_candidates(
     named = {t for columns, _ in targets.named for t in combinations(domain.ordered(tuple(columns & scored)), 3)}
     named = {t for t in named if domain.cells(t) <= gamma}
     triples_in_order = sorted(triangles | named, key=lambda t: [order[a] for a in t])
-    sums = [sum(max(known.get(p, 0.0), 0.0) for p in combinations(t, 2)) for t in triples_in_order]
+    sums = [sum(max(score_of.get(p, 0.0), 0.0) for p in combinations(t, 2)) for t in triples_in_order]
     worth = dict(zip(triples_in_order, sums * targets.weights(triples_in_order), strict=True))
     ranked = sorted(triples_in_order, key=lambda t: (t not in named, -worth[t]))
     return [*pairs, *ranked[: len(pairs)]]
@@ -100,7 +100,7 @@ def count_rows_so_far(total: float) -> int:
 
 
 def derive_seed(seed: int, number: int) -> int:
-    """Return the seed of the rows so far of round ``number``, which are not those that are released."""
+    """Return the seed of the rows that round ``number`` scores, which are other rows than the released ones."""
     return (seed + number * _SEED) % 2**63
 
 

@@ -29,7 +29,7 @@ def select_from_all_scores(
     queries: Sequence[Query],
     scores: Sequence[NDArray[np.int64]],
     first: Recode,
-    known: Recode,
+    all_one_ways: Recode,
     rho: float,
     records: int,
     settings: Selection,
@@ -41,8 +41,8 @@ def select_from_all_scores(
     """Return the contract PAIRS for the budget ``rho`` of all measurements, made and to be made.
 
     queries, scores: of every release, each pair's distances from one and the same table, pooled here by inverse
-    variance; first: the recode that the distances were taken against; known: the same with the first looks of all
-    releases at one-ways pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
+    variance; first: the recode that the distances were taken against; all_one_ways: the same with the one-ways of
+    all releases pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
     """
     pooled_queries, answers = pool_answers(queries, scores)
     return select(
@@ -54,7 +54,7 @@ def select_from_all_scores(
         settings,
         remeasure_one_ways=remeasure_one_ways,
         targets=targets,
-        known=known,
+        all_one_ways=all_one_ways,
         explained=explained,
     )
 

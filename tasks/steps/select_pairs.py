@@ -34,7 +34,7 @@ class ChosenPair:
 
 
 def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[ChosenPair]:
-    """Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
+    """Choose pairs by Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
     sizes c_i, ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and
@@ -45,7 +45,7 @@ def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float,
     phi = np.asarray(scores, dtype=np.float64)
     scale = records / math.sqrt(math.pi * rho)
     queues, size = _group_by_cells(phi, cells)
-    at = [0] * len(queues)
+    next_in_queue = [0] * len(queues)
     best_phi = np.array([phi[queue[0]] for queue in queues])
     taken, error = 0.0, float(phi.sum())
     chosen: list[ChosenPair] = []
@@ -54,11 +54,13 @@ def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float,
         group = int(np.argmin(change))
         if change[group] >= 0:
             break
-        chosen.append(ChosenPair(int(queues[group][at[group]]), error + float(change[group])))
+        chosen.append(ChosenPair(int(queues[group][next_in_queue[group]]), error + float(change[group])))
         taken += float(size[group])
         error = chosen[-1].error
-        at[group] += 1
-        best_phi[group] = phi[queues[group][at[group]]] if at[group] < len(queues[group]) else -np.inf
+        next_in_queue[group] += 1
+        best_phi[group] = (
+            phi[queues[group][next_in_queue[group]]] if next_in_queue[group] < len(queues[group]) else -np.inf
+        )
     return chosen
 
 
@@ -87,17 +89,25 @@ def select(
     remeasure_one_ways: bool,
     targets: TargetWeights = NO_TARGETS,
     pooled: bool = False,
-    once: Collection[str] = (),
-    known: Recode | None = None,
+    rounding: Collection[str] = (),
+    all_one_ways: Recode | None = None,
     explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
     """Return the contract PAIRS by ``settings.criterion``.
 
-    queries: of the scores, one per pair; scores: their noisy answers; ``rho``: the third stage's
-    budget; ``remeasure_one_ways``: whether one-ways compete for it, too, but for those of the attributes ``once``;
-    ``targets``: the pairs whose errors count more (both with ``expected_error`` only); ``pooled``, ``explained``: as of
-    :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`; ``known``: the recode with more looks at
-    one-ways pooled in than ``recode``, against which the scores were taken (None: there are no more).
+    Args:
+        queries: Of the scores, one a pair.
+        scores: Their noisy answers, in records, in the same order.
+        recode: The coarse codes, with the noisy one-ways that the scores were taken against.
+        rho: The budget of the third stage, > 0.
+        records: k, the most records of one person.
+        settings: The criterion, and the most cells of a pair.
+        remeasure_one_ways: Whether one-ways compete for the budget (``expected_error`` only).
+        targets: Pairs whose errors count more (``expected_error`` only).
+        pooled: As of :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
+        rounding: Attributes whose one-ways do not compete: what values are rounded to.
+        all_one_ways: The recode with more one-ways pooled in than ``recode``; None: there are no more.
+        explained: As ``pooled``.
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = build_coarse_domain(recode)
@@ -115,7 +125,7 @@ def select(
         explained=explained,
     )
     departures = targets.weighted(departures, pairs)
-    again = {a: r for a, r in (recode if known is None else known).items() if a not in once}
+    again = {a: r for a, r in (recode if all_one_ways is None else all_one_ways).items() if a not in rounding}
     one_ways = estimate_one_way_departures(again, pooled=pooled) if remeasure_one_ways else None
     return select_by_expected_error(pairs, scores, cells, departures, rho, records, settings.max_cells, one_ways)
 
@@ -154,10 +164,10 @@ def select_by_expected_error(
     departures: one row per pair (tasks/estimation/pair_departures.py). A pair's weight is its share. With ``one_ways``,
     these compete for the budget; what the weights leave of 1 is for measuring them a second time.
     """
-    alone = departures.error(np.zeros(len(pairs)))
-    candidates = np.flatnonzero((alone > 0) & (np.asarray(cells) <= max_cells))
+    unmeasured_error = departures.error(np.zeros(len(pairs)))
+    candidates = np.flatnonzero((unmeasured_error > 0) & (np.asarray(cells) <= max_cells))
     taken, shares, gains = choose_worth_measuring(departures, candidates, rho, records, one_ways)
-    errors = alone.sum() - np.cumsum(gains)
+    errors = unmeasured_error.sum() - np.cumsum(gains)
     return _tabulate(pairs, scores, cells, taken.tolist(), errors.tolist(), (shares / rho).tolist())
 
 

@@ -70,7 +70,7 @@ def synthesize(
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
         own_marginals = [m for m in marginals if m.attributes and m.attributes[0] in group]
-        if settings.method == "sweep" and shard.of == 1:  # what is made in shards is large: chance is small in it
+        if settings.method == "sweep" and shard.count == 1:  # what is made in shards is large: chance is small in it
             inner = Domain.of({a: domain.size(a) for a in group})
             own_marginals += (
                 _list_implied(own_marginals, inner, settings, rows, threads, zeros) if prior is None else prior.pairs
@@ -97,7 +97,7 @@ def refine_shard(
     zeros: KnownZeros | None = None,
     prior: PriorGuide | None = None,
 ) -> tuple[CodeTable, Residuals]:
-    """Return the rows of a shard moved towards what all shards together lack, and what these lack then.
+    """Move the rows of a shard towards what all shards together lack; return them, and what is lacking then.
 
     codes: as :func:`synthesize` made them with the same marginals, settings, shard, zeros and prior; residuals: the sum
     of what all shards lack.
@@ -173,7 +173,7 @@ def _fit_component(
 
 
 def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
-    """``rows`` of the table's rows, each as often as any other up to one, in random order."""
+    """Return ``rows`` of the table's rows, each as often as any other up to one, in random order."""
     order = np.arange(table.rows, dtype=np.uint32)
     shuffle(order, derive_stream(seed, _PRIOR, 0))
     chosen = np.resize(order, rows)
@@ -191,13 +191,13 @@ def _list_implied(
     times = compute_row_factor(rows, len(domain.attributes), settings.oversample)
     larger = [m for m in marginals if len(m.attributes) > 1]
     sigma = float(np.median([m.sigma for m in larger])) if larger else 0.0
-    whole = [m.attributes for m in larger if not m.merges]
-    missing = list_missing_pairs(whole, domain) if times > 1 and sigma > 0 else []
+    held_pairs = [m.attributes for m in larger if not m.merges]
+    missing = list_missing_pairs(held_pairs, domain) if times > 1 and sigma > 0 else []
     if not missing:
         return []
-    few = min(settings.sweeps, MOST_SWEEPS)
-    plain = settings.model_copy(update={"oversample": 1, "sweeps": few})
-    larger_table = synthesize(marginals, domain, plain, times * rows, threads, zeros=zeros)
+    few_sweeps = min(settings.sweeps, MOST_SWEEPS)
+    settings_of_more_rows = settings.model_copy(update={"oversample": 1, "sweeps": few_sweeps})
+    larger_table = synthesize(marginals, domain, settings_of_more_rows, times * rows, threads, zeros=zeros)
     return imply_pairs(larger_table, missing, float(larger[0].counts.sum()), sigma, threads)
 
 
@@ -241,8 +241,8 @@ def _start(
         from privsyn.tasks.synthesis.settled_start import start_settled  # here: compiled code loads slowly
 
         return start_settled(marginals, domain, settings, rows, threads, zeros)
-    ones = sum_to_one_ways(marginals, domain)
-    return [_draw_independently(ones[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
+    one_ways = sum_to_one_ways(marginals, domain)
+    return [_draw_independently(one_ways[a], rows, settings.seed, domain.index(a)) for a in domain.attributes]
 
 
 def _draw_independently(one_way: np.ndarray, rows: int, seed: int, attribute: int) -> np.ndarray:

@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.estimation.merged_codes import merge_codes
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import Countable, count_all
+from privsyn.tasks.steps.indif_scores import plan_score_queries
 from privsyn.tasks.steps.named_sets import PlannedSet, read_coarse_counts
 
 MOST_TRIPLES = 5_000
@@ -63,18 +64,15 @@ def plan_queries(triples: Sequence[Clique], rho: Fraction, records: int) -> list
     between -1 and 1, so each score has sensitivity k and costs k^2 / (2 sigma^2) <= rho / m; m mechanism instances add
     up (adaptive composition, Theorem 1).
     """
-    if not triples:
-        return []
-    sigma = compute_sigma(rho / len(triples), records)
-    return [Query(triple, 1, records, sigma) for triple in triples]
+    return plan_score_queries(triples, rho, records)
 
 
 def compute_values(recode: Recode, halves: PlannedSet) -> dict[str, NDArray[np.int64]]:
     """Return the values of the two parts of each attribute in units of 1 / UNIT: of noisy mean 0, none beyond 1."""
-    one_ways = {m.attributes[0]: m.counts for m in sum_coarse_one_ways(recode)[0]}
+    one_ways = map_coarse_one_ways(recode)
     values = {}
     for attribute, merge in zip(halves.attributes, halves.merges, strict=True):
-        mass = np.bincount(merge, weights=np.maximum(one_ways[attribute], 0.0), minlength=2) + 1e-9
+        mass = np.bincount(merge, weights=np.maximum(one_ways[attribute][0], 0.0), minlength=2) + 1e-9
         values[attribute] = np.rint(UNIT * np.array([mass[1], -mass[0]]) / mass.max()).astype(np.int64)
     return values
 

@@ -29,8 +29,8 @@ def draw_attribute(
     """
     if marginal is None:
         marginal = Marginal((attribute,), one_way)
-    known = {a: n for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute}
-    table = CodeTable(Domain.of(known), tuple(_merge_codes(columns[a], marginal.get_merge(a)) for a in known))
+    conditions = {a: n for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute}
+    table = CodeTable(Domain.of(conditions), tuple(_merge_codes(columns[a], marginal.get_merge(a)) for a in conditions))
     return draw_given(table, rows, _split_merged(marginal, attribute, one_way), one_way, address)
 
 
@@ -48,23 +48,27 @@ def _split_merged(marginal: Marginal, attribute: str, one_way: np.ndarray) -> np
     return np.ascontiguousarray(joint[:, merge] * shares)
 
 
-def draw_given(known: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64) -> np.ndarray:
-    """Return codes for ``rows`` rows given their cell of ``known``; joint: float64 (cells of known, codes).
+def draw_given(
+    given_codes: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64
+) -> np.ndarray:
+    """Return codes for ``rows`` rows given their cell of ``given_codes``; joint: float64 (cells of known, codes).
 
     Within the rows of one cell the codes have the joint's conditional shares up to rounding, in random
     order.  For a cell where the joint has no counts, ``one_way`` decides.  address: the random stream.
     """
     cells, size = joint.shape
-    here = count(known, known.domain.attributes).reshape(-1) if known.columns else np.array([rows])
-    edges = np.concatenate([[0], np.cumsum(here)])
+    rows_by_cell = (
+        count(given_codes, given_codes.domain.attributes).reshape(-1) if given_codes.columns else np.array([rows])
+    )
+    edges = np.concatenate([[0], np.cumsum(rows_by_cell)])
     weights = np.where(joint.sum(axis=1, keepdims=True) > 0, joint, one_way)
-    quotas = draw_systematically(weights, here, draw_uniforms(address, cells))
+    quotas = draw_systematically(weights, rows_by_cell, draw_uniforms(address, cells))
     values = np.repeat(np.tile(np.arange(size, dtype=choose_code_dtype(size)), cells), quotas.ravel())
     shuffle_segments(values, edges, derive_stream(int(address), 1))
-    if not known.columns:
+    if not given_codes.columns:
         return values
     keys, places = np.zeros(rows, np.uint32), edges[None, :-1].copy()
-    fill_keys(keys, known.columns, known.domain.sizes)
+    fill_keys(keys, given_codes.columns, given_codes.domain.sizes)
     index = np.empty(rows, np.uint32)
     index_rows(keys, np.array([0, rows]), places, 0, 1, index)
     column = np.empty_like(values)

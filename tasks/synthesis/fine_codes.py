@@ -39,13 +39,13 @@ class FineCodes:
         """Return the coarse code of each fine one, and the place in it that lies ``inside`` the fine one."""
         position = np.empty(self._size, np.int64)
         position[self._members] = np.arange(len(self._members))
-        at = position[fine]
-        start = np.where(at > 0, self._cumulative[at - 1], 0.0)
-        place = start + inside * (self._cumulative[at] - start)
-        coarse = self._code[at]
+        edge = position[fine]
+        start = np.where(edge > 0, self._cumulative[edge - 1], 0.0)
+        place = start + inside * (self._cumulative[edge] - start)
+        coarse = self._code[edge]
         return coarse, np.clip(place - coarse, 0.0, 1 - 1e-9)
 
-    def at(
+    def find_at(
         self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the fine code at a place of each coarse one, and where in that it lies; both rise with the place.

@@ -36,7 +36,7 @@ def draw_graphical_rows(
     rows: int,
     seed: int,
 ) -> CodeTable:
-    """``rows`` rows of codes over ``domain``.
+    """Draw ``rows`` rows of codes over ``domain``.
 
     measured: noisy counts of cliques with their sigma, which may be negative; their graph should have few cycles, as a
     tree has: time and memory grow with its largest junction clique.  one_ways: attribute -> (noisy counts, variances).

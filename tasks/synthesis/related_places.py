@@ -98,7 +98,7 @@ class RelatedPlaces:
             return {}
         columns = [codes[a] for a in self.attributes]
         vector = np.stack([cut.score[code] for cut, code in zip(self.cuts, columns, strict=True)], axis=1)
-        if any(isinstance(at, np.ndarray) for at in self.followed.values()):
+        if any(isinstance(followed, np.ndarray) for followed in self.followed.values()):
             vector = np.asfortranarray(vector)  # single columns of many are read
         for _ in range(_GIBBS_SWEEPS):
             for j in self.moved:
@@ -132,7 +132,7 @@ class PlacedRecords:
         """Return the fine code of each record, shape (records,)."""
         coarse, draw = self._coarse[attribute], self._draws[attribute]
         places = self._places.get(attribute)
-        return draw(coarse, self._rng) if places is None else draw.at(coarse, places)[0]
+        return draw(coarse, self._rng) if places is None else draw.find_at(coarse, places)[0]
 
     def place(self, attribute: str) -> tuple[NDArray[np.int64], Floats]:
         """Return the fine code of each record, and where in it the value lies, both of shape (records,)."""
@@ -140,31 +140,31 @@ class PlacedRecords:
         places = self._places.get(attribute)
         if places is None:
             return draw(coarse, self._rng), self._rng.random(len(coarse))
-        return draw.at(coarse, places)
+        return draw.find_at(coarse, places)
 
 
 def fit_related_places(
-    codes: CodeTable, recode: Recode, binning: Binning, near: Sequence[Clique] | None = None
+    codes: CodeTable, recode: Recode, binning: Binning, asked_pairs: Sequence[Clique] | None = None
 ) -> RelatedPlaces:
     """Return the model of a table of codes.
 
-    ``near``: the pairs of a wide table that may follow each other; None: all.
+    ``asked_pairs``: the pairs of a wide table that may follow each other; None: all.
     """
     names = [a for a in codes.domain.attributes if binning[a].in_order]
-    rows = MODEL_ROWS if near is None else MODEL_ROWS * ALL_PAIRS_COLUMNS // max(len(names), ALL_PAIRS_COLUMNS)
+    rows = MODEL_ROWS if asked_pairs is None else MODEL_ROWS * ALL_PAIRS_COLUMNS // max(len(names), ALL_PAIRS_COLUMNS)
     every = max(1, codes.rows // rows)
     sample = {a: codes.column(a)[::every] for a in names}
     ordered = {a: mark_ordered_codes(recode[a], binning[a]) for a in names}
     cuts = {a: _cut(np.bincount(sample[a], minlength=recode[a].size), ordered[a]) for a in names}
     names = [a for a in names if cuts[a].kept_variance > LEAST_KEPT_VARIANCE]
     scores = np.stack([cuts[a].score[sample[a]] for a in names], axis=1) if names else np.zeros((0, 0))
-    there = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
+    has_order = np.stack([ordered[a][sample[a]] for a in names], axis=1).astype(np.float64) if names else scores
     kept_variance = np.array([cuts[a].kept_variance for a in names])
     movable = kept_variance < MOST_KEPT_VARIANCE
     several = np.array([_has_several(recode[a], ordered[a]) for a in names], dtype=bool)
-    if near is not None:
-        return _follow_near(names, cuts, scores, there, near, np.flatnonzero(movable & several))
-    product, correlation = scores.T @ scores / np.maximum(there.T @ there, 1.0), np.eye(len(names))
+    if asked_pairs is not None:
+        return _follow_near(names, cuts, scores, has_order, asked_pairs, np.flatnonzero(movable & several))
+    product, correlation = scores.T @ scores / np.maximum(has_order.T @ has_order, 1.0), np.eye(len(names))
     for (i, a), (j, b) in combinations(enumerate(names), 2):
         correlation[i, j] = correlation[j, i] = _find_correlation(product[i, j], cuts[a].hermite * cuts[b].hermite)
     follows: NDArray[np.bool_] = np.any(np.abs(correlation - np.eye(len(names))) >= LEAST_CORRELATION, axis=0)
@@ -192,24 +192,24 @@ def _follow_near(
     names: Sequence[str],
     cuts: Mapping[str, _NormalIntervals],
     scores: Floats,
-    there: Floats,
-    near: Sequence[Clique],
+    has_order: Floats,
+    asked_pairs: Sequence[Clique],
     movable: NDArray[np.intp],
 ) -> RelatedPlaces:
-    """Return the model in which each of ``movable`` follows those near it that it is most related to.
+    """Return the model in which each ``movable`` attribute follows the near ones that it is most related to.
 
     Each is regressed on MOST_FOLLOWED others at most, so that time grows with the pairs and not with all of them.
     """
     number, hermite = {a: i for i, a in enumerate(names)}, [cuts[a].hermite for a in names]
-    scores, there = np.asfortranarray(scores), np.asfortranarray(there)  # columns are read
+    scores, has_order = np.asfortranarray(scores), np.asfortranarray(has_order)  # columns are read
     near_of: dict[int, list[int]] = {i: [] for i in range(len(names))}
-    for i, j in ((number[a], number[b]) for a, b in near if a in number and b in number):
+    for i, j in ((number[a], number[b]) for a, b in asked_pairs if a in number and b in number):
         near_of[i].append(j)
         near_of[j].append(i)
 
     @cache
     def correlate(i: int, j: int) -> float:
-        product = float(scores[:, i] @ scores[:, j]) / max(float(there[:, i] @ there[:, j]), 1.0)
+        product = float(scores[:, i] @ scores[:, j]) / max(float(has_order[:, i] @ has_order[:, j]), 1.0)
         return _find_correlation(product, hermite[i] * hermite[j])
 
     followed: dict[int, slice | NDArray[np.intp]] = {}
@@ -249,11 +249,11 @@ def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _NormalInterv
     from scipy.special import ndtri
 
     mass = np.where(ordered, counts, 0).astype(np.float64)
-    whole = mass.sum()
-    if whole <= 0:
+    total = mass.sum()
+    if total <= 0:
         free = np.full(len(counts), np.inf)
         return _NormalIntervals(-free, free, np.zeros(len(counts)), np.zeros(_TERMS))
-    share = mass / whole
+    share = mass / total
     upper = np.cumsum(share).clip(max=1.0)
     low, high = ndtri((upper - share).clip(0.0, 1.0)), ndtri(upper)
     density = lambda z: np.exp(-np.minimum(z**2, 1400.0) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
@@ -269,12 +269,12 @@ def _expand(cuts: Floats, rises: Floats) -> Floats:
     Shape (_TERMS,).
     """
     inside = np.isfinite(cuts)
-    at, rise = cuts[inside], rises[inside]
-    last, this = np.zeros(len(at)), np.exp(-(at**2) / 2) / np.sqrt(2 * np.pi)
+    points, rise = cuts[inside], rises[inside]
+    last, this = np.zeros(len(points)), np.exp(-(points**2) / 2) / np.sqrt(2 * np.pi)
     coefficients = np.empty(_TERMS)
     for k in range(_TERMS):  # the integral of the k-th polynomial of norm sqrt(k!) above a cut is this one before it
         coefficients[k] = rise @ this / np.sqrt(k + 1)
-        last, this = this, (at * this - np.sqrt(k) * last) / np.sqrt(k + 1)
+        last, this = this, (points * this - np.sqrt(k) * last) / np.sqrt(k + 1)
     return coefficients
 
 

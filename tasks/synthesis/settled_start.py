@@ -1,6 +1,6 @@
-"""The start of sweeps: along a tree, every attribute settled towards all it is measured with before the next is drawn.
+"""The rows that sweeps begin with: drawn along a tree, each attribute settled before the next one is drawn.
 
-Not in the paper.  A tree gives an attribute what it has with one other.  Before any later attribute hangs on it, a few
+Not in the paper.  A tree keeps one relation of each attribute.  Before a later attribute is drawn given it, a few
 sweeps move it alone, towards its marginals with all attributes drawn so far.  So rows come to be coherent: where
 columns follow from each other, moves of one value at a time could not mend them later, as all other values of the row
 speak against each.  Post-processing of released counts costs no budget.
@@ -42,7 +42,7 @@ def start_settled(
     marginals: every one-way and any larger ones; at most ``settings.sweeps`` sweeps an attribute; zeros: joint codes
     that rules forbid.
     """
-    ones = sum_to_one_ways(marginals, domain)
+    one_ways = sum_to_one_ways(marginals, domain)
     holding = _list_by_attribute([m for m in marginals if len(m.attributes) > 1], domain)
     drawn: set[str] = set()
 
@@ -55,11 +55,12 @@ def start_settled(
             group = domain.ordered({a for c in cliques for a in c})
             forbidden = [(tuple(group.index(a) for a in c), cells) for c, cells in tables]
             targets = [
-                scale_target(m, group, rows, zeros) for m in (Marginal((attribute,), ones[attribute]), *drawn_marginals)
+                scale_target(m, group, rows, zeros)
+                for m in (Marginal((attribute,), one_ways[attribute]), *drawn_marginals)
             ]
             chosen, sizes, number = [columns[a] for a in group], domain.shape(group), domain.index(attribute)
             residuals = compute_residuals(chosen, sizes, targets, number, threads, Shard(settings.seed), _SETTLE)
-            alone = group.index(attribute)
+            position = group.index(attribute)
             sweeper = Sweeper(
                 chosen,
                 sizes,
@@ -70,10 +71,10 @@ def start_settled(
                 forbidden=forbidden,
                 empty=find_empty_cells(targets),
                 merges=[t.merges for t in targets],
-                visited=frozenset({alone}),
+                visited=frozenset({position}),
             )
             with sweeper:
-                cool(sweeper, np.array([alone]), min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
+                cool(sweeper, np.array([position]), min(MOST_SWEEPS, settings.sweeps), (settings.seed, _SETTLE, number))
 
     return start_from_tree(marginals, domain, rows, settings.seed, _TREE, settle)
 
@@ -96,11 +97,11 @@ def start_from_tree(
     seed, purpose: address the random streams.  settle: called with each drawn attribute and all columns so far, of
     which it may change this attribute's codes.
     """
-    ones = sum_to_one_ways(marginals, domain)
+    one_ways = sum_to_one_ways(marginals, domain)
     columns: dict[str, np.ndarray] = {}
     for attribute, marginal in order_drawing([m for m in marginals if len(m.attributes) > 1], domain):
         address = derive_stream(seed, purpose, domain.index(attribute))
-        columns[attribute] = draw_attribute(attribute, marginal, columns, rows, ones[attribute], address)
+        columns[attribute] = draw_attribute(attribute, marginal, columns, rows, one_ways[attribute], address)
         settle(attribute, columns)
     return [columns[a] for a in domain.attributes]
 
@@ -145,7 +146,7 @@ def _list_by_attribute(marginals: Sequence[Marginal], domain: Domain) -> dict[st
 
 
 def compute_mutual_information(marginal: Marginal, attribute: str) -> float:
-    """Mutual information in nats between ``attribute`` and the marginal's other attributes; 0 without counts.
+    """Return the mutual information in nats of ``attribute`` and the marginal's other attributes; 0 without counts.
 
     Nine decimals of it: further ones differ from CPU to CPU, and near 0 they would decide the order.
     """

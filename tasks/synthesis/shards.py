@@ -29,11 +29,11 @@ _SHARD = 200  # purpose of the random streams; no other step's
 
 @dataclass(frozen=True)
 class Shard:
-    """Shard ``number`` of ``of``, with ``rows`` rows; ``seed``: the whole table's."""
+    """Shard ``number`` of ``count``, with ``rows`` rows; ``seed``: the whole table's."""
 
     seed: int
     number: int = 0
-    of: int = 1
+    count: int = 1
     rows: int = 0
 
     @property
@@ -47,7 +47,7 @@ class Shard:
 
     def offset(self, of_table: float) -> float:
         """Return the shard's offset for systematic rounding, in [0, 1), given the whole table's."""
-        return (of_table + self.number / self.of) % 1.0
+        return (of_table + self.number / self.count) % 1.0
 
 
 def plan_shards(rows: int, settings: Rows) -> list[Shard]:
@@ -111,13 +111,13 @@ def iterate_shards(
     batches: Iterable[pa.RecordBatch], parts: Sequence[Shard]
 ) -> Iterator[tuple[Shard, list[pa.RecordBatch]]]:
     """Yield the rows of each shard, shard by shard: no more than one is held."""
-    held: list[pa.RecordBatch] = []
-    now = 0
+    shard_batches: list[pa.RecordBatch] = []
+    current = 0
     for number, batch in cut(batches, [shard.rows for shard in parts]):
-        while now < number:
-            yield parts[now], held
-            held, now = [], now + 1
-        held.append(batch)
-    while now < len(parts):
-        yield parts[now], held
-        held, now = [], now + 1
+        while current < number:
+            yield parts[current], shard_batches
+            shard_batches, current = [], current + 1
+        shard_batches.append(batch)
+    while current < len(parts):
+        yield parts[current], shard_batches
+        shard_batches, current = [], current + 1

@@ -93,7 +93,7 @@ def sweep(
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
         # few sweeps leave rows on their way: only after more is what is still wrong a place that they cannot leave
         stuck = (
-            _find_stuck(sweeper.residuals, targets, len(columns), rounded=shard.of > 1)
+            _find_stuck(sweeper.residuals, targets, len(columns), rounded=shard.count > 1)
             if settings.sweeps > len(FIRST_SWEEP_BLOCKS)
             else np.zeros(0, int)
         )
@@ -206,7 +206,7 @@ def cool(
     report: Callable[[int], None] = lambda done: None,
     first: int = 0,
 ) -> None:
-    """Sweeps that only lower the residuals, numbers ``first`` to ``sweeps`` - 1 at most; they end early, by LEAST_GAIN.
+    """Sweep without heat, ``first`` to ``sweeps`` - 1 at most, until a sweep gains less than LEAST_GAIN.
 
     order: int64, the attributes that they visit, which is shuffled; address: the seed, and where the random streams
     are; report: called with the sweeps done.
@@ -259,11 +259,11 @@ def _compute_wrong_shares(
 def weigh_marginals(targets: Sequence[TargetMarginal]) -> list[int]:
     """Return a positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
 
-    A one-way is what all marginals of its attribute agree on, so it is known better than any of them.
+    All marginals of an attribute agree on its one-way, so that is known better than any of them.
     Without known noise all larger marginals have the weight 4.
     """
-    known = [t.sigma for t in targets if len(t.attributes) > 1 and t.sigma > 0]
-    median = float(np.median(known)) if known else 0.0
+    sigmas = [t.sigma for t in targets if len(t.attributes) > 1 and t.sigma > 0]
+    median = float(np.median(sigmas)) if sigmas else 0.0
     return [_ONE_WAY if len(t.attributes) == 1 else _compute_weight(median, t.sigma) for t in targets]
 
 

@@ -33,8 +33,10 @@ def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros
     wanted = wanted * scale if total > 0 else np.full(wanted.size, rows / wanted.size)
     attributes = tuple(group.index(a) for a in marginal.attributes)
     unknown = zeros is None or bool(marginal.merges)
-    known = None if unknown or zeros is None else zeros.on(marginal.attributes, marginal.counts.shape)
-    return TargetMarginal(attributes, marginal.counts.shape, wanted, marginal.sigma * scale, known, marginal.merges)
+    zero_cells = None if unknown or zeros is None else zeros.on(marginal.attributes, marginal.counts.shape)
+    return TargetMarginal(
+        attributes, marginal.counts.shape, wanted, marginal.sigma * scale, zero_cells, marginal.merges
+    )
 
 
 def find_empty_cells(targets: Sequence[TargetMarginal]) -> NDArray[np.bool_]:
@@ -48,13 +50,13 @@ def find_empty_cells(targets: Sequence[TargetMarginal]) -> NDArray[np.bool_]:
 
 
 def _find_empty(target: TargetMarginal) -> NDArray[np.bool_]:
-    known = np.zeros(target.wanted.size, bool) if target.zero is None else target.zero.ravel()
+    zero_cells = np.zeros(target.wanted.size, bool) if target.zero is None else target.zero.ravel()
     if len(target.shape) != 2 or target.sigma <= 0:
-        return known
+        return zero_cells
     wanted = target.wanted.reshape(target.shape)
     first, second = wanted.sum(axis=1, keepdims=True), wanted.sum(axis=0, keepdims=True)
     expected = first * second / max(float(wanted.sum()), 1.0)
     follows = wanted.max(axis=1, keepdims=True) >= MIN_IMPLIED_SHARE * first
     follows = follows | (wanted.max(axis=0, keepdims=True) >= MIN_IMPLIED_SHARE * second)
     bare = (expected >= MIN_EXPECTED_COUNT * target.sigma) & (wanted <= MAX_WANTED_DEVIATIONS * target.sigma)
-    return known | (follows & bare).ravel()
+    return zero_cells | (follows & bare).ravel()

@@ -21,7 +21,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.evaluation.coded_tables import open_release, read_table
-from privsyn.evaluation.private_evaluation import FIGURES, REPORT, report_folder
+from privsyn.evaluation.private_evaluation import FIGURES, REPORT
 from privsyn.flows.release import release
 from privsyn.flows.run_page import step_progress as progress
 from privsyn.flows.run_page.show import format_budget_page, format_certificate_page, format_files_page, read_budget
@@ -295,7 +295,7 @@ def test_a_long_step_has_a_bar_on_its_task_run(
 
 def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec, first: First) -> None:
     summary, shown = first
-    place = report_folder(summary.run, Settings()) / REPORT
+    place = Settings().private_root / "reports" / summary.run / REPORT
     assert place.as_uri() in str(shown["private-report-people"].data)
     words = str(shown["private-report-people"].description)
     assert f"`{place}`" in words

@@ -342,7 +342,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
             one_way_marginals.plan_queries(DOMAIN, rho, 2, equal=False),
             indif_scores.plan_queries(DOMAIN, rho, 2),
             indif_scores.plan_queries(DOMAIN, rho, 2, indif_scores.REFERENCE_SENSITIVITY),
-            indif_scores.plan_queries(FIVE, rho, 2, more={"a"}),
+            indif_scores.plan_queries(FIVE, rho, 2, scored_more={"a"}),
             measure_marginals.plan_queries({("a", "b"): 0.1, ("a",): 0.7}, DOMAIN, DOMAIN, rho, 2),
             named_sets.plan_queries([*SETS, *SETS], rho, 2),
             triple_scores.plan_queries([("a", "b", "c"), ("a", "b", "d")], rho, 2),
@@ -355,7 +355,7 @@ def test_06_noise_levels_price_what_is_declared() -> None:
 def test_06_mutant_pairs_of_the_focus_beside_the_budget_of_all() -> None:
     """Planted mutant: the pairs of a focus have half of the budget, and all pairs have all of it as before."""
     rho = Fraction(1, 7)
-    plan = indif_scores.plan_queries(FIVE, rho, 1, more={"a"})
+    plan = indif_scores.plan_queries(FIVE, rho, 1, scored_more={"a"})
     mutant = [*(q for q in plan if "a" in q.attributes), *indif_scores.plan_queries(FIVE, rho, 1)[4:]]
     assert sum_rho(plan) <= rho < sum_rho(mutant)
 

@@ -65,19 +65,19 @@ def privbayes_exponential(trial: MethodInput) -> MethodResult:
         Marginal(c, (counts + trial.noise.draw(sigma, counts.size).reshape(counts.shape)).astype(np.float64))
         for c, counts in zip(families, exact, strict=True)
     ]
-    ones: dict[str, NDArray[np.float64]] = {}
+    one_ways: dict[str, NDArray[np.float64]] = {}
     for family in noisy:
         for a in family.attributes:
-            ones.setdefault(a, family.project((a,)).counts)
+            one_ways.setdefault(a, family.project((a,)).counts)
     return MethodResult(
-        draw_ancestral_rows(noisy, ones, domain, total, trial.seed),
+        draw_ancestral_rows(noisy, one_ways, domain, total, trial.seed),
         zcdp=(counted_rows, *queries),
         marginals=tuple(c for c in families if len(c) > 1),
         choices=(Choices(rounds, spread),) if rounds else (),
     )
 
 
-def _list_candidates(domain: Domain, known: Sequence[str], degree: int, most_cells: int) -> list[tuple[str, Clique]]:
+def _list_candidates(domain: Domain, drawn: Sequence[str], degree: int, most_cells: int) -> list[tuple[str, Clique]]:
     """Yield (further attribute, its parents): for each attribute the largest sets of known ones that are theta-useful.
 
     An attribute that has no useful parent may come without any.  A set that another one holds is left out, since R
@@ -85,11 +85,11 @@ def _list_candidates(domain: Domain, known: Sequence[str], degree: int, most_cel
     """
     candidates: list[tuple[str, Clique]] = []
     for child in domain.attributes:
-        if child in known:
+        if child in drawn:
             continue
         sets: list[Clique] = []
-        for size in range(min(degree, len(known)), 0, -1):
-            for parents in combinations(known, size):
+        for size in range(min(degree, len(drawn)), 0, -1):
+            for parents in combinations(drawn, size):
                 if domain.cells((child, *parents)) <= most_cells and not any(set(parents) <= set(s) for s in sets):
                     sets.append(parents)
             if len(candidates) + len(sets) > MOST_CANDIDATES:
@@ -111,7 +111,7 @@ def _count_candidates(
 
 
 def compute_in_dif(counts: NDArray[np.int64]) -> float:
-    """InDif (section 4.1): L1 distance from the counts of independent columns, in rows; 0 without rows."""
+    """Return InDif (section 4.1): L1 distance from the counts of independent columns, in rows; 0 without rows."""
     n = counts.sum()
     if n == 0:
         return 0.0

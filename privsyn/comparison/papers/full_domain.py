@@ -62,7 +62,7 @@ def laplace_table(trial: MethodInput) -> MethodResult:
 
 
 def mwem(trial: MethodInput) -> MethodResult:
-    """MWEM (Hardt, Ligett and McSherry 2012) over all pairs: INNER inner iterations, the last approximation.
+    """Run MWEM (Hardt, Ligett and McSherry 2012) over all pairs: INNER inner iterations, the last approximation.
 
     In each of ROUNDS rounds the exponential mechanism picks the pair whose marginal the approximation is furthest from
     in L1 (one row moves that by at most 1), the pair is measured whole, its cells being disjoint, and multiplicative
@@ -95,7 +95,7 @@ def mwem(trial: MethodInput) -> MethodResult:
 
 
 def reweigh(estimate: Floats, measured: Measured, total: float) -> Floats:
-    """INNER passes of multiplicative weights: each cell times exp((answer - estimate) / (2 total)), then scaled.
+    """Apply INNER passes of multiplicative weights: each cell times exp((answer - estimate) / (2 total)), then scaled.
 
     ``estimate``: flat, shape (cells,).
     """
@@ -146,7 +146,7 @@ def list_pairs(domain: Domain) -> list[Clique]:
 
 
 def decode_rows(counts: Floats, rows: int, domain: Domain, seed: int) -> CodeTable:
-    """``rows`` rows in random order, each cell as often as its share says, rounded up or down."""
+    """Return ``rows`` rows in random order, each cell as often as its share says, rounded up or down."""
     generator = np.random.default_rng([seed, 0xF11])
     cells = np.repeat(np.arange(counts.size), draw_systematically(counts.ravel(), rows, generator.random()))
     codes = np.unravel_index(generator.permutation(cells), domain.sizes)

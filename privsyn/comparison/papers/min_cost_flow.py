@@ -49,7 +49,7 @@ def replace_synthesis(request: Request) -> Steps:
 
 
 def follow(wanted: Sequence[Marginal], domain: Domain, rows: int, seed: int) -> CodeTable:
-    """``rows`` rows by minimum-cost flow; ``wanted``: the one-way of every attribute, then larger marginals.
+    """Return ``rows`` rows by minimum-cost flow; ``wanted``: the one-way of every attribute, then larger marginals.
 
     Starts from independent one-ways.  The rows that change are drawn at random, which is why no shuffle is needed
     between passes.
@@ -92,7 +92,7 @@ def change_rows(columns: Sequence[np.ndarray], target: Ints, generator: np.rando
 
 
 def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
-    """(from cell, to cell, rows) of a cheapest plan, by OR-Tools; cells are numbered in row-major order.
+    """Return (from cell, to cell, rows) of a cheapest plan, by OR-Tools; cells are numbered in row-major order.
 
     ``current``, ``target``: counts of one shape and sum.  A row that goes from one cell to another costs the number of
     attributes in which these differ, in units of 1 / (number of attributes), so that no row is dropped and none added.

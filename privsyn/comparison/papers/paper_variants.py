@@ -21,7 +21,7 @@ from privsyn.pipelines.privsyn import read_noisy_scores, weigh_evenly
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis, pool_one_ways
 from privsyn.tasks.estimation import marginals
-from privsyn.tasks.estimation.recode import estimate_total, sum_coarse_one_ways
+from privsyn.tasks.estimation.recode import estimate_total, map_coarse_one_ways
 from privsyn.tasks.steps import append_attributes, build_network, make_consistent, synthesize
 from privsyn.tasks.synthesis import graphical_rows
 
@@ -115,8 +115,6 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     size = graphical_rows.estimate_model_mb([m.attributes for m in measured], core)
     if size > MOST_MB:
         raise DomainTooLargeError(f"the junction tree of these marginals may have {MOST_MB:g} MB, not {size:,.3g}")
-    counts, variances = sum_coarse_one_ways(recode)
-    ones = {m.attributes[0]: (m.counts, v) for m, v in zip(counts, variances, strict=True)}
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
-    table = graphical_rows.draw_graphical_rows(measured, ones, core, rows, settings.seed)
+    table = graphical_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), core, rows, settings.seed)
     return {"core_codes": stream_codes(iter(table.to_arrow().to_batches()), core)}

@@ -109,7 +109,7 @@ def list_greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -
 
 
 def _widen_views(view: list[str], others: list[str], domain: Domain, most: int) -> Clique:
-    """``view`` with the first of ``others`` that fit."""
+    """Return ``view`` with the first of ``others`` that fit."""
     for attribute in others:
         if len(view) < WIDTH and domain.cells([*view, attribute]) <= most:
             view = [*view, attribute]
@@ -127,7 +127,7 @@ def _choose_views(trial: MethodInput, choose: Choose) -> MethodResult:
 
 
 def replace_selection(choose: Choose) -> Callable[[Request], Steps]:
-    """PrivSyn's steps, but ``choose`` names what is measured; the scores' budget goes there."""
+    """Return PrivSyn's steps, but ``choose`` names what is measured; the scores' budget goes there."""
 
     def steps(request: Request) -> Steps:
         one_way, selection, measurement = get_options(request).split.exact()

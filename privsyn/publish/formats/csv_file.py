@@ -167,5 +167,5 @@ def _format_column(column: pa.Array, domain: ValueRange) -> pa.Array:
         return column.dictionary_decode()
     if not pa.types.is_timestamp(column.type):
         return column
-    whole = not (domain.low.microsecond or domain.high.microsecond)
-    return pc.strftime(column.cast(pa.timestamp("s")) if whole else column, format="%Y-%m-%dT%H:%M:%S")
+    whole_seconds = not (domain.low.microsecond or domain.high.microsecond)
+    return pc.strftime(column.cast(pa.timestamp("s")) if whole_seconds else column, format="%Y-%m-%dT%H:%M:%S")

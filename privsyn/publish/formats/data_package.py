@@ -95,8 +95,8 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
     schema = SCHEMA if SCHEMA in release.files else build_table_schema(release)
     about = f"The synthetic table, {release.rows:,} rows in random order."
     if release.spec.panel is not None:
-        one = release.spec.unit.one
-        about = f"The synthetic table, {release.rows:,} rows, {one} by {one} and in their order."
+        person = release.spec.unit.one
+        about = f"The synthetic table, {release.rows:,} rows, {person} by {person} and in their order."
     resources = []
     for kind in ("csv", "parquet"):
         for name in release.tables(kind):
@@ -115,10 +115,10 @@ def _describe_linked(release: Described) -> list[dict[str, Any]]:
     if not spec.tables:
         return []
     resources, (above, below, *_) = [], list_linked_tables(spec)
-    one = spec.unit.one
+    person = spec.unit.one
     words = {
-        above: f"Synthetic {one}s, with and without rows.",
-        below: f"The rows of synthetic {one}s, of each in their order.",
+        above: f"Synthetic {person}s, with and without rows.",
+        below: f"The rows of synthetic {person}s, of each in their order.",
     }
     for kind in ("csv", "parquet"):
         for table, ranges in list_linked_ranges(release.plan.request).items():

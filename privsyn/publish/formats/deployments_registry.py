@@ -52,7 +52,7 @@ def build_registry_entry(release: Described) -> dict[str, Any]:
 
 
 def list_missing(release: Described) -> list[str]:
-    """Fields of the spec that the form requires and that are empty."""
+    """Return fields of the spec that the form requires and that are empty."""
     return [f"about.{name}" for name in NEEDED if not getattr(release.about, name)]
 
 
@@ -191,7 +191,7 @@ def _fill(value: Any) -> Any:
 
 
 def _quote(value: Any) -> Any:
-    """Texts in quotation marks, so that no reader takes one for a date, a number or a truth value."""
+    """Return texts in quotation marks, so that no reader takes one for a date, a number or a truth value."""
     if isinstance(value, dict):
         return {key: _quote(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -207,7 +207,7 @@ def _quote(value: Any) -> Any:
 
 
 def _represent_float(representer: Any, value: float) -> Any:
-    """1.0e-09, since YAML 1.1 takes 1e-09 for a text."""
+    """Write 1.0e-09, since YAML 1.1 takes 1e-09 for a text."""
     text = repr(value)
     if "e" in text and "." not in text:
         text = text.replace("e", ".0e")
@@ -249,17 +249,17 @@ def _describe_unread(release: Described) -> str:
 def describe_preprocessing(release: Described) -> str:
     """Return what happens before any noise, and what was tuned."""
     unit = release.spec.unit
-    kept = "All rows are taken as they are; how many a person has is the publisher's statement."
+    words = "All rows are taken as they are; how many a person has is the publisher's statement."
     if unit.identifier is not None:
-        kept = (
+        words = (
             f"At most {unit.records} rows a {unit.one} are kept, by the column {unit.identifier}, and none without it."
         )
-        kept += "" if release.spec.panel is None else " One record is made of them before anything is counted."
+        words += "" if release.spec.panel is None else " One record is made of them before anything is counted."
     return (
         "Domains, bounds and bins come from the public request, never from the private table. Values outside are "
-        f"clamped, or go where the request says; so does null where it is not wanted. {kept} Settings are constants of "
-        "the program or public choices in the request; the program tunes none on the private table. What the publisher "
-        "did before writing the request is not known to it."
+        f"clamped, or go where the request says; so does null where it is not wanted. {words} Settings are "
+        "constants of the program or public choices in the request; the program tunes none on the private table. "
+        "What the publisher did before writing the request is not known to it."
     )
 
 
@@ -335,8 +335,8 @@ def _look(stage: StageCost, look: Look) -> str:
     return f"{look.words}: {counted}, sensitivity {sensitivities} ({stage.reason}), {noise}"
 
 
-def _format_number(number: int, one: str, more: str) -> str:
-    return f"{number:,} {one if number == 1 else more}"
+def _format_number(number: int, singular: str, plural: str) -> str:
+    return f"{number:,} {singular if number == 1 else plural}"
 
 
 def _describe_noise(stage: StageCost, look: Look) -> str:

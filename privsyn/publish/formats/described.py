@@ -114,7 +114,7 @@ def get_null_text(ranges: Mapping[str, ValueRange]) -> str:
 
 
 def list_files(folder: Path) -> dict[str, ManifestFile]:
-    """SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
+    """Return the SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -151,5 +151,5 @@ def format_meaning(column: Any) -> str:
 
 
 def add_unmeasured(words: str, column: Any) -> str:
-    """Return the description of a released column; of one that was not measured, it says so."""
+    """Return the description of a released column, which says so if the column was not measured."""
     return words if column.measured else f"{words} {TELLS_NOTHING}".strip()

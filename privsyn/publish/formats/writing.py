@@ -38,7 +38,7 @@ def write_synthetic_files(folder: Path) -> list[Path]:
 
 
 def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
-    """``README.md``, and the picture that it shows where pairs of columns were measured."""
+    """Write ``README.md``, and the picture that it shows where pairs of columns were measured."""
     (folder / "README.md").write_text(note, encoding="utf-8")
     if pairs:
         (folder / relations_picture.NAME).write_text(relations_picture.draw_picture(pairs), encoding="utf-8")
@@ -51,7 +51,7 @@ def write_descriptions(
     rows: int,
     versions: Mapping[str, str],
 ) -> None:
-    """``datapackage.json``, ``croissant.json`` and ``registry.yaml`` of what lies in the folder; the last but one step.
+    """Write ``datapackage.json``, ``croissant.json`` and ``registry.yaml`` of the folder; the last but one step.
 
     ``rows``: rows of the synthetic table.  A function of its arguments and of the files.
     """

@@ -71,9 +71,9 @@ def _read_column(variable: Any) -> Facts:
 def _read_bounds(variable: Any, facts: Facts, label: str) -> None:
     """Read bounds from ``valrng``, else from the label; items of ``valrng`` are a list of values."""
     within = _find_child(variable, "valrng")
-    one = _find_child(within, "range")
-    if one is not None:
-        facts.min, facts.max = bound_of(one.get("min"), facts.kind), bound_of(one.get("max"), facts.kind)
+    range_node = _find_child(within, "range")
+    if range_node is not None:
+        facts.min, facts.max = bound_of(range_node.get("min"), facts.kind), bound_of(range_node.get("max"), facts.kind)
     elif (limits := parse_range(label)) is not None:
         facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
     if any(_get_tag(e) == "sumStat" for e in variable) and facts.min is None and facts.kind in ("integer", "number"):

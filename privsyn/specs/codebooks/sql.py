@@ -139,8 +139,8 @@ class _Schema:
             facts.kind = "integer"
         elif name in _NUMBERS:
             scale = parse_whole_number(parameters[1]) if len(parameters) > 1 else None
-            whole = name == "DECIMAL" and bool(parameters) and not scale
-            facts.kind, facts.decimals = ("integer", None) if whole else ("number", scale)
+            is_integer = name == "DECIMAL" and bool(parameters) and not scale
+            facts.kind, facts.decimals = ("integer", None) if is_integer else ("number", scale)
         elif name == "BOOLEAN":
             facts.kind = "boolean"
         elif name == "DATE":
@@ -232,8 +232,8 @@ class _Schema:
             case exp.Literal() if node.is_string:
                 return str(node.this)
             case exp.Literal():
-                whole = parse_whole_number(str(node.this))
-                return float(node.this) if whole is None else whole
+                number = parse_whole_number(str(node.this))
+                return float(node.this) if number is None else number
         return None
 
 
@@ -278,8 +278,8 @@ def translate_condition(node: Any, exp: Any) -> str:
             return _join_conditions("{} is null", [node.this], exp)
         case exp.In() if node.expressions:
             listed = _join_conditions(", ".join(["{}"] * len(node.expressions)), node.expressions, exp)
-            one = translate_condition(node.this, exp)
-            return f"{one} in [{listed}]" if one and listed else ""
+            operand = translate_condition(node.this, exp)
+            return f"{operand} in [{listed}]" if operand and listed else ""
         case exp.Between():
             return _join_conditions("{} <= {} <= {}", [node.args["low"], node.this, node.args["high"]], exp)
     for kind, sign in _SIGNS.items():

@@ -163,7 +163,7 @@ def test_a_look_that_fails_settles_nothing_and_the_next_takes_the_same_noise(
     refs = here.run().execute(here.step, {})
     assert here.events.count("draw") == 1 and here.state() == "spent"
     table = here.store.read_table(refs.tables["noisy"])
-    queries = here.run().planned(here.step, {})
+    queries = here.run().plan_queries(here.step, {})
     (answer,), (noise,) = noisy.read_answers(table, queries), noisy.read_answers(kept, queries)
     assert (answer == COUNTS + noise).all()
     assert here.records.kept_noise(KEY) is None
@@ -289,7 +289,7 @@ def test_a_run_killed_at_any_call_goes_on_with_one_draw_and_one_charge(
     assert here.run().missing_budget() == []
     if kept is not None:
         assert here.events.count("draw") == 1
-        queries = here.run().planned(here.step, {})
+        queries = here.run().plan_queries(here.step, {})
         (answer,) = noisy.read_answers(here.store.read_table(refs.tables["noisy"]), queries)
         (noise,) = noisy.read_answers(kept, queries)
         assert (answer == COUNTS + noise).all()

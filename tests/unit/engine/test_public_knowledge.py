@@ -208,7 +208,7 @@ def test_a_part_that_is_not_declared_is_refused() -> None:
             totals("region"),
         ),
         "known_pairs": ({KnowledgePart.KNOWN_PAIRS, KnowledgePart.TOTALS}, totals("region")),
-        "held_by_rules": ({KnowledgePart.TOTALS}, {**totals("region"), **KNOWLEDGE["rules"]}),
+        "exact_in_rules": ({KnowledgePart.TOTALS}, {**totals("region"), **KNOWLEDGE["rules"]}),
         "targets": ({KnowledgePart.TARGETS}, KNOWLEDGE["focus"]),
         "scored_more": ({KnowledgePart.SCORED}, KNOWLEDGE["focus"]),
         "in_focus": ({KnowledgePart.NEAR}, KNOWLEDGE["focus"]),

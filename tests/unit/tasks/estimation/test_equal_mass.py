@@ -99,7 +99,7 @@ def _score(codes: list[np.ndarray], cut_by: list[np.ndarray]) -> int:
     domain = build_coarse_domain(recode)
     padded = Domain.of({a: domain.size(a) + 1 for a in "ab"})  # one more for values that were filtered: none here
     rows = CodeTable(padded, tuple(recode[a].coarse[c].astype(np.uint8) for a, c in zip("ab", codes, strict=True)))
-    asked = indif_scores.plan_queries(domain, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY, 10_000, set())
+    asked = indif_scores.plan_queries(domain, Fraction(1), 1, indif_scores.REFERENCE_SENSITIVITY, max_cells=10_000)
     (score,) = indif_scores.count_exactly(rows, asked, 1, IndependentCounts.of(recode))
     return int(score[0])
 

@@ -108,9 +108,9 @@ def test_the_interval_beside_lies_in_the_same_section() -> None:
     cells = build_cells([0.0, 10, 20], barriers={10.0}, points={10.0})
     points = find_points(cells, None)
     assert points is not None
-    assert (points.cell < points.beside).all()  # the section ends at 10
+    assert (points.cell < points.neighbour).all()  # the section ends at 10
     alone = build_cells([0.0, 10, 20], exact=[np.nextafter(0, 1)], points={0.0})
-    assert find_points(alone, None) is None or 0 not in find_points(alone, None).beside
+    assert find_points(alone, None) is None or 0 not in find_points(alone, None).neighbour
 
 
 POINTS = Points(np.array([0]), np.array([1]), np.array([0.01]))

@@ -16,7 +16,7 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.hold_totals import Quotas, hold, seed_generator
-from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, HeldCounts, KnownTotals
+from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, ExactCounts, KnownTotals
 from privsyn.tasks.steps.make_consistent import make_consistent
 from privsyn.tasks.synthesis.shards import plan_shards
 from tests.support.examples import choose_example_count
@@ -44,12 +44,12 @@ def test_totals_are_coded_as_rows_are() -> None:
     assert known.rows == 10 and list(known.pairs) == [("region", "cold")]
     assert known.one_way["region"].tolist() == [6, 0, 0, 4] and known.one_way["cold"].tolist() == [0, 6, 4]
     assert known.one_way["wet"].tolist() == [10, 0]
-    assert [(h.attribute, h.parent) for h in known.held] == [("region", None), ("cold", "region")]
+    assert [(h.attribute, h.parent) for h in known.exact] == [("region", None), ("cold", "region")]
     recode = known.with_recode({}, ["region", "cold", "wet"])
     assert recode["region"].coarse.tolist() == [0, 2, 2, 1] and recode["region"].size == 2
     (pair,) = known.coarse_pairs(recode)
     assert pair.counts.tolist() == [[6, 0], [0, 4]] and pair.sigma == KNOWN_SIGMA
-    assert [h.counts.tolist() for h in known.coarse_held(recode)] == [[[6, 4]], [[6, 0], [0, 4]]]
+    assert [h.counts.tolist() for h in known.coarse_exact(recode)] == [[[6, 4]], [[6, 0], [0, 4]]]
     assert known.has(("region", "cold")) and known.has(("wet",)) and not known.has(("region", "wet"))
 
 
@@ -66,23 +66,23 @@ def test_keys_are_of_the_counts_alone() -> None:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[tuple[HeldCounts, ...], int]:
+def trees(draw: st.DrawFn) -> tuple[tuple[ExactCounts, ...], int]:
     """Exact totals of a root and of a chain below it, counted on a random table, with its number of rows."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     rows, sizes = draw(st.integers(1, 400)), draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
     columns = [rng.integers(0, rng.integers(1, n + 1), rows) for n in sizes]
-    held = [HeldCounts("a0", None, np.bincount(columns[0], minlength=sizes[0])[None, :])]
+    held = [ExactCounts("a0", None, np.bincount(columns[0], minlength=sizes[0])[None, :])]
     for i in range(1, len(sizes)):
         counts = np.zeros((sizes[i - 1], sizes[i]), dtype=np.int64)
         np.add.at(counts, (columns[i - 1], columns[i]), 1)
-        held.append(HeldCounts(f"a{i}", f"a{i - 1}", counts))
+        held.append(ExactCounts(f"a{i}", f"a{i - 1}", counts))
     return tuple(held), rows
 
 
 @settings(max_examples=choose_example_count(60), deadline=None)
 @given(trees(), st.integers(1, 100), st.integers(0, 2**32))
 def test_rows_of_all_shards_together_have_the_totals_exactly(
-    made: tuple[tuple[HeldCounts, ...], int], shard_rows: int, seed: int
+    made: tuple[tuple[ExactCounts, ...], int], shard_rows: int, seed: int
 ) -> None:
     held, rows = made
     rng = np.random.default_rng(seed)
@@ -106,7 +106,7 @@ def test_rows_of_all_shards_together_have_the_totals_exactly(
 
 
 def test_every_shard_has_about_its_share() -> None:
-    quotas = Quotas([HeldCounts("a", None, np.array([[100, 30, 1]]))])
+    quotas = Quotas([ExactCounts("a", None, np.array([[100, 30, 1]]))])
     parts = [quotas.take(s.rows)[0].counts[0] for s in plan_shards(131, Rows(shard_rows=14))]
     assert np.sum(parts, axis=0).tolist() == [100, 30, 1]
     assert all(abs(part[0] - 10) <= 1 and abs(part[1] - 3) <= 1 for part in parts)

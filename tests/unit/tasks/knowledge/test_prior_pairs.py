@@ -122,7 +122,7 @@ def test_it_tells_of_an_attribute_whose_own_counts_are_no_worse_if_it_is_like_th
     private = skewed(1, 0.7)
     recode = recode_of(private, known=False)
     like, unlike = PriorPairs.of(skewed(2, 0.7), recode), PriorPairs.of(turned(skewed(2, 0.7)), recode)
-    assert like.known == {*"abc"} and not unlike.known
+    assert like.informed == {*"abc"} and not unlike.informed
     assert is_better(like, PAIRS, scores(private, like), 0.0)
     assert (unlike.counts("a", "b") == unlike.independent.counts("a", "b")).all()
 

@@ -13,7 +13,6 @@ from privsyn.tasks.metrics.marginal_distance import average_l1
 from privsyn.tasks.metrics.subsample import (
     draw_subsample,
     find_equivalent_share,
-    find_equivalent_subsample,
     find_equivalent_subsamples,
     score_subsamples,
 )
@@ -52,7 +51,7 @@ def test_shares_are_above_0_and_at_most_1(share: float) -> None:
 
 def test_no_rows() -> None:
     assert draw_subsample(numbered(0), 0.5, 0).rows == 0
-    assert find_equivalent_subsample(lambda t: 1.0, numbered(0), 1.0, "lower") is None
+    assert find_equivalent_subsamples({"a": lambda t: 1.0}, {"a": 1.0}, {"a": "lower"}, numbered(0)) == {"a": None}
 
 
 def test_scores_are_taken_on_the_same_samples() -> None:
@@ -64,13 +63,12 @@ def test_scores_are_taken_on_the_same_samples() -> None:
         return float(sample.rows)
 
     scores = {"a": lambda t: watch("a", t), "b": lambda t: watch("b", t)}
-    found = score_subsamples(scores, table, (0.1, 0.5, 1.0), seed=4, repeats=3)
+    found = score_subsamples(scores, table, (0.1, 0.5, 1.0), seed=4)
     assert found["a"].tolist() == found["b"].tolist() == [5.0, 25.0, 50.0]
-    assert seen["a"] == seen["b"] and len(seen["a"]) == 7  # share 1 once
-    assert len({tuple(s) for s in seen["a"]}) == 7
-    together = score_subsamples(lambda t: {"a": float(t.rows), "m": t.columns[0].mean()}, table, (0.1, 0.5), 4, 3)
+    assert seen["a"] == seen["b"] and len(seen["a"]) == 3
+    together = score_subsamples(lambda t: {"a": float(t.rows), "m": t.columns[0].mean()}, table, (0.1, 0.5), 4)
     assert together["a"].tolist() == [5.0, 25.0]
-    assert together["m"][0] == pytest.approx(np.mean([np.mean(s) for s in seen["a"][:3]]))
+    assert together["m"][0] == pytest.approx(np.mean(seen["a"][0]))
 
 
 def test_share_by_hand() -> None:
@@ -122,10 +120,9 @@ def test_a_sample_is_read_as_its_own_share(share: float) -> None:
     def error(table: CodeTable) -> float:
         return average_l1(real, table, [("a", "b")])
 
-    found = find_equivalent_subsample(error, real, error(draw_subsample(real, share, 99)), "lower")
-    assert found == pytest.approx(share, rel=0.2)
-    assert find_equivalent_subsample(error, real, 0.0, "lower") == 1.0
-    assert find_equivalent_subsample(error, real, 2.0, "lower") == 0.01
+    values = {"sample": error(draw_subsample(real, share, 99)), "equal": 0.0, "worst": 2.0}
+    found = find_equivalent_subsamples(dict.fromkeys(values, error), values, dict.fromkeys(values, "lower"), real)
+    assert found == {"sample": pytest.approx(share, rel=0.2), "equal": 1.0, "worst": 0.01}
 
 
 def test_several_scores_at_once() -> None:
@@ -135,12 +132,9 @@ def test_several_scores_at_once() -> None:
         scores, {"rows": 1_000.0, "missing": 0.95}, {"rows": "higher", "missing": "lower"}, table
     )
     assert found["rows"] == 1.0 and found["missing"] == pytest.approx(0.05)
-    assert found["rows"] == find_equivalent_subsample(scores["rows"], table, 1_000.0, "higher")
 
 
 def test_refusals() -> None:
     for shares in ((), (0.5, 0.1), (0.1, 0.1)):
         with pytest.raises(ValueError, match="ascending"):
             score_subsamples({}, numbered(5), shares)
-    with pytest.raises(ValueError, match="repeat"):
-        score_subsamples({}, numbered(5), repeats=0)

@@ -56,12 +56,12 @@ def test_noise_is_theorem_5() -> None:
 
 def test_pairs_of_a_focus_have_half_of_the_budget_where_they_are_the_fewer() -> None:
     domain, rho = Domain(tuple("abcdefg"), (2,) * 7), Fraction(1, 100)
-    even, queries = (indif_scores.plan_queries(domain, rho, 1, more=more) for more in ((), ("c",)))
+    even, queries = (indif_scores.plan_queries(domain, rho, 1, scored_more=more) for more in ((), ("c",)))
     own = [q for q in queries if "c" in q.attributes]
     assert [q.attributes for q in queries] == [q.attributes for q in even]
     assert rho / 2 * Fraction(999_999, 10**6) < sum_rho(own) <= rho / 2
     assert sum_rho(queries) <= rho and own[0].sigma < even[0].sigma < max(q.sigma for q in queries)
-    assert indif_scores.plan_queries(domain, rho, 1, more=("a", "b", "c")) == even  # 15 of 21 pairs
+    assert indif_scores.plan_queries(domain, rho, 1, scored_more=("a", "b", "c")) == even  # 15 of 21 pairs
 
 
 def recode(*estimates: float, kept: tuple[bool, ...] = ()) -> AttributeRecode:

@@ -8,10 +8,11 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
+from benchmarks.prior_mechanism import GroupWorkload, plan_queries, select_rows
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.tasks.estimation.prior_levels import GroupWorkload, count_exactly, plan, select_rows
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.steps.one_way_marginals import count_exactly
 
 DOMAIN = Domain(("x", "state", "year", "y"), (2, 2, 2, 3))
 LEVELS = GroupWorkload(("state",), ("state", "year"), (("x", "y"),), (("x",), ("y",)))
@@ -35,7 +36,7 @@ def changes(queries: list[Query], records: int) -> np.ndarray:
 
 @pytest.mark.parametrize("records", [1, 2])
 def test_every_look_has_a_quarter_and_no_person_moves_a_query_further_than_declared(records: int) -> None:
-    queries = plan(LEVELS, DOMAIN, Fraction(1, 3), records)
+    queries = plan_queries(LEVELS, DOMAIN, Fraction(1, 3), records)
     assert [q.attributes for q in queries] == [
         ("state",), ("x", "state", "y"), ("state", "year"), ("x", "state", "year"), ("state", "year", "y")
     ]  # fmt: skip
@@ -47,7 +48,7 @@ def test_every_look_has_a_quarter_and_no_person_moves_a_query_further_than_decla
 
 def test_mutant_a_person_has_records_in_one_group_only() -> None:
     """Planted mutant: parallel composition taken to divide a person's records among groups, at sensitivity 1."""
-    queries = plan(LEVELS, DOMAIN, Fraction(1), 1)
+    queries = plan_queries(LEVELS, DOMAIN, Fraction(1), 1)
     assert all(found > q.sensitivity for found, q in zip(changes(queries, 2), queries, strict=True))
 
 
@@ -60,7 +61,7 @@ def test_rows_follow_the_counts_by_group_and_stay_in_the_public_support() -> Non
     public = table(np.stack([x, groups[:, 0], groups[:, 1], y], axis=1)[allowed])
     chance = np.where(x == 1, 0.9, 0.2) * np.where(groups[:, 0] == 1, 0.3, 1.0)
     private = table(np.stack([x, groups[:, 0], groups[:, 1], y], axis=1)[allowed & (rng.random(len(x)) < chance)])
-    queries = plan(LEVELS, DOMAIN, Fraction(1), 1)
+    queries = plan_queries(LEVELS, DOMAIN, Fraction(1), 1)
     truth = list(count_exactly(private, queries, 1))
     made = select_rows(public, LEVELS, [c.astype(float) for c in truth], seed=0)
     assert not ((made.column("x") == 1) & (made.column("y") == 2)).any()
@@ -75,7 +76,7 @@ def test_rows_follow_the_counts_by_group_and_stay_in_the_public_support() -> Non
 
 
 def test_groups_without_a_positive_number_of_rows_have_none() -> None:
-    answers = [np.full(q.cells, -3.0) for q in plan(LEVELS, DOMAIN, Fraction(1), 1)]
+    answers = [np.full(q.cells, -3.0) for q in plan_queries(LEVELS, DOMAIN, Fraction(1), 1)]
     answers[2][3] = 2.0  # state 1, year 1; its large group has no rows by its own count
     answers[4][:] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]
     made = select_rows(table(ROWS), LEVELS, answers, seed=1)
