@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
@@ -18,7 +17,7 @@ from privsyn.data_contracts.rules import LookupRule
 from privsyn.engine import names_of_tables
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.earlier_runs import refuse_silent_redraw
-from privsyn.engine.improved_run import EPSILON
+from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
 from privsyn.ledgers.ledger import ChargeLine
@@ -147,21 +146,10 @@ def check_room(candidate: Candidate) -> None:
     price = candidate.plan.request.rounds[-1]
     if candidate.ledger.summary(spec.dataset):
         line = ChargeLine("release", f"room-{secrets.token_hex(8)}", price, {"accountant": spec.accountant})
-        with name_asked_epsilon(candidate):
+        with name_asked_epsilon(spec):
             candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
     else:
         check_whole_cap(candidate.plan.request)
-
-
-@contextmanager
-def name_asked_epsilon(candidate: Candidate) -> Iterator[None]:
-    """Let the cap's refusal of an improvement name what it asked for: the spec's epsilon is that of all its looks."""
-    try:
-        yield
-    except BudgetRefusedError as error:
-        if candidate.spec.improves is None:
-            raise
-        raise error.about("budget", {"privacy.epsilon": EPSILON}) from None
 
 
 def check_whole_cap(request: Request) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from privsyn.base.data_url import resolve_place
-from privsyn.base.errors import RequestError
+from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -34,6 +35,17 @@ RUN = "improve.release"
 EPSILON = "improve.epsilon"
 MOST_EPSILON = 1e6
 """Largest epsilon of an improvement: a spec's largest."""
+
+
+@contextmanager
+def name_asked_epsilon(spec: ReleaseSpec) -> Iterator[None]:
+    """Let the cap's refusal of an improvement name what it asked for: the spec's epsilon is that of all its looks."""
+    try:
+        yield
+    except BudgetRefusedError as error:
+        if spec.improves is None:
+            raise
+        raise error.about("budget", {"privacy.epsilon": EPSILON}) from None
 
 
 def build_improved_spec(

@@ -10,8 +10,8 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.engine import admission
 from privsyn.engine.candidate import Candidate
-from privsyn.engine.checks import name_asked_epsilon
 from privsyn.engine.execute import Run
+from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.keys import keep_run_name, key_result
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.public_table import locate_public_file
@@ -74,7 +74,7 @@ def _reserve(candidate: Candidate) -> None:
         run.ledger.register(run.dataset, spec.budget, cap_accountant(spec.accountant))
         note_ledger(run.ledger, run.records, run.dataset)
         table = candidate.known_table if candidate.charges else None
-        with name_asked_epsilon(candidate):
+        with name_asked_epsilon(spec):
             run.ledger.reserve(run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table)
     except PrivsynError:
         _note_request(candidate, finished=True)
