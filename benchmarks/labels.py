@@ -245,7 +245,8 @@ def list_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _write_cell(found: Sequence[Mapping[str, Any]]) -> str:
     errors = [(one["svm"] + one["trees"]) / 2 for one in found if "svm" in one]
     if not errors:
-        return "did not finish" if found else ""
+        failed = any(one["detail"].startswith(PeerError.__name__) for one in found)
+        return "failed" if failed else "did not finish" if found else ""
     return f"{fmean(errors):.3f}" + (f" ±{stdev(errors):.3f}" if len(errors) > 1 else "")
 
 
