@@ -3,8 +3,10 @@
 Each column of 2 to 20 levels is the label in turn: a linear SVM and boosted trees are trained on synthetic rows and
 tested on a fifth of the real rows that no release saw.  Printed is the mean over labels of the error, of both
 machines, and beside it what one release's rows keep of columns, pairs and correlations.  Tables and peers are those of
-``benchmarks/relations.py``; ``focus`` is one release a label, that label in focus.  Runs are kept in a file of JSON
-lines (``--store``), so that what was interrupted goes on; the page of results is written from the file that lies here.
+``benchmarks/relations.py``; ``focus`` is one release a label, that label in focus.  Tab-PE runs from a clone of its
+source that TAB_PE_SOURCE names (``make .venv-peers/tab-pe/.done``), MargNet as ``benchmarks/tab_bench.py`` says.  Runs
+are kept in a file of JSON lines (``--store``), so that what was interrupted goes on; the page of results is written
+from the file that lies here.
 All tables are public and the noise is seeded: nothing here is a release.
 """
 
