@@ -249,7 +249,7 @@ class Questions:
 
     @check_arguments
     def estimate(
-        self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] = (), level: float = LEVEL
+        self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] | None = (), level: float = LEVEL
     ) -> pd.DataFrame:
         """Return any figures of a table: ``function`` gets a pandas table of ``columns`` (all, if none is named).
 

@@ -120,7 +120,7 @@ def check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
         bound = signature.bind(*arguments, **named)  # a missing or unknown argument is Python's own TypeError
         for name, value in bound.arguments.items():
             if name in expected and signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                bound.arguments[name] = tuple(_check(name, expected[name], item) for item in value)
+                bound.arguments[name] = tuple(_check(f"*{name}", expected[name], item) for item in value)
             elif name in expected:
                 bound.arguments[name] = _check(name, expected[name], value)
         return function(*bound.args, **bound.kwargs)
@@ -158,4 +158,7 @@ def _describe(value: Any, kind: Kind) -> str:
 
 
 def _make_error(name: str, kind: Kind, value: str) -> RequestError:
-    return RequestError(f"{name} is {kind.words}, and {value} was given", f"Write for example {name}={kind.example}")
+    """Return the refusal; of an argument that has no name (``*by``) with the bare value as the example."""
+    example = kind.example if name.startswith("*") else f"{name}={kind.example}"
+    words = f"{name.removeprefix('*')} is {kind.words}, and {value} was given"
+    return RequestError(words, f"Write for example {example}")

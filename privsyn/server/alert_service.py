@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
@@ -267,8 +268,9 @@ class AlertService:
         """Return whether a run ended in a crash because somebody cancelled it: its worker calls it Cancelled later."""
         if run.state is None or not run.state.is_crashed():
             return False
-        states = self.client.read_flow_run_states(run.id)
-        return len(states) > 1 and states[-2].is_cancelling()
+        crash = run.state.id
+        before = [*takewhile(lambda state: state.id != crash, self.client.read_flow_run_states(run.id))]
+        return bool(before) and before[-1].is_cancelling()
 
     def _read_flow(self, run: FlowRun) -> str:
         """Return the name of a run's flow."""

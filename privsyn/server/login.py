@@ -25,6 +25,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 """Names of this computer for itself, as they stand in a web address."""
 
 _USER = "privsyn"
+_ANEW = "Remove it and start the server anew: it makes a new one"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -110,10 +111,10 @@ def _read(file: Path, *, private: bool) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(
             f"{file} cannot be read ({type(error).__name__})",
-            "Name a copy of the server's file `login`",
+            _ANEW if private else "Name a copy of the server's file `login`",
             "settings.login_file",
         ) from None
-    cure, field = "Remove it and start the server anew: it makes a new one", "settings.login_file"
+    cure, field = _ANEW, "settings.login_file"
     if private and mode & _OTHERS:
         raise RequestError(f"other users may read {file}", cure, field)
     if not login or "\n" in login:

@@ -5,6 +5,7 @@ The file of deployments is read and checked whole before any of it is registered
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from shlex import quote
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_jsonable_python
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -242,14 +244,25 @@ def _check_flow(entrypoint: str, parameters: Any) -> str:
 
 
 def _check_values(parameters: Mapping[str, Any], schema: dict[str, Any]) -> None:
-    """Check the values by the flow's schema, but for those that Prefect fills in when it deploys (``{{ ... }}``)."""
+    """Check the values by the flow's schema as Prefect stores them: dates as texts.
+
+    Values in which something is filled in when Prefect deploys (``{{ ... }}``) or runs (``__prefect_kind``) are not
+    checked.
+    """
     from prefect.utilities.schema_tools import ValidationError, validate
 
-    written = {name: value for name, value in parameters.items() if not (isinstance(value, str) and "{{" in value)}
+    stored = {name: to_jsonable_python(value) for name, value in parameters.items()}
+    written = {name: value for name, value in stored.items() if not _is_filled_in(value)}
     try:
         validate(written, schema, raise_on_error=True, ignore_required=True)
     except ValidationError as error:
         raise RequestError(f"a value of `parameters` is wrong: {error}", "Correct it") from None
+
+
+def _is_filled_in(value: Any) -> bool:
+    """Return whether Prefect fills in a part of a value, however deep, when it deploys or runs."""
+    text = json.dumps(value)
+    return "{{" in text or "__prefect_kind" in text
 
 
 def _iterate_spec_steps(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -290,6 +303,8 @@ def _check_limit(limit: Any) -> None:
         count = ConcurrencyLimitConfig.model_validate(limit).limit if isinstance(limit, Mapping) else limit
     except ValidationError:
         count = 0
-    if count is not None and (not isinstance(count, int) or count < 1):
+    if _is_filled_in(limit):
+        return
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         cure = "Write a whole number from 1 on, or `{limit: 1, collision_strategy: ENQUEUE}`"
         raise RequestError("its `concurrency_limit` makes no sense", cure)

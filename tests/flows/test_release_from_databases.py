@@ -358,10 +358,19 @@ def test_infinite_days_and_moments_of_duckdb_are_null(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "db")) as connection:
         connection.execute("CREATE TABLE ended (day DATE, moment TIMESTAMP)")
         connection.execute("INSERT INTO ended VALUES ('2020-01-01', '2020-01-01 10:00'), ('infinity', '-infinity')")
+        connection.execute("CREATE MACRO isfinite(x) AS x < DATE '2015-01-01'")  # of the database, and not asked
+        connection.execute("CREATE TABLE far (moment TIMESTAMP_S)")
+        connection.execute("INSERT INTO far VALUES (make_timestamp(0)), ('infinity')")
+        far = pa.table({"moment": pa.array([10**13], pa.timestamp("s"))})  # more than microseconds hold
+        connection.register("later", far)
+        connection.execute("INSERT INTO far SELECT * FROM later")
     years = {"min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True}
     columns = {"day": {"kind": "date", **years}, "moment": {"kind": "datetime", **years}}
     (rows,) = open_source(f"duckdb:///{tmp_path}/db?table=ended", make_spec(columns)).batches()
     assert [column.null_count for column in rows.columns] == [1, 1]
+    moments = make_spec({"moment": columns["moment"]})
+    (seconds,) = open_source(f"duckdb:///{tmp_path}/db?table=far", moments).batches()
+    assert seconds.column(0).null_count == 1 and seconds.num_rows == 3
 
 
 def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) -> None:

@@ -128,6 +128,19 @@ def test_a_run_that_somebody_cancelled_is_not_told(desk: Desk) -> None:
     assert desk.taker.about(run) == [] and "data_stopped" not in service.memory.failures
 
 
+def test_a_cancelled_run_is_not_told_whenever_its_last_state_arrives_but_one_that_runs_again_is(desk: Desk) -> None:
+    service = desk.start()
+    run = desk.run("stopped", Cancelling())
+    for state in (Crashed(), Cancelled()):
+        desk.client.set_flow_run_state(run.id, state, force=True)
+    seen = desk.client.read_flow_run(run.id)
+    seen.state = desk.client.read_flow_run_states(run.id)[-2]
+    assert seen.state.is_crashed() and service._was_cancelled(seen)
+    for state in (Running(), Crashed()):
+        desk.client.set_flow_run_state(run.id, state, force=True)
+    assert not service._was_cancelled(desk.client.read_flow_run(run.id))
+
+
 def test_ends_that_need_nobody_are_not_told(desk: Desk) -> None:
     service = desk.start()
     calm = (Completed(), Completed(name=CACHED), Cancelled(), Running())

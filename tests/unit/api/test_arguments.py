@@ -187,6 +187,11 @@ def test_a_question_says_which_of_its_arguments_is_of_another_type(
             function(release, wrong) if several else function(**needed | {parameter.name: wrong})
 
 
+def test_an_argument_that_has_no_name_is_shown_without_one() -> None:
+    with pytest.raises(RequestError, match=r"^by is text, and list was given. Write for example 'name'"):
+        Questions.count(None, ["sex"])  # type: ignore[arg-type]
+
+
 def test_a_text_in_a_number_s_place_is_called_a_text() -> None:
     with pytest.raises(RequestError, match=r"^epsilon is a number, and str was given"):
         privsyn.improve("people-00000000", "much")  # type: ignore[arg-type]

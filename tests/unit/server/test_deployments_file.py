@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,17 @@ def test_the_command_writes_them_once_and_replaces_nothing(tmp_path: Path) -> No
     assert "FOLDER: is empty" in privsyn("init", "").stderr
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"spec": {"type": "object", "properties": {"min": {"type": "string"}}}},
+}
 WRONG = {
     "no flow": ({"entrypoint": "privsyn.flows.release.nothing"}, "there is no flow privsyn.flows.release.nothing"),
     "a parameter": ({"parameters": {"speck": {}}}, "its flow takes no parameter 'speck'. It takes spec, fresh"),
     "a value": ({"parameters": {"spec": "{{ file.spec }}", "fresh": "often"}}, "field 'fresh'"),
     "a limit": ({"concurrency_limit": {"limit": 1, "collision_strategy": "WAIT"}}, "its `concurrency_limit` makes no"),
     "no limit": ({"concurrency_limit": 0}, "its `concurrency_limit` makes no sense. Write a whole number"),
+    "no number": ({"concurrency_limit": True}, "its `concurrency_limit` makes no sense"),
     "no mapping": ({"parameters": ["spec"]}, "`parameters` is no mapping"),
     "no path": ({"build": [{"privsyn.flows.deploy.read_spec": {"id": "file"}}]}, "names no `path`"),
     "no spec": ({"build": [{"privsyn.flows.deploy.read_spec": {"path": "none.yaml"}}]}, "none.yaml"),
@@ -104,6 +110,16 @@ def test_what_is_wrong_in_the_last_entry_is_said_before_a_server_is_asked(
     text = str(refusal.value)
     assert text.startswith("file: the deployment 'gss-weekly' of deployments/prefect.yaml will not do"), text
     assert "nothing was registered" in text and words in text, text
+
+
+def test_dates_and_what_prefect_fills_in_are_taken(folder: Path) -> None:
+    spec = {"privacy": {"epsilon": "{{ $EPSILON }}"}, "columns": {"day": {"kind": "date", "min": date(2020, 1, 1)}}}
+    registration._check_values({"spec": spec}, SCHEMA)
+    registration._check_values({"spec": {"min": date(2020, 1, 1)}}, SCHEMA)
+    registration._check_values({"spec": {"__prefect_kind": "workspace_variable", "variable_name": "spec"}}, SCHEMA)
+    registration._check_limit("{{ $LIMIT }}")
+    with pytest.raises(RequestError, match="a value of `parameters` is wrong"):
+        registration._check_values({"spec": {"min": 3}}, SCHEMA)
 
 
 def test_a_wrong_spec_is_refused_with_its_field_and_no_traceback(folder: Path) -> None:
