@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -44,10 +44,12 @@ def started(kind: str, *arguments: str) -> Iterator[psutil.Process]:
 
 
 def list_listening(process: psutil.Process) -> set[tuple[str, int]]:
-    """Addresses and ports that a process and its children listen on."""
-    whole = [process, *process.children(recursive=True)]
-    found = [c.laddr for p in whole for c in p.net_connections() if c.status == psutil.CONN_LISTEN]
-    return {(address.ip, address.port) for address in found}
+    """Addresses and ports that a process and its children listen on; a child that has ended meanwhile has none."""
+    found = process.net_connections()
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found += child.net_connections()
+    return {(c.laddr.ip, c.laddr.port) for c in found if c.status == psutil.CONN_LISTEN}
 
 
 def wait_for_ports(process: psutil.Process, number: int) -> set[tuple[str, int]]:
