@@ -192,15 +192,12 @@ def iterate_rows(
             yield [label], relations.release_in_memory(given, write_spec(given, method, epsilon, label), seed)
     elif method in OURS:
         yield labels, relations.release_in_memory(given, write_spec(given, method, epsilon, ""), seed)
-    elif method in OF_LABEL:
-        for label in labels:
-            with tempfile.TemporaryDirectory() as folder:
-                yield [label], relations.run_binned(given, method, epsilon, seed, Path(folder) / "log", label)[0]
     elif method in CUT:
         yield labels, relations.run_cut(given, method, epsilon, seed)[0]
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            yield labels, relations.run_binned(given, method, epsilon, seed, Path(folder) / "log")[0]
+        for own in [[label] for label in labels] if method in OF_LABEL else [labels]:
+            with tempfile.TemporaryDirectory() as folder:
+                yield own, relations.run_binned(given, method, epsilon, seed, Path(folder) / "log", own[0])[0]
 
 
 def run(given: Given, method: str, epsilon: float, seed: int) -> Mapping[str, Any]:

@@ -248,13 +248,7 @@ _MORE = (
         "mwem-smartnoise", "smartnoise", "smartnoise-synth", "MWEM (smartnoise)", "multiplicative weights, few columns"
     ),
     Peer("privsyn-tab-bench", "dpmm", "tab_bench", "PrivSyn (tab_bench)", "PrivSyn from the benchmark's own source"),
-    Peer(
-        "margnet",
-        "margnet",
-        "torch",
-        "MargNet",
-        "a network trained on marginals that it chooses",
-    ),
+    Peer("margnet", "margnet", "torch", "MargNet", "a network trained on marginals that it chooses"),
 )
 
 REFEREES = PEERS | {peer.name: peer for peer in _MORE}

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -39,9 +40,7 @@ def run_dpmm(name: str, folder: Path) -> int:
     except ImportError as error:
         print(error, file=sys.stderr)
         return NOT_INSTALLED
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    with np.load(folder / "real.npz") as real:
-        rows = pd.DataFrame(real["values"], columns=list(request["domain"]))
+    request, rows = _read_given(folder)
     domain = {}
     for column, content in request["domain"].items():
         whole = column in request["whole"] and not rows[column].isna().any()
@@ -82,9 +81,7 @@ def run_tab_pe(folder: Path) -> int:
     except ImportError as error:
         print(error, file=sys.stderr)
         return NOT_INSTALLED
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    with np.load(folder / "real.npz") as real:
-        rows = pd.DataFrame(real["values"], columns=list(request["domain"]))
+    request, rows = _read_given(folder)
     if rows.isna().any(axis=None):
         raise ValueError("has nulls, for which Tab-PE has no place")
     np.random.seed(request["seed"])  # noqa: NPY002
@@ -126,6 +123,13 @@ def run_tab_pe(folder: Path) -> int:
     spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     _write_made(folder, [made[c].to_numpy(np.float64) for c in request["domain"]], spent)
     return 0
+
+
+def _read_given(folder: Path) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Return the request, and the real rows by column."""
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    with np.load(folder / "real.npz") as real:
+        return request, pd.DataFrame(real["values"], columns=list(request["domain"]))
 
 
 def _write_made(folder: Path, columns: list[np.ndarray], spent: dict[str, float]) -> None:

@@ -169,7 +169,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
-        later_queries, answers = inputs.measured(one_ways[1:])  # of the first look the recode is
+        later_queries, answers = inputs.measured(one_ways[1:])  # the first look is in the recode
         binning = request.encoding.binning
         all_one_ways = pool_one_ways(first_recode, later_queries, answers, binning)
         score_queries, scores_again = _list_all(inputs, scores)

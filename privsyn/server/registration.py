@@ -5,7 +5,6 @@ The file of deployments is read and checked whole before any of it is registered
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from shlex import quote
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -251,18 +250,17 @@ def _check_values(parameters: Mapping[str, Any], schema: dict[str, Any]) -> None
     """
     from prefect.utilities.schema_tools import ValidationError, validate
 
-    stored = {name: to_jsonable_python(value) for name, value in parameters.items()}
-    written = {name: value for name, value in stored.items() if not _is_filled_in(value)}
+    written = {name: value for name, value in parameters.items() if not _is_filled_in(value)}
     try:
-        validate(written, schema, raise_on_error=True, ignore_required=True)
+        validate(to_jsonable_python(written), schema, raise_on_error=True, ignore_required=True)
     except ValidationError as error:
         raise RequestError(f"a value of `parameters` is wrong: {error}", "Correct it") from None
 
 
 def _is_filled_in(value: Any) -> bool:
     """Return whether Prefect fills in a part of a value, however deep, when it deploys or runs."""
-    text = json.dumps(value)
-    return "{{" in text or "__prefect_kind" in text
+    text = to_json(value)
+    return b"{{" in text or b"__prefect_kind" in text
 
 
 def _iterate_spec_steps(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -299,12 +297,12 @@ def _check_limit(limit: Any) -> None:
     from prefect.client.schemas.objects import ConcurrencyLimitConfig
     from pydantic import ValidationError
 
+    if _is_filled_in(limit):
+        return
     try:
         count = ConcurrencyLimitConfig.model_validate(limit).limit if isinstance(limit, Mapping) else limit
     except ValidationError:
         count = 0
-    if _is_filled_in(limit):
-        return
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
         cure = "Write a whole number from 1 on, or `{limit: 1, collision_strategy: ENQUEUE}`"
         raise RequestError("its `concurrency_limit` makes no sense", cure)

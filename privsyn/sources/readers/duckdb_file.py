@@ -15,6 +15,7 @@ from privsyn.sources.readers.reader import (
     Reader,
     build_select,
     check_file,
+    is_moment,
     name_rows,
     need_package,
     quote_name,
@@ -54,9 +55,8 @@ class DuckdbReader(Reader):
 
     def _select(self, name: str) -> str:
         """Return the SQL of a column; null in the place of a day or moment that is infinite."""
-        quoted, type_ = quote_name(name), self.schema.field(name).type
-        is_moment = pa.types.is_date(type_) or pa.types.is_timestamp(type_)
-        if not is_moment:
+        quoted = quote_name(name)
+        if not is_moment(self.schema.field(name).type):
             return quoted
         # compared in the column's own type: `isfinite` fails where that holds more than microseconds do, and a file may
         # have a macro of that name

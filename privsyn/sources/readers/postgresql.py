@@ -18,6 +18,7 @@ from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import (
     Reader,
     build_select,
+    is_moment,
     name_rows,
     need_package,
     quote_name,
@@ -58,7 +59,7 @@ class PostgresReader(Reader):
         fields = [pa.field(f.name, pa.string() if f.name in texts else _choose_type(f)) for f in stored]
         self._texts, self.schema = texts, pa.schema(fields)
         self._money = {f.name for f in stored if _name_type(f) == "money"}
-        self._moments = {f.name for f in self.schema if pa.types.is_date(f.type) or pa.types.is_timestamp(f.type)}
+        self._moments = {f.name for f in self.schema if is_moment(f.type)}
 
     def _fetch(self, sql: str) -> pa.Table:
         with closing(self._connection.cursor()) as cursor:
@@ -74,7 +75,9 @@ class PostgresReader(Reader):
         names = self._fetch(sql)
         wanted = {*names.column(0).to_pylist(), *(f"unnamed<oid:{oid}>" for oid in names.column(1).to_pylist())}
         return frozenset(
-            f.name for f in stored if _name_type(f) in wanted and (not pa.types.is_string(f.type) or _is_padded(f))
+            f.name
+            for f in stored
+            if _name_type(f) in wanted and (not pa.types.is_string(f.type) or _name_type(f) == "bpchar")
         )
 
     def _select(self, quoted: str, name: str) -> str:
@@ -115,10 +118,6 @@ def format_address(url: DataUrl) -> str:
 
 def _name_type(field: Any) -> str:
     return (field.metadata or {}).get(b"POSTGRESQL:type", b"").decode()
-
-
-def _is_padded(field: Any) -> bool:
-    return _name_type(field) == "bpchar"
 
 
 def _choose_type(field: Any) -> pa.DataType:

@@ -185,6 +185,11 @@ def check_file(url: DataUrl) -> None:
         raise RequestError(f"there is no file {url.file}", "Check the path", "data")
 
 
+def is_moment(type_: pa.DataType) -> bool:
+    """Return whether the values of a type are days or moments, of which a database may have infinite ones."""
+    return pa.types.is_date(type_) or pa.types.is_timestamp(type_)
+
+
 def quote_name(name: str) -> str:
     """Return a name as SQL quotes it."""
     return '"' + name.replace('"', '""') + '"'

@@ -87,6 +87,7 @@ WRONG = {
     "a limit": ({"concurrency_limit": {"limit": 1, "collision_strategy": "WAIT"}}, "its `concurrency_limit` makes no"),
     "no limit": ({"concurrency_limit": 0}, "its `concurrency_limit` makes no sense. Write a whole number"),
     "no number": ({"concurrency_limit": True}, "its `concurrency_limit` makes no sense"),
+    "a day": ({"concurrency_limit": date(2020, 1, 1)}, "its `concurrency_limit` makes no sense"),
     "no mapping": ({"parameters": ["spec"]}, "`parameters` is no mapping"),
     "no path": ({"build": [{"privsyn.flows.deploy.read_spec": {"id": "file"}}]}, "names no `path`"),
     "no spec": ({"build": [{"privsyn.flows.deploy.read_spec": {"path": "none.yaml"}}]}, "none.yaml"),
