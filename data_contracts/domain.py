@@ -74,4 +74,4 @@ def choose_code_dtype(size: int) -> np.dtype:
         return np.dtype(np.uint8)
     if size <= 1 << 16:
         return np.dtype(np.uint16)
-    return np.dtype(np.uint32)
+    return np.dtype(np.uint32 if size <= 1 << 32 else np.uint64)

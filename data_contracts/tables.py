@@ -109,6 +109,15 @@ PAIRED_ROWS = _make_wide_table("paired_rows", Zone.PRIVATE)
 WITHOUT_ROWS = _make_wide_table("without_rows", Zone.PRIVATE)
 """Persons of a table above that have no row, as coarse codes of its columns."""
 
+NUMBERS = _make_wide_table("numbers", Zone.PRIVATE)
+"""Values of private rows as whole numbers of each column's resolution; kept until the run is published."""
+
+ROWS_OF_PERSONS = _make_wide_table("rows_of_persons", Zone.PRIVATE)
+"""All kept rows of persons as fine codes, in the order of the private table; kept until the run is published."""
+
+RUNS = _make_wide_table("runs", Zone.PRIVATE)
+"""The kept rows person by person, and which of them stand for each person; kept until the run is published."""
+
 REPAIRS = _make_long_table(
     "repairs",
     Zone.PRIVATE,
@@ -276,11 +285,11 @@ def choose_batch_rows(columns: int) -> int:
     return min(BATCH_ROWS, max(LEAST_BATCH_ROWS, BATCH_ROWS * BATCH_COLUMNS // max(1, columns)))
 
 
-def build_code_schema(domain: Domain, *, padded: bool = False) -> pa.Schema:
+def build_code_schema(domain: Domain, *, padded: bool = False, nullable: bool = False) -> pa.Schema:
     """Return the Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
     return pa.schema(
         [
-            pa.field(a, pa.from_numpy_dtype(choose_code_dtype(s + int(padded))), nullable=False)
+            pa.field(a, pa.from_numpy_dtype(choose_code_dtype(s + int(padded))), nullable=nullable)
             for a, s in zip(domain.attributes, domain.sizes, strict=True)
         ]
     )
@@ -296,12 +305,14 @@ def _make_profile_row(column: str, array: Any, outside: int, *, nullable: bool, 
     }
 
 
-def make_code_profile(batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False) -> pa.Table:
+def make_code_profile(
+    batches: Iterable[pa.RecordBatch], domain: Domain, *, padded: bool = False, nullable: bool = False
+) -> pa.Table:
     """Return the profile of a table of codes: one row per column and batch (PROFILE_SCHEMA).
 
     A batch whose columns are not the domain's, in order, gives rows with ``type_matches`` false.
     """
-    schema = build_code_schema(domain, padded=padded)
+    schema = build_code_schema(domain, padded=padded, nullable=nullable)
     rows = []
     for batch in batches:
         names_match = batch.schema.names == schema.names
@@ -313,7 +324,7 @@ def make_code_profile(batches: Iterable[pa.RecordBatch], domain: Domain, *, padd
                 largest = domain.sizes[i] - 1 + int(padded)
                 top = pc.max(array).as_py()
                 outside = 0 if top is None or top <= largest else int(pc.sum(pc.greater(array, largest)).as_py())
-            rows.append(_make_profile_row(name, array, outside, nullable=False, type_matches=matches))
+            rows.append(_make_profile_row(name, array, outside, nullable=nullable, type_matches=matches))
     return pa.Table.from_pylist(rows, schema=PROFILE_SCHEMA)
 
 

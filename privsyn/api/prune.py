@@ -18,11 +18,10 @@ from typing import Any
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import Zone
-from privsyn.engine.earlier_runs import read_note
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.disk import translate_os_errors
-from privsyn.storage.records import Records, locate_private_records
+from privsyn.storage.records import Records, locate_private_records, read_note
 from privsyn.storage.store import Store
 
 HELD_FOR = 0.0

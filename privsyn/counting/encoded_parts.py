@@ -25,14 +25,16 @@ class EncodedParts:
 
     read: Sequence[str]
     plan: EncodingPlan
+    with_numbers: bool
 
     def make(self, part: Partition, threads: int) -> Made:
-        """Return the codes of one part's rows."""
+        """Return the codes of one part's rows, and their numbers where they are wanted."""
         repairs = encode.Repairs()
 
-        def batches() -> Iterator[pa.RecordBatch]:
+        def batches() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, ...]]:
             rows, groups = choose_batch_rows(len(self.read)), range(part.first, part.stop)
             for batch in read_parquet(part.path, self.read, rows, repairs.add, groups):
-                yield encode.encode_batch(batch, self.plan, repairs)
+                encode_one = encode.encode_batch_with_numbers if self.with_numbers else encode.encode_batch
+                yield encode_one(batch, self.plan, repairs)
 
         return Made(batches(), repairs)

@@ -7,22 +7,26 @@ byte of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from privsyn.base.process_memory import return_unused_memory
-from privsyn.storage.parquet_writing import write_parquet
+from privsyn.storage.parquet_writing import TableWriter
 from privsyn.storage.table_files import iterate_batches
 from privsyn.tasks.kernels.read_ahead import read_ahead
 
 
 class Made(NamedTuple):
-    """A part: its rows, as a stream, and what else is known of it (``extra``), which is small."""
+    """A part: its rows, as a stream, and what else is known of it (``extra``), which is small.
 
-    batches: Iterable[pa.RecordBatch]
+    Of several tables that are made together each item of the stream is a batch of each.
+    """
+
+    batches: Iterable[Any]
     extra: Any = None
 
 
@@ -33,31 +37,52 @@ Profile: TypeAlias = Callable[[Iterable[pa.RecordBatch]], pa.Table]
 """Returns the profile of batches on which their contract is checked; pickled, too."""
 
 
+class Shape(NamedTuple):
+    """How a table is written: its schema, and the profile that its contract is checked on."""
+
+    schema: pa.Schema
+    profile: Profile
+
+
 @dataclass(frozen=True)
 class PartFile:
-    """A part in its file; ``profile``: of its batches, to check its contract; ``extra``: as of :class:`Made`."""
+    """A part in its file; ``profile``: of its batches, to check its contract; ``extra``: as of :class:`Made`.
+
+    ``beside``: the parts of other tables that were made with it.
+    """
 
     path: str
     profile: pa.Table
     extra: Any = None
+    beside: tuple[PartFile, ...] = ()
 
 
-def write_part(make: Make, profile: Profile, schema: pa.Schema, task: Any, path: str, threads: int) -> PartFile:
-    """Make one part and write it to ``path``, whole under this name or not at all."""
+def write_part(make: Make, shapes: Sequence[Shape], task: Any, path: str, threads: int) -> PartFile:
+    """Make one part and write it to ``path``, whole under this name or not at all.
+
+    ``shapes``: of the part's table, and of those that are made with it, which are written beside it.
+    """
     return_unused_memory()  # of the parts before
-    part, profiles = make(task, threads), []
-
-    def profiled() -> Iterator[pa.RecordBatch]:
-        for batch in read_ahead(part.batches, threads):
-            profiles.append(profile([batch]))
-            yield batch
-
-    unfinished = Path(f"{path}.part")
-    write_parquet(unfinished, profiled(), schema)
-    unfinished.replace(path)
-    if not profiles:
-        profiles.append(profile([pa.RecordBatch.from_pylist([], schema=schema)]))
-    return PartFile(path, pa.concat_tables(profiles), part.extra)
+    part = make(task, threads)
+    paths = [path, *(f"{path}.{number}" for number in range(1, len(shapes)))]
+    profiles: list[list[pa.Table]] = [[] for _ in shapes]
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(TableWriter(Path(f"{file}.part"), shape.schema))
+            for file, shape in zip(paths, shapes, strict=True)
+        ]
+        for made in read_ahead(part.batches, threads):
+            batches = (made,) if isinstance(made, pa.RecordBatch) else made
+            for batch, shape, writer, own_profiles in zip(batches, shapes, writers, profiles, strict=True):
+                own_profiles.append(shape.profile([batch]))
+                writer.write(batch)
+    files = []
+    for file, shape, own_profiles in zip(paths, shapes, profiles, strict=True):
+        Path(f"{file}.part").replace(file)
+        if not own_profiles:
+            own_profiles.append(shape.profile([pa.RecordBatch.from_pylist([], schema=shape.schema)]))
+        files.append(PartFile(file, pa.concat_tables(own_profiles)))
+    return replace(files[0], extra=part.extra, beside=tuple(files[1:]))
 
 
 def read_parts(parts: Sequence[PartFile]) -> Iterator[pa.RecordBatch]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from privsyn.base.interrupts import watch_interrupts
 from privsyn.counting.engine import Engine, LocalEngine
-from privsyn.counting.part_files import Make, PartFile, Profile, write_part
+from privsyn.counting.part_files import Made, Make, PartFile, Profile, Shape, write_part
 from privsyn.storage.parquet_writing import name_part, strip_schema, write_parts
 
 
@@ -50,9 +51,20 @@ class RowWork:
         schema: pa.Schema,
         tasks: Sequence[Any],
         report: Callable[[int, int], None] = lambda done, total: None,
+        beside: Sequence[Shape] = (),
     ) -> list[PartFile]:
-        """Return the parts in the order of their tasks; ``report``: called with (parts made, all) in between."""
-        return list(self.iterate(make, profile, schema, tasks, report))
+        """Return the parts in the order of their tasks; ``report``: called with (parts made, all) in between.
+
+        ``beside``: the shapes of other tables that are made with this one.
+        """
+        return list(self.iterate(make, profile, schema, tasks, report, beside))
+
+    def write_together(self, batches: Iterable[Any], shapes: Sequence[Shape]) -> tuple[PartFile, ...]:
+        """Return the files of several tables that are made here in one pass; each item is a batch of each table."""
+        stripped = [Shape(strip_schema(schema), profile) for schema, profile in shapes]
+        path = str(self._open_folder() / name_part(0))
+        first = write_part(lambda task, threads: Made(watch_interrupts(batches)), stripped, None, path, 1)
+        return (first, *first.beside)
 
     def iterate(
         self,
@@ -61,11 +73,13 @@ class RowWork:
         schema: pa.Schema,
         tasks: Sequence[Any],
         report: Callable[[int, int], None] = lambda done, total: None,
+        beside: Sequence[Shape] = (),
     ) -> Iterator[PartFile]:
         """Yield the parts of :meth:`make`, each when it and those before it are made."""
         folder = self._open_folder()
         paths = [str(folder / name_part(i)) for i in range(len(tasks))]
-        write = partial(write_part, make, profile, strip_schema(schema))
+        shapes = [Shape(schema, profile), *beside]
+        write = partial(write_part, make, [Shape(strip_schema(schema), profile) for schema, profile in shapes])
         parts = self._engine.make_parts(write, list(zip(tasks, paths, strict=True)), self._threads)
         for number, part in enumerate(parts, 1):
             report(number, len(tasks))

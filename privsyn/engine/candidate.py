@@ -37,6 +37,7 @@ from privsyn.storage.zones import overlap
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import get_short_float
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
+from privsyn.tasks.panels.row_order import RowOrder
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 OpenTable = Callable[[AnyPlace, ReleaseSpec], Source]
@@ -117,7 +118,10 @@ class Candidate:
     @cached_property
     def source(self) -> Source:
         """The private table, whose structure fits the spec."""
-        return (self.opened or open_source)(self.spec.place if self.data is None else self.data, self.spec)
+        place = self.spec.place if self.data is None else self.data
+        if self.opened is not None:
+            return self.opened(place, self.spec)
+        return open_source(place, self.spec, RowOrder(self.store.row_key))
 
     @cached_property
     def table_fingerprints(self) -> tuple[str, ...]:
@@ -164,7 +168,7 @@ class Candidate:
         """
         whole, *files = self.table_fingerprints
         begun, noted = self.begun_run, None
-        if begun is not None and begun.is_whole(begun.steps[0]):
+        if begun is not None and begun.is_encoded:
             noted = self.records.load_as(f"data-of-{begun.name}", DataRecord)
         return (whole if noted is None else noted.fingerprint, *files)
 
@@ -220,14 +224,15 @@ class Candidate:
 
     def _build_run(self, generation: int, fingerprint: str) -> Run:
         plan, keys = self.ordered_plan, self._compute_keys(generation, fingerprint)
+        order = RowOrder(self.store.row_key)
         return Run(
             plan=plan,
             private=PrivateAccess(
-                RowsOfPersons(self.source.batches),
+                RowsOfPersons(self.source.batches, order),
                 self._is_unchanged,
                 self.engine,
                 self._encode_parts,
-                {name: RowsOfPersons(source.batches) for name, source in self.source.further.items()},
+                {name: RowsOfPersons(source.batches, order) for name, source in self.source.further.items()},
             ),
             keys=keys,
             name=name_run(self.records, plan.name or self.spec.dataset, key_result(keys, plan.steps)),
@@ -247,14 +252,14 @@ class Candidate:
         """Return the work of post-processing in parts, by workers that see one folder of rows in the making."""
         return RowWork(self.makers, self.make_public_folder, self.settings.threads, apart=True)
 
-    def _encode_parts(self, encoding: EncodingPlan) -> tuple[Make, list[Partition]] | None:
+    def _encode_parts(self, encoding: EncodingPlan, with_numbers: bool) -> tuple[Make, list[Partition]] | None:
         """Return what encodes parts of the private table; None of one that is encoded at once."""
         source = self.source
         if not isinstance(source, FileSource) or source.layout.format != "parquet":
             return None
         files = [file.absolute() for file in source.files if isinstance(file, Path)]
         parts = list_parts(files) if len(files) == len(source.files) else []
-        return (EncodedParts(source.read, encoding).make, parts) if parts else None
+        return (EncodedParts(source.read, encoding, with_numbers).make, parts) if parts else None
 
     def _is_unchanged(self) -> bool:
         """Return whether the table is, when it is asked, what is to be released."""

@@ -250,7 +250,7 @@ def check_workers(candidate: Candidate) -> None:
 
 def check_rows(candidate: Candidate) -> None:
     """Refuse a table that cannot be read to its end, where its rows are not encoded yet."""
-    if not candidate.run.is_whole(candidate.run.steps[0]):
+    if not candidate.run.is_encoded:
         candidate.source.check_rows()
 
 

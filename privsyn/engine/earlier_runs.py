@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -22,6 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
+from privsyn.storage.records import read_note
 from privsyn.storage.released_files import hide_places, read_manifest_if_readable, read_public_spec
 
 FIELDS_WITHOUT_NOISE = frozenset({"data", "query", "engine", "formats", "like", "about", "preset"})
@@ -69,15 +68,6 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
                 f"(rho {float(current.plan.rho):.4g}) once more: for that, " + current.plan.redraw,
                 "release.fresh",
             )
-
-
-def read_note(note: Path) -> dict[str, Any]:
-    """Return a run's private note; empty where it cannot be read."""
-    try:
-        content = json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _list_asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:

@@ -30,7 +30,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Output, ReleaseStep, Step, get_step, release_steps
 from privsyn.engine.step_tables import StepRefs, read_recorded_outputs, write_outputs
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.storage.records import Records
+from privsyn.storage.records import Records, read_note
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.full_cells import read_cuts
@@ -116,6 +116,33 @@ class Run:
     def is_whole(self, step: Step) -> bool:
         """Return whether the step's outputs are on disk, unchanged since they passed their contracts."""
         return self._read_recorded(step) is not None
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether nothing needs the private table any more: what later steps need of it is stored."""
+        return all(self.is_whole(step) for step in self.steps if step.encodes)
+
+    def discard_transient_tables(self) -> None:
+        """Delete what *encode* kept for later looks, which have been taken.
+
+        It stays while another run of the same rows, which was killed, has still to look.
+        """
+        if self._is_waited_for():
+            return
+        for step in self.steps:
+            refs = self._read_recorded(step) if step.transient else None
+            for name in step.transient:
+                if refs is not None:
+                    self.store.remove_table(refs.tables[name])
+
+    def _is_waited_for(self) -> bool:
+        """Return whether another run that began with the same encoded rows has noise still to draw."""
+        encoded = {self.keys[step.name] for step in self.steps if step.transient}
+        reserved = {key for key, state in self.ledger.states(self.dataset).items() if state == "reserved"}
+        if not encoded or not reserved:
+            return False
+        keys = [read_note(note).get("keys", {}) for note in (self.store.private_root / "runs").glob("*/run.json")]
+        return any(encoded & {*k.values()} and reserved & {*k.values()} for k in keys if isinstance(k, dict))
 
     def missing_budget(self) -> list[ChargeLine]:
         """Return the charges that this run needs: one a release step whose noise has not been drawn yet.
@@ -328,7 +355,8 @@ class Run:
             work = self.public_work()
         else:
             work = RowWork(self.private.engine, self.store.make_scratch, self.request.threads)
-        return Inputs(read, self.private if looks else None, work)
+        private = self.private if step.encodes else self.private.without_source()
+        return Inputs(read, private if looks else None, work)
 
     def _make_reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
         """Return what reads a table; tests of privacy watch here which steps read private ones."""
@@ -346,7 +374,12 @@ class Run:
         )
 
     def _read_recorded(self, step: Step) -> StepRefs | None:
-        return read_recorded_outputs(step, self.keys[step.name], self.store, self.records)
+        """Return the step's tables if they are whole; those that were kept for steps which are whole may be gone."""
+        places = {f"{step.name}.{name}": name for name in step.transient}
+        readers = [s for s in self.steps if not places.keys().isdisjoint(s.inputs)] if places else []
+        needed = {places[name] for s in readers for name in s.inputs if name in places and not self.is_whole(s)}
+        dispensable = {*places.values()} - needed
+        return read_recorded_outputs(step, self.keys[step.name], self.store, self.records, dispensable)
 
     def _progress(self, step: Step) -> Callable[[int, int], None]:
         def progress(done: int, total: int) -> None:

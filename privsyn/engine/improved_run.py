@@ -16,7 +16,6 @@ from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.earlier_runs import read_note
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.plan import Plan, account_rho
 from privsyn.engine.request import Request
@@ -25,7 +24,7 @@ from privsyn.engine.step_tables import read_recorded_outputs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs import messages
 from privsyn.storage.record_kinds import CounterRecord
-from privsyn.storage.records import Records
+from privsyn.storage.records import Records, read_note
 from privsyn.storage.released_files import ITEMSETS, check_table, make_itemsets_error, read_manifest_if_readable
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon

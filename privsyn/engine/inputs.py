@@ -6,7 +6,7 @@ import hashlib
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -38,22 +38,32 @@ class PrivateAccess:
     """The one object of a run that can read private rows.
 
     Attributes:
-        rows: Starts a fresh pass over the private table.
+        rows: Starts a fresh pass over the private table; only steps that encode it are handed that.
         unchanged: Says whether the table is what it was when the run was opened.
         engine: Counts stored rows.
-        encode_parts: Returns what encodes a part of the table, and its parts; None where it is one stream.
+        encode_parts: Returns what encodes a part of the table, with numbers or without, and its parts; None where it is
+            one stream.
         further: Further table -> what starts a pass over its rows, each with the row above.
     """
 
     rows: encode.Batches
     unchanged: Callable[[], bool] = lambda: True
     engine: Engine = field(default_factory=LocalEngine)
-    encode_parts: Callable[[EncodingPlan], tuple[Make, list[Partition]] | None] = lambda plan: None
+    encode_parts: Callable[[EncodingPlan, bool], tuple[Make, list[Partition]] | None] = lambda plan, numbers: None
     further: Mapping[str, encode.Batches] = field(default_factory=dict)
 
     def of_table(self, name: str) -> PrivateAccess:
         """Return the access to the rows of a further table."""
-        return replace(self, rows=self.further[name], encode_parts=lambda plan: None)
+        return replace(self, rows=self.further[name], encode_parts=lambda plan, numbers: None)
+
+    def without_source(self) -> PrivateAccess:
+        """Return the access of a step that counts stored rows: it does not know the private table."""
+        return PrivateAccess(_refuse_to_read, engine=self.engine)
+
+
+def _refuse_to_read(*_: object) -> NoReturn:
+    """Raise TypeError: the private table is read when it is encoded, and never again."""
+    raise TypeError("this step has no access to the private table")
 
 
 _REFINED: dict[str, Recode] = {}

@@ -69,7 +69,8 @@ class MemoryRun:
         read = {name: partial(_get_table, inputs, name) for name in step.inputs}
         if isinstance(step, ReleaseStep):
             return self._look(plan, step, read)
-        visible = Inputs(read, self.private) if step.kind is StepKind.TRANSFORM else _read_released(plan, step, read)
+        private = self.private if step.encodes or self.private is None else self.private.without_source()
+        visible = Inputs(read, private) if step.kind is StepKind.TRANSFORM else _read_released(plan, step, read)
         assert step.run is not None  # noqa: S101 - only release steps have none
         outputs = step.run(*step.open(self.request, visible), lambda done, total: None)
         return {name: _join_batches(output) for name, output in _sort_outputs(outputs)}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.errors import RequestError
-from privsyn.engine.earlier_runs import read_note
 from privsyn.ledgers.audit import Entry
 from privsyn.ledgers.known_tables import list_given_back
+from privsyn.storage.records import read_note
 
 LONGEST_REASON = 500
 """Characters of a stated reason."""

@@ -47,6 +47,7 @@ def open_run(candidate: Candidate) -> Iterator[Run]:
             raise
         note_ledger(run.ledger, run.records, run.dataset)
         _note_generation(candidate, finished=True)
+        run.discard_transient_tables()
         if run.plan.period is not None:
             run.ledger.release_period(run.dataset, run.plan.period, run.name)
             note_ledger(run.ledger, run.records, run.dataset)
@@ -58,7 +59,7 @@ def _give_back_begun_run(candidate: Candidate) -> None:
     It has drawn nothing, and the period is released from the table as it is.
     """
     run = candidate.begun_run
-    if run is not None and not run.is_whole(run.steps[0]):
+    if run is not None and not run.is_encoded:
         run.give_back()
 
 

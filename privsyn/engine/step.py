@@ -61,6 +61,7 @@ class Step:
         name: Its name, unique in a run.
         title: Its name for people.
         kind: What it may read and make.
+        encodes: Whether it reads the private table, as no other step does: all of these come before the first look.
         inputs: Names ``step.table`` of earlier outputs; no other table can be read.
         outputs: Table -> its contract.
         settings: The spec's values that it uses.  Their names enter the cache key, so they stay when a field of the
@@ -71,6 +72,7 @@ class Step:
         version: Raised by hand when the same inputs and settings would give another output.  It enters the cache key,
             so that an upgrade re-runs what changed and nothing else.
         published: Table -> its file in the released folder.
+        transient: Private tables among its outputs that are deleted when the run is published.
         words: What it does with released counts, for the release's descriptions; empty: nothing worth telling.
         limit: What the release cannot show because of this step, for its note.
         cuts: The table of cells that a look cut into parts; the step's request follows it.
@@ -80,6 +82,7 @@ class Step:
     name: str
     title: str
     kind: StepKind
+    encodes: bool = False
     inputs: tuple[str, ...]
     outputs: Mapping[str, TableContract]
     settings: Callable[[Request], Any] = field(default=lambda request: {}, repr=False)
@@ -88,6 +91,7 @@ class Step:
     run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
     version: int = 1
     published: Mapping[str, PublishedFile] = field(default_factory=dict)
+    transient: tuple[str, ...] = ()
     words: Callable[[Request], str] = field(default=lambda request: "", repr=False)
     limit: str = ""
     cuts: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -75,17 +75,19 @@ def write_outputs(
     return done
 
 
-def read_recorded_outputs(step: Step, key: str, store: Store, records: Records) -> StepRefs | None:
+def read_recorded_outputs(
+    step: Step, key: str, store: Store, records: Records, dispensable: Collection[str] = ()
+) -> StepRefs | None:
     """Return the step's tables if all are on disk, unchanged since they passed their contracts.
 
-    Raises PrivsynError for a record of other tables than the step's.
+    ``dispensable``: tables that may be gone.  Raises PrivsynError for a record of other tables than the step's.
     """
     refs = records.load_as(format_record_name(key), StepRefs)
     if refs is None:
         return None
     if refs.tables.keys() != step.outputs.keys():
         raise records.damaged(format_record_name(key))
-    return refs if all(store.verify(ref) for ref in refs.tables.values()) else None
+    return refs if all(store.verify(ref) for name, ref in refs.tables.items() if name not in dispensable) else None
 
 
 def read_verdicts(key: str, records: Records) -> list[ContractVerdict]:

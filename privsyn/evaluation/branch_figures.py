@@ -28,6 +28,7 @@ from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.pairs import measure_association
 from privsyn.tasks.metrics.panels import PanelTable
+from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.steps.encode import OF_RULE, Repairs, iterate_kept_batches
 
 
@@ -44,7 +45,8 @@ def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure,
         branch, joined = release.spec.branches[name], real.join_every_row(name)
         key = str(branch.unit.identifier)
         encoding, by = plan_every_column(branch), plan(branch)
-        iterate_kept = partial(iterate_kept_batches, joined.batches, by, branch.unit, Repairs())
+        rows = RowsOfPersons(joined.batches, joined.order)
+        iterate_kept = partial(iterate_kept_batches, rows, by, branch.unit, Repairs())
         synthetic = read_branch(release.spec, name, read)
         person, repairs = synthetic[key].to_numpy(), (Repairs(), Repairs())
         tables = (

@@ -9,7 +9,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,14 @@ from privsyn.pipelines.full_cell_steps import CUTS_FILE
 from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
+from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.panels.choose_rows import RowsOfPersons
+from privsyn.tasks.panels.row_order import RowOrder
 from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_kept_batches
 
 
@@ -50,12 +53,16 @@ class CodedTable:
 
 @dataclass(frozen=True)
 class Release:
-    """A published run: its folder, its manifest, its spec, and the private table, a path or a table in memory."""
+    """A published run: its folder, its manifest, its spec, and the private table, a path or a table in memory.
+
+    ``order``: by which the release chose rows of a person.
+    """
 
     folder: Path
     manifest: Manifest
     spec: ReleaseSpec
     private_table: AnyPlace
+    order: RowOrder = field(default_factory=RowOrder)
 
     @property
     def encoding(self) -> EncodingPlan:
@@ -123,7 +130,8 @@ def open_release(release: str | Path, settings: Settings, data: AnyPlace | None 
         data = {n: resolve_place(str(t), "evaluate.data") if isinstance(t, str | Path) else t for n, t in data.items()}
     spec = request_of(manifest, "evaluate.release")
     where = data if isinstance(data, str) else ""
-    return Release(folder, manifest, spec.model_copy(update={"data": where}), data)
+    order = RowOrder(read_row_key(settings.private_root))
+    return Release(folder, manifest, spec.model_copy(update={"data": where}), data, order)
 
 
 def _locate_folder(release: str | Path, settings: Settings) -> Path:
@@ -160,13 +168,14 @@ def _read_remembered(run: str, settings: Settings) -> str | dict[str, str]:
 class OpenTable:
     """A table whose structure fits a release's spec; ``read`` gives its rows in codes.
 
-    ``kept_by``: the codes by which a release chooses the rows of a person that it keeps.
+    ``kept_by``: the plan of a release whose rows of each person are kept; ``order``: by which it chose these.
     """
 
     source: Source
     encoding: EncodingPlan
     unit: Unit
     kept_by: EncodingPlan
+    order: RowOrder
 
     def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> CodedTable:
         """Return all rows, or with an identifier of the unit those that a release keeps of each person.
@@ -183,7 +192,8 @@ class OpenTable:
         return self._iterate_kept(Repairs())
 
     def _iterate_kept(self, repairs: Repairs) -> Iterator[pa.RecordBatch]:
-        return iterate_kept_batches(self.source.batches, self.kept_by, self.unit, repairs)
+        rows = RowsOfPersons(self.source.batches, self.order)
+        return iterate_kept_batches(rows, self.kept_by, self.unit, repairs)
 
 
 ALL_ROWS = Unit(records_per_person=1)
@@ -197,11 +207,12 @@ def open_table(
     field: str,
     *,
     kept_by: EncodingPlan | None = None,
+    order: RowOrder | None = None,
 ) -> OpenTable:
     """Return a table (a path of CSV or Parquet, or in memory) with checked structure; ``field`` names it in errors.
 
-    ``kept_by``: the plan of the release whose rows of each person are kept; None: every row is.  Columns that the
-    release drops may be absent, but where rows are kept not the unit's identifier.
+    ``kept_by``: the plan of the release whose rows of each person are kept; None: every row is.  ``order``: by which it
+    chose these.  Columns that the release drops may be absent, but where rows are kept not the unit's identifier.
     Raises RequestError for a table that does not fit.
     """
     if isinstance(table, str) and not table.strip():
@@ -211,10 +222,10 @@ def open_table(
     try:
         names = set(list_table_columns(table, spec))
         columns = {n: c for n, c in spec.columns.items() if n in names or n in needed}
-        source = open_source(table, spec.model_copy(update={"columns": columns, "unit": unit}))
+        source = open_source(table, spec.model_copy(update={"columns": columns, "unit": unit}), order)
     except RequestError as error:
         raise error.about(field, {"release.data": field}) from None
-    return OpenTable(source, encoding, unit, kept_by or encoding)
+    return OpenTable(source, encoding, unit, kept_by or encoding, order or RowOrder())
 
 
 def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: str) -> CodedTable:

@@ -206,7 +206,7 @@ def _open(request: EvaluationRequest, release: Release) -> _OpenedTables:
             name += "'"
         compared[name] = opened(table, field="evaluate.against")
     holdout = None if request.holdout is None else opened(request.holdout, field="evaluate.holdout")
-    real = opened(release.private_table, field="evaluate.data", kept_by=release.measured)
+    real = opened(release.private_table, field="evaluate.data", kept_by=release.measured, order=release.order)
     return _OpenedTables(real, holdout, compared)
 
 

@@ -99,6 +99,7 @@ def _read_transactions(spec: ItemsetSpec) -> Step:
             "csv": spec.csv.model_dump(),
         },
         run=run,
+        encodes=True,
     )
 
 

@@ -61,7 +61,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         names |= {"first": "decode", "none": "make_without_rows"}
         names |= {"upper": name_step(str(above), "decode")} if above in further else {}
         steps += [_place(step, name, names) for step in branch_steps]
-    return tuple(steps)
+    return tuple(sorted(steps, key=lambda step: not step.encodes))  # no table is read after the first look
 
 
 def name_step(table: str, step: str) -> str:
@@ -85,7 +85,7 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         return step.restrict(request.branches[branch])
 
     def rename(inputs: Inputs) -> Inputs:
-        return inputs.rename(names, branch) if names else inputs
+        return inputs.rename(names, branch if step.encodes else None) if names else inputs
 
     def place(table: str) -> str:
         name, output = table.split(".")

@@ -6,7 +6,7 @@ The last ones, from consistency to the synthetic table, are in privsyn/pipelines
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from fractions import Fraction
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.counting.part_files import PartFile, read_parts
+from privsyn.counting.part_files import PartFile, Shape, read_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn, NumberColumn
@@ -32,6 +32,7 @@ from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
@@ -43,7 +44,7 @@ from privsyn.tasks.steps import compress_domain, encode, one_way_marginals
 RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 """The outputs of every release step."""
 
-ENCODED = "encode.encoded_rows"
+ENCODED, NUMBERS = "encode.encoded_rows", "encode.numbers"
 RECODE = "compress_domain.recode"
 RECODED = "recode_rows.recoded_rows"
 
@@ -169,23 +170,43 @@ def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
     return USUAL_NULLS if any(c.nullable and c.goes_to != "null" for c in lists) else ("",)
 
 
-def encode_rows(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    """Return the private rows as fine codes, and the repairs that reading them took."""
+def stream_numbers(batches: Batches, encoding: EncodingPlan) -> RowStream:
+    """Return a table of values as whole numbers of their columns' resolution, as a step's output."""
+    domain = encode.build_number_domain(encoding)
+    profile = partial(tables.make_code_profile, domain=domain, nullable=True)
+    return RowStream(tables.build_code_schema(domain, nullable=True), batches, profile)
+
+
+def _encode_rows(request: Request, inputs: Inputs, progress: Progress, *, numbers: bool) -> Mapping[str, Output]:
+    """Return the private rows as fine codes, the repairs that reading them took and, if wanted, the rows' numbers."""
     encoding, unit = request.encoding, request.spec.unit
-    stream = stream_codes((), encoding.domain)
+    streams = {"encoded_rows": stream_codes((), encoding.domain)}
+    if numbers:
+        streams["numbers"] = stream_numbers((), encoding)
     # records of persons are bounded over all rows, in passes of their own
-    parts_to_encode = (
-        inputs.private.encode_parts(encoding) if unit.identifier is None and encoding.panel is None else None
-    )
+    parts_to_encode = inputs.private.encode_parts(encoding, numbers) if unit.identifier is None else None
     if parts_to_encode is not None:
         make, parts = parts_to_encode
-        files = inputs.work.make(make, stream.profile, stream.schema, parts, progress)
+        (schema, profile), *beside = [Shape(stream.schema, stream.profile) for stream in streams.values()]
+        files = inputs.work.make(make, profile, schema, parts, progress, beside)
         refuse_changed(inputs)
         repairs = encode.Repairs(sum((part.extra.counts for part in files), Counter()))
-        return {"encoded_rows": collect_parts(stream, files), "repairs": repairs.to_table}
+        by_table = zip(*((part, *part.beside) for part in files), strict=True)
+        made = {n: collect_parts(s, p) for (n, s), p in zip(streams.items(), by_table, strict=True)}
+        return {**made, "repairs": repairs.to_table}
     repairs = encode.Repairs()
-    rows = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
-    return {"encoded_rows": replace(stream, batches=rows), "repairs": repairs.to_table}
+    if numbers:
+        rows = encode.encode_with_numbers(inputs.private.rows, encoding, unit, repairs)
+        return {**write_together(streams, check_unchanged(rows, inputs), inputs), "repairs": repairs.to_table}
+    batches = check_unchanged(encode.encode(inputs.private.rows, encoding, unit, repairs), inputs)
+    return {"encoded_rows": replace(streams["encoded_rows"], batches=batches), "repairs": repairs.to_table}
+
+
+def write_together(streams: Mapping[str, RowStream], batches: Iterable[Any], inputs: Inputs) -> dict[str, RowStream]:
+    """Return tables that are made in one pass, written already; each of ``batches`` has one batch of each table."""
+    shapes = [Shape(stream.schema, stream.profile) for stream in streams.values()]
+    files = inputs.work.write_together(batches, shapes)
+    return {n: collect_parts(s, [file]) for (n, s), file in zip(streams.items(), files, strict=True)}
 
 
 def collect_parts(stream: RowStream, files: Sequence[PartFile]) -> RowStream:
@@ -193,7 +214,10 @@ def collect_parts(stream: RowStream, files: Sequence[PartFile]) -> RowStream:
     return replace(stream, batches=read_parts(files), made=tuple(files))
 
 
-def check_unchanged(batches: Batches, inputs: Inputs) -> Batches:
+Batch = TypeVar("Batch")
+
+
+def check_unchanged(batches: Iterable[Batch], inputs: Inputs) -> Iterator[Batch]:
     """Yield the batches; raise RequestError at the end, before anything is kept, if the data changed meanwhile."""
     yield from batches
     refuse_changed(inputs)
@@ -243,12 +267,6 @@ def _has_marks(column: CategoricalColumn, csv: CsvOptions) -> bool:
     return decimals and (csv.decimal != "." or (csv.thousands != "" and max(numbers) >= 1_000))
 
 
-def key_finer_encoding(request: Request) -> dict[str, Any]:
-    """Return :func:`key_encoding` of codes in cut cells, of the same rows of a person as before they were cut."""
-    persons = request.spec.unit.identifier is not None
-    return {**key_encoding(request), **({"rows": "chosen by uncut cells"} if persons else {})}
-
-
 def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
     """Return, for keys, the columns that make a person's rows one record; nothing where each row is a record."""
     once = {"once": spec.once} if spec.once else {}
@@ -264,9 +282,20 @@ ENCODE = Step(
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
     settings=key_encoding,
     reads=(KnowledgePart.CODES,),
-    run=encode_rows,
-    version=2,
+    run=partial(_encode_rows, numbers=False),
+    encodes=True,
+    version=3,
 )
+"""Encodes the private table for looks that see codes only."""
+
+ENCODE_WITH_NUMBERS = replace(
+    ENCODE,
+    outputs={"encoded_rows": tables.ENCODED_ROWS, "numbers": tables.NUMBERS, "repairs": tables.REPAIRS},
+    settings=lambda r: {**key_encoding(r), "numbers": encode.list_numbered(r.encoding)},
+    run=partial(_encode_rows, numbers=True),
+    transient=("numbers",),
+)
+"""The same for looks that see inside codes, which need the values' numbers."""
 
 
 def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
+from itertools import starmap
 from typing import Any
 
 import pyarrow as pa
@@ -21,11 +23,10 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
     ENCODED,
+    NUMBERS,
     RELEASED,
     count_cells,
-    encode_rows,
     explain_one_cell,
-    key_finer_encoding,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -33,8 +34,10 @@ from privsyn.pipelines.common_steps import (
 from privsyn.pipelines.value_steps import share_values
 from privsyn.tasks.estimation.full_cells import find_full_cells, list_looked_at, tabulate_cuts
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
+from privsyn.tasks.kernels.batches import pair_batches
+from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import one_way_marginals
+from privsyn.tasks.steps import encode, one_way_marginals
 
 CELL_COUNTS, FIND = "cell_counts", "find_full_cells"
 CUTS, FINER = f"{FIND}.cuts", "encode_finer.encoded_rows"
@@ -120,20 +123,23 @@ def _build_cell_counts(share: Fraction) -> ReleaseStep:
 
 
 def _encode_finer(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    if not request.cuts:  # no pass over the rows
-        return {"encoded_rows": stream_codes((), request.encoding.domain)}
-    return {"encoded_rows": encode_rows(request, inputs, progress)["encoded_rows"]}
+    encoding = request.encoding
+    if not request.cuts or encoding.uncut is None:  # no pass over the rows
+        return {"encoded_rows": stream_codes((), encoding.domain)}
+    finer = partial(encode.encode_finer, before=encoding.uncut, after=encoding)
+    rows = starmap(finer, pair_batches(inputs.batches(ENCODED), inputs.batches(NUMBERS)))
+    return {"encoded_rows": stream_codes(read_ahead(rows, request.threads), encoding.domain)}
 
 
 ENCODE_FINER = Step(
     name="encode_finer",
     title="Encode in finer cells",
     kind=StepKind.TRANSFORM,
-    inputs=(CUTS,),
+    inputs=(CUTS, ENCODED, NUMBERS),
     outputs={"encoded_rows": tables.ENCODED_ROWS},
-    settings=key_finer_encoding,
-    reads=(KnowledgePart.CODES,),
+    inherits=(KnowledgePart.CODES,),
     run=_encode_finer,
+    version=2,
 )
 
 
@@ -145,6 +151,6 @@ def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _follow(step: Step) -> Step:
-    finer = {ENCODED: FINER} if ENCODED in step.inputs else {}
+    finer = {ENCODED: FINER} if ENCODED in step.inputs and step is not ENCODE_FINER else {}
     added: Any = dict.fromkeys((*step.inputs, CUTS, *finer.values()))
     return replace(step, inputs=tuple(added), cuts=CUTS, finer=finer)

@@ -5,11 +5,14 @@ A person's record is one of the person's rows, beside the number of rows, of row
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
@@ -21,6 +24,8 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
+    ENCODE,
+    NUMBERS,
     RECODE,
     RELEASED,
     check_unchanged,
@@ -33,6 +38,8 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
     stream_codes,
+    stream_numbers,
+    write_together,
 )
 from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import build_up_to_measurement
@@ -50,8 +57,9 @@ from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.steps import keep_rows, one_way_marginals, pair_rows
+from privsyn.tasks.steps import encode, keep_rows, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
     build_linked_domain,
     build_linked_schema,
@@ -74,6 +82,7 @@ NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 """Attribute -> its noisy counts, and their noise."""
 
 KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
+ROWS, RUNS, ALONE = "encode.rows_of_persons", "encode.runs", "encode.without_rows"
 STAGES = ["measure_marginals"]
 
 
@@ -103,12 +112,47 @@ def build_looks(request: Request) -> tuple[Step, ...]:
             part,
             share_trends(request),
             compress=build_compression_step(request, measurement * part),
+            encode=build_encode_step(request),
         ),
         *build_set_steps(request, measurement * part),
-        *((PAIR_ROWS, MEASURE_TRANSITIONS) if follows else ()),
+        *((build_pairing_step(request), MEASURE_TRANSITIONS) if follows else ()),
         *((KEEP_ROWS, MEASURE_ROWS) if counted else ()),
         *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if panel.above else ()),
     )
+
+
+def build_encode_step(request: Request) -> Step:
+    """Return the step that encodes persons: their records, all kept rows, and which rows stand for whom.
+
+    Adding or removing one person adds or removes one record, the person's kept rows, and nothing else.
+    """
+    outputs = {"encoded_rows": tables.ENCODED_ROWS, "rows_of_persons": tables.ROWS_OF_PERSONS}
+    if encode.list_numbered(request.encoding):
+        outputs["numbers"] = tables.NUMBERS
+    outputs |= {"without_rows": tables.ROWS_OF_PERSONS, "runs": tables.RUNS, "repairs": tables.REPAIRS}
+    kept = tuple(name for name in outputs if name not in ("encoded_rows", "repairs"))
+    return replace(ENCODE, outputs=outputs, run=_encode_persons, transient=kept)
+
+
+def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    plan, rows, repairs = request.encoding, inputs.private.rows, encode.Repairs()
+    persons = encode.PersonEncoding.of(rows, plan)
+    of_rows = stream_codes((), plan.of_rows.domain)
+    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": of_rows, "without_rows": of_rows}
+    numbered = bool(encode.list_numbered(plan))
+    if numbered:
+        streams["numbers"] = stream_numbers((), plan)
+
+    def iterate_tables() -> Iterator[tuple[pa.RecordBatch, ...]]:
+        for made in persons.encode(rows, plan, repairs):
+            yield made.records, made.kept, made.without, *((made.numbers,) if numbered else ())
+
+    domain = build_runs_domain(plan)
+    return {
+        **write_together(streams, check_unchanged(iterate_tables(), inputs), inputs),
+        "runs": stream_codes(runs_to_batches(persons.list_runs(), domain), domain),
+        "repairs": repairs.to_table,
+    }
 
 
 def has_transitions(request: Request) -> bool:
@@ -128,24 +172,29 @@ def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]
 
 def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     codes = _build_codes(request, inputs)
-    rows = check_unchanged(pair_rows.pair_rows(inputs.private.rows, request.encoding, codes), inputs)
+    stored = pair_rows.StoredRows(*(partial(inputs.batches, name) for name in (ROWS, NUMBERS, RUNS)))
+    rows = pair_rows.pair_rows(stored, request.encoding, codes)
     return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(codes, request.encoding), padded=True)}
 
 
-PAIR_ROWS = Step(
-    name="pair_rows",
-    title="Pair rows",
-    kind=StepKind.TRANSFORM,
-    inputs=("encode.encoded_rows", RECODE),
-    outputs={"pairs": tables.PAIRED_ROWS},
-    settings=lambda r: {
-        "rho": str(r.total_rho * TRANSITIONS_SHARE),
-        "following": r.encoding.following,
-        **({"later member": 1} if r.encoding.get_order()[0].counts_later else {}),
-    },
-    inherits=(KnowledgePart.CODES,),
-    run=_pair,
-)
+def build_pairing_step(request: Request) -> Step:
+    """Return the step that pairs a row of each person, or a member of each household, with the next one."""
+    numbers = (NUMBERS,) if encode.list_numbered(request.encoding) else ()
+    return Step(
+        name="pair_rows",
+        title="Pair rows",
+        kind=StepKind.TRANSFORM,
+        inputs=(ROWS, RUNS, *numbers, RECODE),
+        outputs={"pairs": tables.PAIRED_ROWS},
+        settings=lambda r: {
+            "rho": str(r.total_rho * TRANSITIONS_SHARE),
+            "following": r.encoding.following,
+            **({"later member": 1} if r.encoding.get_order()[0].counts_later else {}),
+        },
+        inherits=(KnowledgePart.CODES,),
+        run=_pair,
+        version=2,
+    )
 
 
 def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -186,7 +235,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
 
 def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, recode = request.encoding, inputs.recode()
-    rows = check_unchanged(keep_rows.keep_rows(inputs.private.rows, plan, request.spec.unit, recode), inputs)
+    rows = keep_rows.keep_rows(inputs.batches(ROWS), plan, recode)
     return {"kept": stream_codes(rows, keep_rows.build_kept_domain(plan, recode), padded=True)}
 
 
@@ -194,11 +243,12 @@ KEEP_ROWS = Step(
     name="keep_rows",
     title="Keep rows",
     kind=StepKind.TRANSFORM,
-    inputs=("encode.encoded_rows", RECODE),
+    inputs=(ROWS, RECODE),
     outputs={"kept": tables.KEPT_ROWS},
     settings=lambda r: {},
     inherits=(KnowledgePart.CODES,),
     run=_keep,
+    version=2,
 )
 
 

@@ -26,6 +26,7 @@ from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseSt
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
+    ENCODE_WITH_NUMBERS,
     ENCODED,
     RECODE,
     RECODED,
@@ -105,6 +106,7 @@ def build_up_to_measurement(
     values: Fraction = NOTHING,
     cells: Fraction = NOTHING,
     compress: Step = COMPRESS_DOMAIN,
+    encode: Step | None = None,
 ) -> tuple[Step, ...]:
     """Return the steps up to the first measurement of marginals.
 
@@ -116,13 +118,14 @@ def build_up_to_measurement(
         values: The share of ``measurement`` that counts of single values have; 0: there are none.
         cells: What of ``values`` the look for full cells has; 0: there is none.
         compress: The step that chooses codes.
+        encode: The step that encodes the private table; None: as the looks need it.
     """
     one_ways, scores, _ = options.split.exact()
     trend_looks = (TRENDS,) if trends else ()
     measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=trend_looks)
     single = build_one_way_step(one_ways * part, options.split.one_ways)
     return (
-        ENCODE,
+        encode or (ENCODE_WITH_NUMBERS if values else ENCODE),
         *(build_full_cell_steps(measurement * cells * part, single) if cells else ()),  # not in the paper
         single,  # line 1
         compress,  # line 2

@@ -17,11 +17,10 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
+    NUMBERS,
     RELEASED,
-    check_unchanged,
     count_cells,
     explain_one_cell,
-    key_finer_encoding,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -98,19 +97,19 @@ def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     domain = value_counts.build_located_domain(counted)
     if not counted:  # no pass over the rows
         return {"located_rows": stream_codes((), domain)}
-    rows = value_counts.locate_rows(inputs.private.rows, request.encoding, request.spec.unit, counted)
-    return {"located_rows": stream_codes(check_unchanged(rows, inputs), domain)}
+    rows = value_counts.locate_rows(inputs.batches(NUMBERS), request.encoding, counted)
+    return {"located_rows": stream_codes(rows, domain)}
 
 
 LOCATE_VALUES = Step(
     name=LOCATE,
     title="Locate values",
     kind=StepKind.TRANSFORM,
-    inputs=(COUNTED,),
+    inputs=(COUNTED, NUMBERS),
     outputs={"located_rows": tables.LOCATED_ROWS},
-    settings=key_finer_encoding,
-    reads=(KnowledgePart.CODES,),
+    inherits=(KnowledgePart.CODES,),
     run=_locate,
+    version=2,
 )
 
 

@@ -17,7 +17,6 @@ from privsyn.engine.step import Look, Output, Progress, ReleaseStep, RowStream, 
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
-    check_unchanged,
     count_cells,
     key_columns,
     list_released_tables,
@@ -36,7 +35,7 @@ ROWS = "list_without_rows.without_rows"
 
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     recode, plan = inputs.recode(), request.encoding
-    rows = check_unchanged(list_without_rows.list_without_rows(inputs.private.rows, plan, recode), inputs)
+    rows = list_without_rows.list_without_rows(inputs.batches("encode.without_rows"), plan, recode)
     return {"without_rows": stream_codes(rows, list_without_rows.build_without_domain(recode, plan))}
 
 
@@ -44,7 +43,7 @@ LIST_WITHOUT_ROWS = Step(
     name="list_without_rows",
     title="List persons without rows",
     kind=StepKind.TRANSFORM,
-    inputs=("encode.encoded_rows", RECODE),
+    inputs=("encode.without_rows", RECODE),
     outputs={"without_rows": tables.WITHOUT_ROWS},
     settings=lambda r: {"by": list_without_rows.list_attributes(r.encoding)},
     inherits=(KnowledgePart.CODES,),

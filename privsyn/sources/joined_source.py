@@ -6,8 +6,10 @@ visit with its drugs, or none.
 
 The table above is held in memory; rows are streamed.  A person without rows is one row that has no place in the order.
 Rows that do not fit into the other table are left out, each by a rule that knows the rows of one person or household
-alone, and counted with the repairs, which are private.  Of several rows that claim one place that of the least hash
-stays, so the order of rows says nothing.  A table above without one row that is kept, which no such rule can mend, is
+alone, and counted with the repairs, which are private.  Of several rows that claim one place the first one stays in the
+order of tasks/panels/row_order.py, so the order in which rows are stored says nothing.
+
+A table above without one row that is kept, which no such rule can mend, is
 refused in words that hold no value and say that they are private.
 """
 
@@ -33,15 +35,13 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
-from privsyn.tasks.kernels.streams import GAMMA, mix_bits
+from privsyn.tasks.panels.choose_rows import RowsOfPersons
+from privsyn.tasks.panels.row_order import RowOrder
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.storage.store import Store
-
-DRAW = np.uint64(0xA24BAED4963EE407)
-"""Salt of the choice of one row of a person."""
 
 NOBODY, NO_KEY, AGAIN = "not in the table above", "null in the table above", "again in the table above"
 """Repairs of a key: rows below whose key no row above has; rows above without a key, and all but one of a key."""
@@ -64,7 +64,7 @@ class JoinedSource(Source):
     ``above`` and ``below``: the tables, by name; ``key``: the column that says whose each row is; ``row_key``: that
     identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too;
     ``joined``: by further table, that one with the table above it; ``person``: the column below that names the person
-    beside the drawn row's key, if there is one.
+    beside the drawn row's key, if there is one.  ``order``: by which one is chosen of several rows.
     """
 
     above: tuple[str, Source]
@@ -74,16 +74,17 @@ class JoinedSource(Source):
     all_persons: bool
     joined: Mapping[str, JoinedSource] = field(default_factory=dict)
     person: str | None = None
+    order: RowOrder = field(default_factory=RowOrder)
     _checked: list[bool] = field(default_factory=list, repr=False)
 
     @classmethod
     def open(
-        cls, data: Mapping[str, Any], spec: ReleaseSpec, open_one: Callable[[Any, ReleaseSpec], Source]
+        cls, data: Mapping[str, Any], spec: ReleaseSpec, open_one: Callable[[Any, ReleaseSpec], Source], order: RowOrder
     ) -> JoinedSource:
         """Check that all tables are readable and have exactly the columns that the spec lists for them.
 
-        ``data``: table's name -> where it is, or the table in memory; ``open_one``: opens one of them.  Raises
-        RequestError that names the table and the column.
+        ``data``: table's name -> where it is, or the table in memory; ``open_one``: opens one of them; ``order``: by
+        which one is chosen of several rows.  Raises RequestError that names the table and the column.
         """
         if set(data) != set(spec.tables):
             names = " and ".join(spec.tables)
@@ -109,17 +110,19 @@ class JoinedSource(Source):
                         at = "" if error.field.endswith("data") else f".{error.field}"
                         raise error.about(f"tables.{table_name}{at}") from None
         first, *further = branches
-        whole = cls._join_two(opened, branches[first])
+        whole = cls._join_two(opened, branches[first], order)
         whole = replace(whole, row_key=spec.tables[first].key if household else None)
         further_sources: dict[str, JoinedSource] = {}
         for name in further:
             above, rows = str(spec.tables[name].of), further_sources.get(str(spec.tables[name].of), whole)
             one = None if above == root else DrawnSource.of(rows, str(spec.tables[above].key))
-            further_sources[name] = cls._join_two(opened, branches[name], one)
+            further_sources[name] = cls._join_two(opened, branches[name], order, one)
         return replace(whole, joined=further_sources)
 
     @classmethod
-    def _join_two(cls, opened: Mapping[str, Source], spec: ReleaseSpec, above: Source | None = None) -> JoinedSource:
+    def _join_two(
+        cls, opened: Mapping[str, Source], spec: ReleaseSpec, order: RowOrder, above: Source | None = None
+    ) -> JoinedSource:
         """Join the opened tables of a spec of two; ``above``: rows in place of those of the upper one."""
         (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
         one, many, key = above or opened[upper], opened[below], str(persons.key)
@@ -137,6 +140,7 @@ class JoinedSource(Source):
             None,
             spec.unit.identifier is not None,
             person=person,
+            order=order,
         )
 
     @property
@@ -249,7 +253,7 @@ class JoinedSource(Source):
     def _persons(self) -> tuple[pa.Table, pa.Array, Counter[str]]:
         """The rows above that are kept, in memory, their keys, and how many were left out.
 
-        Of each key the row of the least hash is kept.  Drawn rows are kept all: each is another person's.  But the rows
+        Of each key the first row in order is kept.  Drawn rows are kept all: each is another person's.  But the rows
         below of a key are one person's, with whom they leave.
         """
         name, source = self.above
@@ -263,10 +267,12 @@ class JoinedSource(Source):
         if sum(len(part) - part.null_count for part in keys) == 0:
             raise _refuse(name, f"has no row with a `{self.key}`", "Name the whole table")
         codes = pa.chunked_array(keys).dictionary_encode().combine_chunks()
-        hashes = np.concatenate([_hash_rows(batch) for batch in batches])
-        known = np.flatnonzero(codes.is_valid())
-        kept_rows = pa.array(known[~_find_again(np.asarray(codes.indices.drop_null()), hashes[known])])
-        table = pa.Table.from_batches(batches).take(kept_rows).combine_chunks()
+        hashes = np.concatenate([self.order.hash_rows(batch) for batch in batches])
+        known, table = np.flatnonzero(codes.is_valid()), pa.Table.from_batches(batches)
+        group = np.asarray(codes.indices.drop_null())
+        in_order = self.order.sort((group,), hashes[known], lambda rows: table.take(pa.array(known[rows])))
+        kept_rows = pa.array(known[np.sort(in_order.find_first(group))])
+        table = table.take(kept_rows).combine_chunks()
         again = len(codes) - codes.null_count - len(kept_rows)
         return table, codes.take(kept_rows).dictionary_decode(), +Counter({NO_KEY: codes.null_count, AGAIN: again})
 
@@ -274,31 +280,37 @@ class JoinedSource(Source):
     def _members(self) -> tuple[NDArray[np.int64], int]:
         """The places of the rows below that are again in their household, and how many are in others, too.
 
-        Of the rows of one key in one household that of the least hash stays.
+        Of the rows of one key in one household the first one in order stays.
         """
         if self.row_key is None:
             return np.empty(0, np.int64), 0
         keys: list[list[pa.Array]] = [[pa.array([], pa.string())], [pa.array([], pa.string())]]
         hashes = [np.empty(0, np.uint64)]
-        for batch in self.below[1]._stream(choose_batch_rows(len(self.read)), forget):
+        rows = RowsOfPersons(lambda: self.below[1]._stream(choose_batch_rows(len(self.read)), forget), self.order)
+        for batch in rows():
             for parts, name in zip(keys, (self.key, self.row_key), strict=True):
                 parts.append(to_keys(batch.column(name), pa.string()))
-            hashes.append(_hash_rows(batch))
+            hashes.append(self.order.hash_rows(batch))
         coded = [pa.chunked_array(parts).dictionary_encode().combine_chunks().indices for parts in keys]
         place = np.flatnonzero(np.asarray(pc.and_(*(codes.is_valid() for codes in coded))))
         household, member = (np.asarray(codes.fill_null(0)).astype(np.int64)[place] for codes in coded)
-        again = _find_again(household << 32 | member, np.concatenate(hashes)[place])
+        group = household << 32 | member
+        in_order = self.order.sort((group,), np.concatenate(hashes)[place], lambda some: rows.read_at(place[some]))
+        again = np.ones(len(group), bool)
+        again[in_order.find_first(group)] = False
         _, number, households = np.unique(member[~again], return_inverse=True, return_counts=True)
         return place[again], int((households[number] > 1).sum())
 
     @cached_property
     def _keys(self) -> tuple[_Keys, pa.Array]:
-        """Different keys, and the row above that each is of: of drawn rows of one key that of the least hash."""
+        """Different keys, and the row above that each is of: of drawn rows of one key the first one in order."""
         persons, keys, _ = self._persons
         places = np.arange(len(keys))
         if isinstance(self.above[1], DrawnSource):
-            hashes = mix_bits(_hash_texts(to_keys(persons.column(self.key).combine_chunks(), pa.string())))
-            places = places[~_find_again(np.asarray(keys.dictionary_encode().indices), hashes)]
+            group = np.asarray(keys.dictionary_encode().indices)
+            hashes = [np.empty(0, np.uint64), *map(self.order.hash_rows, persons.to_batches())]
+            in_order = self.order.sort((group,), np.concatenate(hashes), lambda rows: persons.take(pa.array(rows)))
+            places = np.sort(in_order.find_first(group))
         return _Keys(keys.take(pa.array(places))), pa.array(places)
 
 
@@ -385,7 +397,7 @@ class DrawnSource(Source):
             pass
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield the drawn rows: of each person that with the least hash of its key, and then of its content.
+        """Yield the drawn rows: of each person the first one in order, by the row's key and all other columns.
 
         Which row that is depends on that person's own rows alone.
         """
@@ -406,18 +418,18 @@ class DrawnSource(Source):
     def _draw(self) -> NDArray[np.int64]:
         """Return the places of the drawn rows."""
         persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
-        hashes = [np.empty(0, np.uint64)]
-        for batch in self.rows._join(choose_batch_rows(len(self.rows.read)), forget):
+        hashes, order = [np.empty(0, np.uint64)], self.rows.order
+        rows = RowsOfPersons(lambda: self.rows._join(choose_batch_rows(len(self.rows.read)), forget), order)
+        for batch in rows():
             persons.append(to_keys(batch.column(self.rows.key), pa.string()))
             keys.append(to_keys(batch.column(self.row_key), pa.string()))
-            hashes.append(_hash_rows(batch))
+            hashes.append(order.hash_rows(batch))
         known = np.flatnonzero(np.asarray(pa.chunked_array(keys).is_valid()))
         if self.every:
             return known
         person = np.asarray(pa.chunked_array(persons).dictionary_encode().combine_chunks().indices)[known]
-        by_key = mix_bits(np.concatenate([_hash_texts(part) for part in keys])[known] ^ DRAW)
-        order = np.lexsort((np.concatenate(hashes)[known], by_key, person))
-        return known[order[np.flatnonzero(np.diff(person[order], prepend=-1))]]
+        in_order = order.sort((person,), np.concatenate(hashes)[known], lambda some: rows.read_at(known[some]))
+        return known[in_order.find_first(person)]
 
 
 class _Keys:
@@ -442,14 +454,6 @@ class _Keys:
         return pc.if_else(pc.equal(self._keys.take(positions), texts), positions, pa.scalar(None, positions.type))
 
 
-def _find_again(group: NDArray[Any], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return which rows are not the one of the least hash in their group; both of shape (rows,)."""
-    order = np.lexsort((hashes, group))
-    again = np.zeros(len(group), bool)
-    again[order[1:]] = group[order[1:]] == group[order[:-1]]
-    return again
-
-
 def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:
     """Return one text for a person and a key, null where one of them is; with the length no two pairs are one text."""
     return pc.binary_join_element_wise(pc.cast(pc.utf8_length(person), pa.string()), person, key, " ")
@@ -460,15 +464,6 @@ def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
     return hash_texts(texts.fill_null(""))
-
-
-def _hash_rows(batch: pa.RecordBatch) -> NDArray[np.uint64]:
-    """Return a hash of each row, of what its columns hold alone."""
-    hashes = np.full(batch.num_rows, GAMMA)
-    for name in sorted(batch.schema.names):
-        texts = to_keys(batch.column(name), pa.string())
-        hashes = mix_bits(mix_bits(hashes ^ _hash_texts(texts)) ^ np.asarray(texts.is_null()).astype(np.uint64))
-    return hashes
 
 
 def _open(

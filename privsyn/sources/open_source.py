@@ -11,12 +11,13 @@ from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source, SupportsArrowStream
 from privsyn.sources.stream_source import StreamSource, is_streamed, read_schema
 from privsyn.storage.table_files import Place, read_layout
+from privsyn.tasks.panels.row_order import RowOrder
 
 AnyPlace: TypeAlias = Place | SupportsArrowStream | Mapping[str, Place | SupportsArrowStream]
 """Where a table is, or the table in memory; of two tables a mapping from the name of each."""
 
 
-def open_source(data: AnyPlace, spec: ReleaseSpec) -> Source:
+def open_source(data: AnyPlace, spec: ReleaseSpec, order: RowOrder | None = None) -> Source:
     """Check that the table ``data`` is readable and has exactly the spec's columns; no row is encoded.
 
     ``data``: the path of a file or of a folder of files (CSV or Parquet), or of an Excel, SPSS,
@@ -24,12 +25,13 @@ def open_source(data: AnyPlace, spec: ReleaseSpec) -> Source:
     a table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or any object that exports a table
     as an Arrow stream (``__arrow_c_stream__``) as often as it is asked.  The index of a pandas DataFrame is not part of
     the table.  ``spec.data`` is not looked at.  Of two tables, where the spec has them, a mapping from the name of
-    each.  Raises RequestError that names the file, the column or ``data``.
+    each.  ``order``: by which one is chosen of several rows of linked tables; None: by the empty key.  Raises
+    RequestError that names the file, the column or ``data``.
     """
     if isinstance(data, Mapping) and spec.tables:
         from privsyn.sources.joined_source import JoinedSource
 
-        return JoinedSource.open(data, spec, open_source)
+        return JoinedSource.open(data, spec, open_source, order or RowOrder())
     if is_streamed(data):
         return StreamSource.open(data, spec)
     if isinstance(data, str | os.PathLike | tuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,11 +36,33 @@ def write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema
     Raises ValueError for other columns.
     """
     batches = table.combine_chunks().to_batches() if isinstance(table, pa.Table) else table
-    with pq.ParquetWriter(path, schema, compression="zstd", store_schema=bool(schema.metadata)) as writer:
+    with TableWriter(path, schema) as writer:
         for batch in batches:
-            if not batch.schema.equals(schema, check_metadata=False):
-                raise ValueError(f"the table's columns are not the schema's: {batch.schema.names} and {schema.names}")
-            writer.write_batch(batch.replace_schema_metadata(None))
+            writer.write(batch)
+
+
+class TableWriter:
+    """Writes one Parquet file, batch by batch; a context manager."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        """Create the file."""
+        self._schema = schema
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", store_schema=bool(schema.metadata))
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Finish the file."""
+        self._writer.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write a batch.  Raises ValueError for other columns than the schema's."""
+        if not batch.schema.equals(self._schema, check_metadata=False):
+            names = f"{batch.schema.names} and {self._schema.names}"
+            raise ValueError(f"the table's columns are not the schema's: {names}")
+        self._writer.write_batch(batch.replace_schema_metadata(None))
 
 
 def strip_schema(schema: pa.Schema) -> pa.Schema:

@@ -141,3 +141,12 @@ def _exists(path: Path, content: dict[str, Any]) -> bool:
         return path.read_text(encoding="utf-8") == _format_json(content)
     except (OSError, ValueError):
         return False
+
+
+def read_note(note: Path) -> dict[str, Any]:
+    """Return a run's private note; empty where it cannot be read."""
+    try:
+        content = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

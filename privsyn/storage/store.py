@@ -116,6 +116,11 @@ class Store:
             digest.update(block)
         return digest.hexdigest()
 
+    @property
+    def row_key(self) -> bytes:
+        """The secret by which rows are chosen among several (tasks/panels/row_order.py)."""
+        return _derive_row_key(self._key)
+
     def mark(self, *parts: str) -> str:
         """Return the HMAC-SHA256 (hex) of the texts under the private root's key, which may leave that root."""
         return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
@@ -196,6 +201,20 @@ class Store:
             return False
         mac = self._compute_mac(path, self.mac if afresh else self._recall_mac)
         return hmac.compare_digest(self._sign(ref, mac), ref.check)
+
+    def remove_table(self, ref: ArtifactRef) -> None:
+        """Delete a private table for good; one that is gone already is no error.
+
+        Raises ZoneError for a released table and for a place outside this store.
+        """
+        path = Path(ref.path)
+        if ref.zone is not Zone.PRIVATE or not path.absolute().is_relative_to(self.private_root / "store"):
+            raise ZoneError(f"{ref.name} of step {ref.step} is not a private table of this store")
+        with translate_os_errors(path):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def _compute_mac(self, path: Path, mac: Callable[[Path], str]) -> str:
         """Return the HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
@@ -320,6 +339,17 @@ def _feed_digest(digest: hmac.HMAC, path: Path) -> None:
     with path.open("rb") as file:
         while block := file.read(_BUFFER):
             digest.update(block)
+
+
+def _derive_row_key(key: bytes) -> bytes:
+    return hmac.new(key, b"row order", hashlib.sha256).digest()
+
+
+def read_row_key(private_root: Path) -> bytes:
+    """Return :attr:`Store.row_key` of a private root, to read its releases' rows again; empty if it has no key."""
+    path = private_root / NAME
+    with translate_os_errors(path):
+        return _derive_row_key(path.read_bytes()) if path.is_file() else b""
 
 
 NAME = ".key"

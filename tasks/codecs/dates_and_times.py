@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, count_seconds_since_epoch
+from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.columns.time_formats import translate_to_pattern
 from privsyn.data_contracts.tables import ValueRange
@@ -33,6 +35,9 @@ class CalendarColumnCodec(OrderedCodec):
     unit: int
     smallest: int
     parts: tuple[CalendarPart, ...] = ()
+
+    def _find_resolution(self) -> Grid | None:
+        return Grid(Fraction(self.smallest, self.unit))
 
     def count_calendar(self, parts: Sequence[CalendarPart]) -> list[CalendarCodec]:
         """Return codecs of parts of the calendar; values are drawn by these from now on."""

@@ -24,7 +24,7 @@ from privsyn.tasks.codecs.ordered import NO_CUTS, OrderedCodec, draw_steps_insid
 from privsyn.tasks.codecs.tail_shapes import draw_falling
 
 NO_NUMBER = np.iinfo(np.int64).min
-"""Stands for a value that is no multiple of the step, null, or exact."""
+"""Stands for a value that is null or exact, and for every value of a column without a step."""
 
 _WHOLE = 1 << 53
 _EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
@@ -117,16 +117,13 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
             range(0) if i in one_value_cells else _list_values(cell, grid) for i, cell in enumerate(self.cells.fine)
         ]
 
-    def find_numbers(self, array: pa.Array) -> NDArray[np.int64]:
-        """Return which multiple of the step each value is, NO_NUMBER of others, of null and of exact values."""
-        grid, (numbers, not_in_interval) = self.value_grid, self.clamp(array)
-        if grid is None:
-            return np.full(len(numbers), NO_NUMBER)
-        multiples = numbers if self._grid is None else grid.below(numbers)
-        is_multiple = grid.divides(multiples) & ~not_in_interval
-        return np.where(is_multiple, _count_steps(grid, np.where(is_multiple, multiples, 0.0)), NO_NUMBER).astype(
-            np.int64
-        )
+    def _find_resolution(self) -> Grid | None:
+        return self.value_grid
+
+    def find_multiples(self, numbers: pa.Array) -> NDArray[np.int64]:
+        """Return which multiple of the step each number of the lattice is, NO_NUMBER of null and of exact values."""
+        multiples, is_multiple = self.lattice.find_multiples(numbers)
+        return np.where(is_multiple & (self.value_grid is not None), multiples, NO_NUMBER)
 
     def count_heaps(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return of how many heaps each multiple of the step is one, shape (numbers,)."""

@@ -19,6 +19,7 @@ from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, compute_width, cut_cells, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
+from privsyn.tasks.codecs.lattice import Lattice
 
 FRACTIONS = "fractions rounded"
 """The repair of a value with a fraction in a column of integers, which is rounded down."""
@@ -184,7 +185,34 @@ class OrderedCodec(Codec):
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
         """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
-        stored, is_null = self.stored_numbers(columns[self.sources[0]])
+        codes, _, repairs = self._encode(*self.stored_numbers(columns[self.sources[0]]))
+        return codes, repairs
+
+    def encode_with_numbers(self, columns: Columns) -> tuple[Codes, Counter[str], pa.Array]:
+        """Return codes and repairs as :meth:`encode` does, and each value's number in the lattice; it reads once."""
+        codes, numbers, repairs = self._encode(*self.stored_numbers(columns[self.sources[0]]))
+        return codes, repairs, self._number(numbers)
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        """The column's values as whole numbers of its resolution."""
+        return Lattice.of(*self._find_bounds(), self._find_resolution(), self._exact.tolist())
+
+    def _find_resolution(self) -> Grid | None:
+        """Return the multiples that values are; None of reals without a step or decimals."""
+        return self._grid
+
+    def _number(self, numbers: Floats) -> pa.Array:
+        """Return the number in the lattice of every value, clamped to the bounds; null if missing."""
+        low, high = self._find_bounds()
+        cells = self._find_exact_cells(numbers)
+        exact = np.where(cells >= 0, np.searchsorted(np.flatnonzero(self._is_exact), cells), -1)
+        if not self._nullable:
+            numbers = np.where(np.isnan(numbers), low, numbers)
+        return self.lattice.number(np.clip(numbers, low, high), exact)
+
+    def _encode(self, stored: Floats, is_null: NDArray[np.bool_]) -> tuple[Codes, Floats, Counter[str]]:
+        """Return codes, numbers as the column holds them, and repairs of stored numbers."""
         numbers = self._cut(stored)
         low, high = self._find_bounds()
         missing = np.isnan(numbers)
@@ -202,7 +230,7 @@ class OrderedCodec(Codec):
             codes[missing] = self._null
         else:
             repairs["null"] = int(is_null.sum())
-        return codes, +repairs
+        return codes, numbers, +repairs
 
     def clamp(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return values clamped to the bounds, and which of them are null or exact, so not numbers of an interval."""

@@ -1,25 +1,29 @@
 """Which rows of a person are kept, and which one and its next one stand for them: by public rules, person by person.
 
-A person's rows are put in order; a contiguous run of at most K of them is kept, and one of two neighbours in it is
-drawn.  Both follow from a hash of the person's identifier and from the person's own rows, so that no other person
-matters, nor the order in which rows are stored.
+A person's rows are put in order: by the column of the order where the spec names one, and then by their whole content
+(row_order.py).  At most K of them are kept, a contiguous run where there is an order, and one of two neighbours in it
+is drawn.  All follow from the person's identifier and own rows, so that no other person matters, nor the order in which
+rows are stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import Panel
+from privsyn.data_contracts.tables import BATCH_ROWS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import mix_bits
 from privsyn.tasks.panels.gaps import open_order
+from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words
 
 RUN, PAIR = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
 LATER = np.uint64(0xA24BAED4963EE407)
@@ -49,15 +53,21 @@ class KeptRuns:
     later: NDArray[np.bool_] | None = None
     without: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
+    @classmethod
+    def concatenate(cls, groups: Sequence[KeptRuns]) -> KeptRuns:
+        """Return the rows of groups of whole persons as those of one; at least one group."""
+        parts = {name: [getattr(runs, name) for runs in groups] for name in cls.__dataclass_fields__}
+        return cls(**{n: np.concatenate(arrays) for n, arrays in parts.items() if arrays[0] is not None})
+
     @property
     def first(self) -> NDArray[np.bool_]:
         """Whether a person begins with the row."""
         return self.before == 0
 
-    def cast(self, to_type: Callable[[NDArray[np.int64]], Any]) -> KeptRuns:
-        """Return the same with its whole numbers in the types that ``to_type`` gives them."""
-        numbers = {name: to_type(getattr(self, name)) for name in ("place", "number", "rows", "before", "without")}
-        return replace(self, **numbers)
+    def narrow(self) -> KeptRuns:
+        """Return the same with each whole number in the smallest type that holds those of all rows."""
+        names = ("place", "number", "rows", "before", "without")
+        return replace(self, **{name: _narrow(getattr(self, name)) for name in names})
 
     def find_pairs(self) -> NDArray[np.int64]:
         """Return the first kept row of each pair."""
@@ -87,100 +97,182 @@ def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
     return values.astype(np.result_type(low, high))
 
 
-class RowsOfPersons:
-    """Private rows of which several steps need the kept ones: these are chosen once, and remembered.
+MOST_ROWS = 1 << 40
+"""Rows of a private table at most."""
 
-    About eleven bytes a row are held.  Called, it starts a fresh pass over all rows, as what it is made of does.
+
+def build_runs_domain(plan: EncodingPlan) -> Domain:
+    """Return what each column of stored runs holds: the places of kept rows among these, and what stands in them."""
+    panel, (low, high) = plan.get_order()[0], open_order(plan).bounds
+    sizes = {"place": MOST_ROWS, "number": high - low + 1, "rows": panel.most + 1, "before": panel.most}
+    return Domain.of({**sizes, "drawn": 2, "pair": 2, "later": 2})
+
+
+def runs_to_batches(runs: KeptRuns, domain: Domain) -> Iterator[pa.RecordBatch]:
+    """Yield kept rows as batches of ``domain`` (contract RUNS)."""
+    schema = build_code_schema(domain)
+    flags = {"pair": runs.drawn if runs.pair is None else runs.pair, "later": runs.later}
+    for start in range(0, len(runs.place), BATCH_ROWS):
+        part = slice(start, start + BATCH_ROWS)
+        arrays = []
+        for name in domain.attributes:
+            values = flags[name] if name in flags else getattr(runs, name)
+            values = np.zeros(len(runs.place), bool) if values is None else values
+            arrays.append(pa.array(values[part].astype(schema.field(name).type.to_pandas_dtype())))
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def iterate_stored_runs(batches: Iterable[pa.RecordBatch], group_rows: int) -> Iterator[KeptRuns]:
+    """Yield stored kept rows in groups of whole persons, of about ``group_rows`` rows."""
+    waiting, rows = list[pa.RecordBatch](), 0
+    for batch in batches:
+        begins = np.flatnonzero(np.asarray(batch.column("before")) == 0)
+        if rows + batch.num_rows > group_rows and rows and len(begins):
+            yield _read_runs([*waiting, batch.slice(0, begins[0])])
+            batch = batch.slice(begins[0])
+            waiting, rows = [], 0
+        waiting.append(batch)
+        rows += batch.num_rows
+    if waiting:
+        yield _read_runs(waiting)
+
+
+def _read_runs(batches: Sequence[pa.RecordBatch]) -> KeptRuns:
+    columns = {name: np.concatenate([np.asarray(b.column(name)) for b in batches]) for name in batches[0].schema.names}
+    place, number, rows, before = (columns[name].astype(np.int64) for name in ("place", "number", "rows", "before"))
+    drawn, pair, later = (columns[name].astype(bool) for name in ("drawn", "pair", "later"))
+    return KeptRuns(place, number, rows, before, drawn, pair, later)
+
+
+class RowsOfPersons:
+    """Private rows, and the order by which rows of a person are chosen among several.
+
+    Called, it starts a fresh pass over all rows, as what it is made of does.
     """
 
-    def __init__(self, batches: Callable[..., Iterable[pa.RecordBatch]]) -> None:
-        """Take what starts a pass; nothing is read."""
-        self._batches = batches
-        self._chosen: tuple[EncodingPlan, list[KeptRuns]] | None = None
+    def __init__(self, batches: Callable[..., Iterable[pa.RecordBatch]], order: RowOrder | None = None) -> None:
+        """Take what starts a pass; nothing is read.
+
+        ``order``: by the key of the private folder; None: by the empty key, where nothing is released.
+        """
+        self._batches, self.order = batches, order or RowOrder()
+
+    @classmethod
+    def of(cls, passes: Callable[..., Iterable[pa.RecordBatch]]) -> RowsOfPersons:
+        """Return the rows themselves, or those of plain passes in the order of the empty key."""
+        return passes if isinstance(passes, cls) else cls(passes)
 
     def __call__(self, *repairs: Any) -> Iterable[pa.RecordBatch]:
         """Return the rows of a fresh pass."""
         return self._batches(*repairs)
 
-    def iterate_runs(self, plan: EncodingPlan, group_rows: int, hash_rows: HashRows) -> Iterator[KeptRuns]:
-        """Yield as :func:`iterate_runs` does, without a pass where the runs of this plan are remembered."""
-        if self._chosen is None or self._chosen[0] is not plan:
-            runs = iterate_runs(self._batches, plan, group_rows, hash_rows)
-            self._chosen = plan, [group.cast(_narrow) for group in runs]
-        for group in self._chosen[1]:
-            yield group.cast(lambda values: values.astype(np.int64))
+    def count(self) -> int:
+        """Return the number of all rows; it takes a pass."""
+        return sum(batch.num_rows for batch in self())
+
+    def read_at(self, places: NDArray[np.int64]) -> pa.Table:
+        """Return the rows at these ascending places; it takes a pass."""
+        return pa.Table.from_batches(list(take_at(self(), places)))
 
 
-HashRows = Callable[[pa.RecordBatch], NDArray[np.uint64]]
-"""A hash of each row: a function of the row alone."""
+def take_at(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Yield of each batch the rows at these ascending places of all rows, which may be none."""
+    start = 0
+    for batch in batches:
+        low, high = np.searchsorted(places, [start, start + batch.num_rows])
+        yield batch.take(pa.array(places[low:high] - start))
+        start += batch.num_rows
 
 
-def iterate_runs(passes: Passes, plan: EncodingPlan, group_rows: int, hash_rows: HashRows) -> Iterator[KeptRuns]:
-    """Yield the kept rows of every person, for groups of persons of about ``group_rows`` rows, which are held at once.
+class _Located(NamedTuple):
+    """Rows of one group of persons; every array has shape (rows,).
 
-    ``hash_rows``: what decides between rows of a person at one place of the order.
+    ``place``: in the table; ``person``: its number, from 0; ``key``: the hash of its identifier; ``number``: the row's
+    place in the order, from 0, -1 without one, 0 for all where there is no order; ``hashes``: of the row's content.
+    """
+
+    place: NDArray[np.int64]
+    person: NDArray[np.int64]
+    key: NDArray[np.uint64]
+    number: NDArray[np.int64]
+    hashes: Words
+
+    def select(self, chosen: NDArray[Any]) -> _Located:
+        """Return some of the rows; ``chosen``: their positions, or a mask."""
+        return _Located(*(values[chosen] for values in self))
+
+    def sort(self, rows: RowsOfPersons) -> SortedRows:
+        """Return the rows person by person, in order, and at one place of it by their content."""
+        read = lambda positions: rows.read_at(self.place[positions])  # noqa: E731
+        return rows.order.sort((self.person, self.number), self.hashes, read)
+
+
+def find_kept_rows(rows: RowsOfPersons, identifier: str, most: int, group_rows: int) -> NDArray[np.bool_]:
+    """Return which rows are kept of persons whose rows have no order, shape (rows,).
+
+    At most ``most`` rows of each person are; rows without an identifier are not.  ``group_rows``: about how many rows
+    are held at once; which are kept does not depend on it.
+    """
+    keep = np.zeros(rows.count(), bool)
+    groups = -(-len(keep) // group_rows)
+    for group in range(groups):
+        located = _locate_rows(rows, identifier, None, group, groups)
+        keep[located.place[located.sort(rows).find_first(located.person, most)]] = True
+    return keep
+
+
+def iterate_runs(rows: RowsOfPersons, plan: EncodingPlan, groups: int) -> Iterator[KeptRuns]:
+    """Yield the kept rows of every person, for so many groups of persons, one of which is held at once.
 
     Rows without an identifier or without a place in the order are left out; persons who have no others are told where
     persons are a table of their own.  Which rows are kept does not depend on the groups.
     """
-    groups = max(1, -(-sum(batch.num_rows for batch in passes()) // group_rows))
     panel = plan.get_order()[0]
     for group in range(groups):
-        place, person, key, number, row_hash = _locate_rows(passes(), plan, group, groups, hash_rows)
-        if not panel.above:
-            yield _choose(place, person, key, number, row_hash, panel)
-            continue
-        placed = number >= 0
-        runs = _choose(place[placed], person[placed], key[placed], number[placed], row_hash[placed], panel)
-        yield replace(runs, without=_find_persons_without(place, person, row_hash, placed))
+        located = _locate_rows(rows, panel.person, plan, group, groups)
+        placed = located.number >= 0
+        runs = _choose(located.select(placed), rows, panel)
+        yield replace(runs, without=_find_persons_without(located, placed, rows)) if panel.above else runs
 
 
-def _find_persons_without(
-    place: NDArray[np.int64], person: NDArray[np.int32], row_hash: NDArray[np.uint64], placed: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Return the place of one row of each person none of whose rows is ``placed``: that of the least hash."""
-    lacking = np.flatnonzero(~placed)
-    if not len(lacking):
-        return lacking
-    has_rows = np.zeros(int(person.max()) + 1, bool)
-    has_rows[person[placed]] = True
-    lacking = lacking[~has_rows[person[lacking]]]
-    lacking = lacking[np.lexsort((row_hash[lacking], person[lacking]))]
-    return place[lacking[np.flatnonzero(np.diff(person[lacking], prepend=-1))]]
+def _find_persons_without(located: _Located, placed: NDArray[np.bool_], rows: RowsOfPersons) -> NDArray[np.int64]:
+    """Return the place of one row of each person none of whose rows is ``placed``: the first one in order."""
+    has_rows = np.zeros(int(located.person.max(initial=-1)) + 1, bool)
+    has_rows[located.person[placed]] = True
+    lacking = located.select(~placed & ~has_rows[located.person])
+    return lacking.place[lacking.sort(rows).find_first(lacking.person)]
 
 
-def _locate_rows(
-    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, group: int, groups: int, hash_rows: HashRows
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.uint64]]:
-    """Return place, person's number and hash, place in the order and row hash of the rows of one group of persons.
+def _locate_rows(rows: RowsOfPersons, identifier: str, plan: EncodingPlan | None, group: int, groups: int) -> _Located:
+    """Return the rows of one group of persons.
 
-    A row without a place in the order has -1, and is among them where persons are a table of their own.  Places count
-    from the first one.
+    ``plan``: of persons whose rows have an order: rows without a place in it are among them where persons are a table
+    of their own; None: there is no order.
     """
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
-    (panel, _), order, start = plan.get_order(), open_order(plan), 0
-    low = order.bounds[0]
-    places, persons, keys = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)]
-    numbers, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
-    for batch in batches:
-        identifiers = to_keys(batch.column(panel.person), pa.string())
-        has_step, steps = order.locate(batch.column(panel.order))
-        steps = np.where(has_step, steps - low, -1)
-        mine = np.asarray(identifiers.is_valid()) & (has_step | panel.above)
-        key = hash_texts(identifiers)
+    order, start = None if plan is None else open_order(plan), 0
+    parts: list[tuple[NDArray[Any], ...]] = [_Located(*(np.empty(0, t) for t in (int, int, np.uint64, int, np.uint64)))]
+    persons = [pa.array([], pa.string())]
+    for batch in rows():
+        identifiers = to_keys(batch.column(identifier), pa.string())
+        mine, steps = np.asarray(identifiers.is_valid()), np.zeros(batch.num_rows, np.int64)
+        if plan is not None and order is not None:
+            panel = plan.get_order()[0]
+            has_step, numbers = order.locate(batch.column(panel.order))
+            steps = np.where(has_step, numbers - order.bounds[0], -1)
+            mine = mine & (has_step | panel.above)
+        key = hash_texts(identifiers) ^ rows.order.derive_key("person")
         if groups > 1:
-            mine = mine & (key % np.uint64(groups) == group)
+            mine = mine & (mix_bits(key) % np.uint64(groups) == group)
         if mine.any():
             group_rows = batch.filter(pa.array(mine))
             persons.append(identifiers.filter(pa.array(mine)))
-            keys.append(key[mine])
-            numbers.append(steps[mine])
-            hashes.append(hash_rows(group_rows))
-            places.append(start + np.flatnonzero(mine))
+            place = start + np.flatnonzero(mine)
+            parts.append((place, place, key[mine], steps[mine], rows.order.hash_rows(group_rows)))
         start += batch.num_rows
-    person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices
-    return tuple(map(np.concatenate, (places, [np.asarray(person)], keys, numbers, hashes)))  # type: ignore[return-value]
+    person = np.asarray(pa.chunked_array(persons).dictionary_encode().combine_chunks().indices).astype(np.int64)
+    return _Located(*map(np.concatenate, zip(*parts, strict=True)))._replace(person=person)
 
 
 def draw_one_row_each(person: NDArray[np.int64], *, household: bool) -> NDArray[np.int64]:
@@ -194,34 +286,17 @@ def draw_one_row_each(person: NDArray[np.int64], *, household: bool) -> NDArray[
     return begins + (key % np.maximum(rows, 1).astype(np.uint64)).astype(np.int64)
 
 
-def _sort(person: NDArray[np.int32], number: NDArray[np.int64], row_hash: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the rows person by person, in order, and by their hash at one place of it."""
-    low, high = (int(number.min()), int(number.max())) if len(number) else (0, 0)
-    if (int(person.max(initial=0)) + 1) * (high - low + 1) >= 1 << 62:
-        return np.lexsort((row_hash, number, person))
-    place = person.astype(np.int64) * (high - low + 1) + (number - low)
-    order = np.argsort(place, kind="stable")
-    tied = bool((np.diff(place[order]) == 0).any())
-    return np.lexsort((row_hash, place)) if tied else order
-
-
-def _choose(
-    place: NDArray[np.int64],
-    person: NDArray[np.int32],
-    key: NDArray[np.uint64],
-    number: NDArray[np.int64],
-    row_hash: NDArray[np.uint64],
-    panel: Panel,
-) -> KeptRuns:
-    """Return the kept rows of the persons whose rows these are; rows at one place of the order go by their hash.
+def _choose(located: _Located, every_row: RowsOfPersons, panel: Panel) -> KeptRuns:
+    """Return the kept rows of the persons whose rows these are; rows at one place of the order go by their content.
 
     Of a household the first members are kept, in the order of their roles, and one of each role that has one at most.
     """
-    order = _sort(person, number, row_hash)
+    order = located.sort(every_row).order
     if panel.once:
-        again = (np.diff(person[order], prepend=-1) == 0) & (np.diff(number[order], prepend=-1) == 0)
-        order = order[~(again & np.isin(number[order], panel.once))]
-    place, person, key, number = place[order], person[order], key[order], number[order]
+        person, number = located.person[order], located.number[order]
+        again = (np.diff(person, prepend=-1) == 0) & (np.diff(number, prepend=-1) == 0)
+        order = order[~(again & np.isin(number, panel.once))]
+    place, person, key, number, _ = located.select(order)
     begins = np.flatnonzero(np.diff(person, prepend=-1))
     person_sizes = np.diff(np.append(begins, len(person)))
     key = key[begins] if len(begins) else np.empty(0, np.uint64)

@@ -1,26 +1,30 @@
 """Step *encode* (transform): private rows to fine integer codes, by the public spec alone.
 
 Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes.
+
+No later step reads the private table: what looks need beside the codes of records is stored here.  Of columns that are
+looked into that is each value's number in the column's lattice; of linked rows all kept rows, and which of them stand
+for each person.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.tables import REPAIRS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.parsing import to_keys
-from privsyn.tasks.kernels.streams import GAMMA
-from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, iterate_runs
+from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, find_kept_rows, iterate_runs
 from privsyn.tasks.panels.summaries import summarize_runs
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
@@ -63,28 +67,69 @@ class Batches(Protocol):
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
     """Yield code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
 
-    With an identifier of the unit, at most ``unit.max_records`` rows of each person are kept, chosen by a hash of
-    the person's own rows, so that neither row order nor another person's rows matter; rows without an
-    identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
+    With an identifier of the unit, at most ``unit.max_records`` rows of each person are kept, chosen by the content of
+    the person's own rows (tasks/panels/choose_rows.py), so that neither row order nor another person's rows matter;
+    rows without an identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
     at most ``unit.records`` rows of the output.
 
-    Where the plan links rows, one row of each person stands for all (tasks/panels/choose_rows.py), beside figures of
-    the person's kept rows: adding or removing one person adds or removes one row of the output.
+    Where the plan links rows, one row of each person stands for all, beside figures of the person's kept rows: adding
+    or removing one person adds or removes one row of the output.
     """
-    iterate_kept = iterate_kept_batches if plan.panel is None else iterate_drawn_batches
-    for batch in iterate_kept(batches, plan, unit, repairs):
+    if plan.panel is not None:
+        yield from (made.records for made in PersonEncoding.of(batches, plan).encode(batches, plan, repairs))
+        return
+    for batch in iterate_kept_batches(batches, plan, unit, repairs):
         yield encode_batch(batch, plan, repairs)
+
+
+def encode_with_numbers(
+    batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield the batches of :func:`encode`, and beside each the rows' numbers (contract NUMBERS).
+
+    Of a plan that links no rows.
+    """
+    for batch in iterate_kept_batches(batches, plan, unit, repairs):
+        yield encode_batch_with_numbers(batch, plan, repairs)
+
+
+def encode_batch_with_numbers(
+    batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, of: EncodingPlan | None = None
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return codes and numbers of one batch; ``of``: the plan that says which numbers are stored, if it is another."""
+    domain = build_number_domain(of or plan)
+    numbers: dict[str, pa.Array] = dict.fromkeys(domain.attributes)
+    codes = encode_batch(batch, plan, repairs, numbers)
+    return codes, pa.RecordBatch.from_arrays(list(numbers.values()), schema=build_code_schema(domain, nullable=True))
+
+
+def build_number_domain(plan: EncodingPlan) -> Domain:
+    """Return how many numbers each of the attributes has that :func:`list_numbered` names."""
+    sizes = {c.attribute: c.lattice.size for c in plan.codecs if isinstance(c, OrderedCodec)}
+    return Domain.of({name: sizes[name] for name in list_numbered(plan)})
+
+
+def list_numbered(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return the attributes whose values later looks may see inside their codes.
+
+    Of persons with rows those of following columns with an order: whether two rows have one value is asked of them.
+    """
+    if plan.panel is not None and plan.panel.household:
+        return ()
+    if plan.panel is None:
+        return tuple(codec.attribute for codec in plan.wide_celled)
+    return tuple(a for a in plan.following if isinstance(plan.get_codec(a), OrderedCodec))
 
 
 def iterate_kept_batches(
     batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that :func:`encode` keeps of each person, as stored; ``repairs`` gets how many it leaves out."""
-    keep = None
-    if unit.identifier is not None:
-        choose = _choose_kept_rows if plan.panel is None else _choose_kept_runs
-        keep = choose(batches, plan, unit)
-    start = 0
+    keep, start = None, 0
+    if unit.identifier is not None and plan.panel is None:
+        keep = find_kept_rows(RowsOfPersons.of(batches), unit.identifier, unit.records, PERSON_ROWS)
+    elif unit.identifier is not None:
+        keep = PersonEncoding.of(batches, plan).find_kept_rows()
     for batch in batches(repairs):
         if keep is None:
             yield batch
@@ -95,45 +140,102 @@ def iterate_kept_batches(
         yield batch.filter(pa.array(mask))
 
 
-def iterate_drawn_batches(
-    batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
-) -> Iterator[pa.RecordBatch]:
-    """Yield one row of each person, as stored, and the person's figures beside it; ``repairs`` gets the other rows."""
-    panel = plan.get_order()[0]
-    figures = (*panel.figures, *(codec.attribute for codec in plan.summaries))
-    parts_of_columns: list[list[NDArray[np.int64]]] = [[np.empty(0, np.int64)] for _ in range(1 + len(figures))]
-    for runs in iterate_persons(batches, plan):
-        drawn = runs.drawn
-        columns: tuple[NDArray[np.int64], ...] = (runs.place[drawn],)
-        if panel.household:
-            members = plan.get_compositions()
-            columns += (members.encode_members(runs.count_members(members.roles.size)),)
-        else:
-            columns += (runs.rows[drawn], runs.before[drawn], runs.measure_gaps())
-        columns += tuple(summarize_runs(batches, plan, runs)) if plan.summaries else ()
-        for parts, values in zip(parts_of_columns, columns, strict=True):
-            parts.append(values)
-    place, *figure_values = map(np.concatenate, parts_of_columns)
-    order = np.argsort(place)
-    place, figure_values = place[order], [values[order] for values in figure_values]
-    start = 0
-    for batch in batches(repairs):
-        first, end = np.searchsorted(place, [start, start + batch.num_rows])
-        rows = batch.take(pa.array(place[first:end] - start))
-        repairs.add(panel.person, +Counter({NO_RECORD: batch.num_rows - rows.num_rows}))
-        start += batch.num_rows
-        for name, values in zip(figures, figure_values, strict=True):
-            part = values[first:end]
-            rows = rows.append_column(name, pa.array(part, mask=part < 0))
-        yield rows
+class EncodedPersons(NamedTuple):
+    """What one batch of the private table becomes where rows are linked.
+
+    ``records``: the rows that stand for persons, with figures of the person's kept rows; ``kept``: all kept rows, in
+    the codes of rows; ``numbers``: of these rows, in columns whose values are compared; ``without``: a row of each
+    person who has none in the order, in the codes of rows.
+    """
+
+    records: pa.RecordBatch
+    kept: pa.RecordBatch
+    numbers: pa.RecordBatch
+    without: pa.RecordBatch
 
 
-def encode_batch(batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs) -> pa.RecordBatch:
-    """Return codes of one batch; source columns are found by name, extra ones are ignored."""
+@dataclass(frozen=True)
+class PersonEncoding:
+    """The rows that are kept of persons whose rows are linked, and those that stand for them: chosen once.
+
+    ``runs``: the kept rows, in groups of whole persons; ``figures``: of each person, by attribute, -1 for null.
+    ``rows``: how many rows the private table has.
+    """
+
+    runs: Sequence[KeptRuns]
+    figures: Mapping[str, NDArray[np.int64]]
+    rows: int
+
+    @classmethod
+    def of(cls, batches: Passes, plan: EncodingPlan) -> PersonEncoding:
+        """Choose the rows of every person."""
+        rows, panel = RowsOfPersons.of(batches), plan.get_order()[0]
+        names = (*panel.figures, *(codec.attribute for codec in plan.summaries))
+        parts: dict[str, list[NDArray[np.int64]]] = {name: [np.empty(0, np.int64)] for name in names}
+        groups, count = list[KeptRuns](), rows.count()
+        for runs in iterate_runs(rows, plan, max(1, -(-count // PERSON_ROWS))):
+            figures: tuple[NDArray[np.int64], ...]
+            if panel.household:
+                members = plan.get_compositions()
+                figures = (members.encode_members(runs.count_members(members.roles.size)),)
+            else:
+                figures = runs.rows[runs.drawn], runs.before[runs.drawn], runs.measure_gaps()
+            figures += tuple(summarize_runs(batches, plan, runs)) if plan.summaries else ()
+            for name, values in zip(names, figures, strict=True):
+                parts[name].append(values)
+            groups.append(runs.narrow())
+        return cls(groups, {name: np.concatenate(values) for name, values in parts.items()}, count)
+
+    def find_kept_rows(self) -> NDArray[np.bool_]:
+        """Return which rows of the table are kept, shape (rows,)."""
+        keep = np.zeros(self.rows, bool)
+        for runs in self.runs:
+            keep[runs.place] = True
+        return keep
+
+    def list_runs(self) -> KeptRuns:
+        """Return the kept rows of all persons; ``place``: among the kept rows, in the order of the table."""
+        whole = KeptRuns.concatenate(self.runs)
+        return replace(whole, place=np.cumsum(self.find_kept_rows())[whole.place] - 1)
+
+    def encode(self, batches: Batches, plan: EncodingPlan, repairs: Repairs) -> Iterator[EncodedPersons]:
+        """Yield what the rows of each batch become; ``repairs`` gets those of the records, and the other rows."""
+        panel, of_rows = plan.get_order()[0], plan.of_rows
+        drawn = np.concatenate([np.empty(0, np.int64), *(runs.place[runs.drawn] for runs in self.runs)])
+        order = np.argsort(drawn)
+        drawn, figures = drawn[order], {name: values[order] for name, values in self.figures.items()}
+        without = np.sort(np.concatenate([np.empty(0, np.int64), *(runs.without for runs in self.runs)]))
+        keep, start = self.find_kept_rows(), 0
+        for batch in batches(repairs):
+            end = start + batch.num_rows
+            first, last = np.searchsorted(drawn, [start, end])
+            records = batch.take(pa.array(drawn[first:last] - start))
+            repairs.add(panel.person, +Counter({NO_RECORD: batch.num_rows - records.num_rows}))
+            for name, values in figures.items():
+                part = values[first:last]
+                records = records.append_column(name, pa.array(part, mask=part < 0))
+            kept = encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), of_rows, Repairs(), plan)
+            low, high = np.searchsorted(without, [start, end])
+            alone = encode_batch(batch.take(pa.array(without[low:high] - start)), of_rows, Repairs())
+            yield EncodedPersons(encode_batch(records, plan, repairs), *kept, alone)
+            start = end
+
+
+def encode_batch(
+    batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, numbers: dict[str, pa.Array] | None = None
+) -> pa.RecordBatch:
+    """Return codes of one batch; source columns are found by name, extra ones are ignored.
+
+    ``numbers``: gets, for each attribute that it names, the values' numbers in the column's lattice.
+    """
     arrays, encoded = [], {}
     schema = build_code_schema(plan.domain)
     for codec in plan.codecs:
-        codes, counts = codec.encode({name: batch.column(name) for name in codec.sources})
+        columns = {name: batch.column(name) for name in codec.sources}
+        if numbers is not None and codec.attribute in numbers and isinstance(codec, OrderedCodec):
+            codes, counts, numbers[codec.attribute] = codec.encode_with_numbers(columns)
+        else:
+            codes, counts = codec.encode(columns)
         repairs.add(", ".join(codec.ranges() or codec.sources), counts)
         arrays.append(pa.array(codes, type=schema.field(codec.attribute).type))
         encoded[codec.attribute] = codes
@@ -159,82 +261,32 @@ def _count_broken(
         repairs.add(f"{OF_RULE}.{name}", +Counter({f"{name!r} is another than computed": int(others.sum())}))
 
 
-def _choose_kept_rows(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
-    """Return the mask of shape (rows,): the passes before encoding, since bounding needs every row of a person at once.
+def encode_finer(
+    codes: pa.RecordBatch, numbers: pa.RecordBatch, before: EncodingPlan, after: EncodingPlan
+) -> pa.RecordBatch:
+    """Return rows in the codes of ``after``, some of whose cells are cut, from codes of ``before`` and numbers.
 
-    Persons are split into groups of about PERSON_ROWS rows by a hash of their identifiers.  Each group has a pass, so
-    that no more than one group is held.  The mask does not depend on the groups, nor on cells that were cut: every step
-    of a release has the same rows of a person.
+    A column with cut cells is on a grid, whose multiples the numbers are; other columns keep their codes.
     """
-    plan = plan.uncut or plan
-    keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
-    groups = -(-len(keep) // PERSON_ROWS)
-    for group in range(groups):
-        places, person, hashes = _locate_rows_of_persons(batches(), plan, unit, group, groups)
-        keep[places] = bound_records(person, hashes, unit.records)
-    return keep
+    sizes = dict(zip(before.domain.attributes, before.domain.sizes, strict=True))
+    cut = {c.sources[0] for c in after.codecs if isinstance(c, OrderedCodec) and c.size != sizes[c.attribute]}
+    columns: dict[str, pa.Array] = {}
+    for codec in before.codecs:
+        if isinstance(codec, OrderedCodec) and codec.attribute in cut:
+            columns[codec.attribute] = codec.lattice.read(numbers.column(codec.attribute))
+    schema, arrays = build_code_schema(after.domain), []
+    for codec in after.codecs:
+        encoded = codes.column(codec.attribute)
+        if not cut.isdisjoint(codec.sources):
+            values = {name: _restore(name, codes, columns, before) for name in codec.sources}
+            encoded = codec.encode(values)[0]
+        arrays.append(pa.array(encoded, type=schema.field(codec.attribute).type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def iterate_persons(batches: Passes, plan: EncodingPlan) -> Iterator[KeptRuns]:
-    """Yield the kept rows of every person of a plan that links rows; see :func:`iterate_runs`."""
-    of_rows = plan.of_rows
-
-    def hash_rows(rows: pa.RecordBatch) -> NDArray[np.uint64]:
-        return _hash_rows(encode_batch(rows, of_rows, Repairs()))
-
-    if isinstance(batches, RowsOfPersons):
-        return batches.iterate_runs(plan, PERSON_ROWS, hash_rows)
-    return iterate_runs(batches, plan, PERSON_ROWS, hash_rows)
-
-
-def _choose_kept_runs(batches: Batches, plan: EncodingPlan, unit: Unit) -> NDArray[np.bool_]:
-    """Return the mask (rows,): a contiguous run of each person's rows in their order, ``unit.records`` at most."""
-    keep = np.zeros(sum(batch.num_rows for batch in batches()), dtype=bool)
-    for runs in iterate_persons(batches, plan):
-        keep[runs.place] = True
-    return keep
-
-
-def _locate_rows_of_persons(
-    batches: Iterable[pa.RecordBatch], plan: EncodingPlan, unit: Unit, group: int, groups: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64]]:
-    """Return place, person's number and row hash of every row whose person is of one group, without rows of nobody."""
-    from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
-
-    places, persons, hashes, start = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0, np.uint64)], 0
-    for batch in batches:
-        identifiers = to_keys(batch.column(str(unit.identifier)), pa.string())
-        mine = np.asarray(identifiers.is_valid())
-        if groups > 1:
-            mine = mine & (hash_texts(identifiers) % np.uint64(groups) == group)
-        if mine.any():
-            group_rows = batch.filter(pa.array(mine))
-            persons.append(identifiers.filter(pa.array(mine)))
-            hashes.append(_hash_rows(encode_batch(group_rows, plan, Repairs())))
-            places.append(start + np.flatnonzero(mine))
-        start += batch.num_rows
-    person = pa.chunked_array(persons).dictionary_encode().combine_chunks().indices
-    return np.concatenate(places), np.asarray(person), np.concatenate(hashes)
-
-
-def bound_records(person: NDArray[np.int32], row_hash: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
-    """Return the mask that keeps at most ``most`` rows of each person, those with the smallest hashes.
-
-    ``person`` is one number per person, -1 where the identifier is missing (never kept); both of shape (rows,).
-    """
-    order = np.lexsort((row_hash, person))
-    sorted_person = person[order]
-    first = np.searchsorted(sorted_person, sorted_person, side="left")
-    rank = np.arange(len(person)) - first
-    keep = np.zeros(len(person), dtype=bool)
-    keep[order] = (rank < most) & (sorted_person >= 0)
-    return keep
-
-
-def _hash_rows(codes: pa.RecordBatch) -> NDArray[np.uint64]:
-    """Return a 64-bit mix of each row's codes, shape (rows,); a function of the row alone."""
-    mixed = np.full(codes.num_rows, GAMMA)
-    for column in codes.columns:
-        mixed = (mixed ^ np.asarray(column).astype(np.uint64)) * np.uint64(0xFF51AFD7ED558CCD)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
+def _restore(column: str, codes: pa.RecordBatch, columns: Mapping[str, pa.Array], plan: EncodingPlan) -> pa.Array:
+    """Return values of a column: those read from numbers, ``columns``, or of another one a value of each code."""
+    if column in columns:
+        return columns[column]
+    codec = next(c for c in plan.codecs if column in c.ranges())
+    return codec.decode(np.asarray(codes.column(codec.attribute)), np.random.default_rng(0))[column]

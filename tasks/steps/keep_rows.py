@@ -5,17 +5,15 @@ Not in the paper.  Which rows are kept follows from the person's own rows (tasks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.panels import name_all_rows
-from privsyn.data_contracts.promise import Unit
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.steps.compress_domain import recode_rows
-from privsyn.tasks.steps.encode import Batches, Repairs, encode_batch, iterate_kept_batches
 
 
 def build_kept_domain(plan: EncodingPlan, recode: Recode) -> Domain:
@@ -24,14 +22,13 @@ def build_kept_domain(plan: EncodingPlan, recode: Recode) -> Domain:
     return Domain.of({name_all_rows(a): recode[a].size for a in counted})
 
 
-def keep_rows(batches: Batches, plan: EncodingPlan, unit: Unit, recode: Recode) -> Iterator[pa.RecordBatch]:
+def keep_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode) -> Iterator[pa.RecordBatch]:
     """Yield the rows that are kept of each person as codes, padded: a filtered value has the code ``size``.
 
-    Adding or removing one person adds or removes ``unit.records`` rows at most, and changes no other.
+    ``rows``: as *encode* stored them.  Adding or removing one person adds or removes ``unit.records`` rows at most, and
+    changes no other.
     """
     names = build_kept_domain(plan, recode).attributes
     counted = {a: r for a, r in recode.items() if name_all_rows(a) in names}
-    only = plan.of_rows.only(counted)
-    rows = (encode_batch(batch, only, Repairs()) for batch in iterate_kept_batches(batches, plan, unit, Repairs()))
-    for batch in recode_rows(rows, counted):
+    for batch in recode_rows((batch.select(list(counted)) for batch in rows), counted):
         yield batch.rename_columns(list(names))

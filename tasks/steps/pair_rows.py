@@ -7,9 +7,10 @@ and, where it has three and more, a later member beside its first one; both are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,11 @@ from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import find_kinds
-from privsyn.tasks.codecs.ordered import OrderedCodec
-from privsyn.tasks.panels.choose_rows import KeptRuns, Passes
+from privsyn.tasks.panels.choose_rows import KeptRuns, iterate_stored_runs, take_at
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_persons
+from privsyn.tasks.steps.encode import PERSON_ROWS, list_numbered
+
+Columns: TypeAlias = tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]
 
 
 def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) -> Domain:
@@ -45,27 +47,68 @@ def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) 
     return Domain.of(sizes)
 
 
-def pair_rows(passes: Passes, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> Iterator[pa.RecordBatch]:
+def pair_rows(rows: StoredRows, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> Iterator[pa.RecordBatch]:
     """Yield the pairs as codes of :func:`build_pair_domain`, padded: a filtered value has the code ``size``.
 
-    "As before" is said of a next row whose value is that of the row, both clamped to the public bounds.  A household of
-    two members has all codes of a later member filtered.  Adding or removing one person, or household, adds or removes
-    at most one record.
+    "As before" is said of a next row whose value is that of the row, both clamped to the public bounds and cut to the
+    column's resolution.  A household of two members has all codes of a later member filtered.  Adding or removing one
+    person, or household, adds or removes at most one record.
     """
     domain, household = build_pair_domain(codes, plan), plan.get_order()[0].household
     schema = build_code_schema(domain, padded=True)
-    for runs in iterate_persons(passes, plan):
-        arrays = _pair_members(passes, plan, runs, codes) if household else _pair_rows(passes, plan, runs, codes)
+    for runs in rows.iterate_runs():
+        arrays = _pair_members(rows, plan, runs, codes) if household else _pair_rows(rows, plan, runs, codes)
         columns = [pa.array(v.astype(f.type.to_pandas_dtype())) for v, f in zip(arrays, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """The kept rows of persons as *encode* stored them; each function starts a fresh pass.
+
+    ``codes``: all kept rows in the codes of rows; ``numbers``: of the same rows, in the columns with an order that are
+    followed; ``runs``: the kept rows person by person (contract RUNS).
+    """
+
+    codes: Callable[[], Iterable[pa.RecordBatch]]
+    numbers: Callable[[], Iterable[pa.RecordBatch]]
+    runs: Callable[[], Iterable[pa.RecordBatch]]
+
+    def iterate_runs(self) -> Iterator[KeptRuns]:
+        """Yield the kept rows in groups of whole persons that fit into memory."""
+        return iterate_stored_runs(self.runs(), PERSON_ROWS)
+
+    def read(self, names: Sequence[str], numbered: Sequence[str], places: NDArray[np.int64]) -> Columns:
+        """Return codes and numbers of the rows at ``places`` by attribute, -1 for null; shapes (places,)."""
+        order = np.argsort(places, kind="stable")
+        return tuple(
+            {name: _put_back(_read_column(tables, name), order) for name in some}
+            for some, tables in (
+                (names, _take(self.codes() if names else (), places[order])),
+                (numbered, _take(self.numbers() if numbered else (), places[order])),
+            )
+        )  # type: ignore[return-value]
+
+
+def _take(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> list[pa.RecordBatch]:
+    return list(take_at(batches, places))
+
+
+def _read_column(batches: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
+    """Return a column as whole numbers, -1 for null."""
+    parts = [np.empty(0, np.int64)]
+    for batch in batches:
+        column = batch.column(name)
+        parts.append(np.where(column.is_valid(), np.asarray(column.fill_null(0)).astype(np.int64), -1))
+    return np.concatenate(parts)
+
+
 def _pair_rows(
-    passes: Passes, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
+    rows: StoredRows, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
 ) -> list[NDArray[Any]]:
     """Return the columns of the pairs of rows of a person."""
     drawn = runs.find_pairs()
-    fine, numbers = _read_rows(passes, plan, runs.place[np.concatenate([drawn, drawn + 1])])
+    fine, numbers = rows.read(tuple(codes), list_numbered(plan), runs.place[np.concatenate([drawn, drawn + 1])])
     arrays: list[NDArray[Any]] = []
     for a, c in codes.items():
         first, after = np.split(fine[a], 2)
@@ -79,14 +122,14 @@ def _pair_rows(
 
 
 def _pair_members(
-    passes: Passes, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
+    rows: StoredRows, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
 ) -> list[NDArray[Any]]:
     """Return the columns of the pairs of members of a household: of neighbours, and of the first and a later one."""
     pairs, later = runs.find_pairs(), runs.find_later()
     first, begins = later - runs.before[later], pairs - runs.before[pairs]
     has_later = np.isin(begins, first)
     of_later = np.searchsorted(first, begins[has_later])
-    fine, _ = _read_rows(passes, plan, runs.place[np.concatenate([pairs, pairs + 1, first, later])])
+    fine, _ = rows.read(tuple(codes), (), runs.place[np.concatenate([pairs, pairs + 1, first, later])])
     cuts = np.cumsum([len(pairs), len(pairs), len(first)])
     parts_by_attribute = {a: [c.recode.coarse[part] for part in np.split(fine[a], cuts)] for a, c in codes.items()}
 
@@ -105,31 +148,6 @@ def _pair_members(
     for a, c in codes.items():
         arrays += [spread(values, c.size) for values in parts_by_attribute[a][2:]]
     return arrays
-
-
-def _read_rows(
-    passes: Passes, plan: EncodingPlan, wanted: NDArray[np.int64]
-) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.float64]]]:
-    """Return fine codes of the rows at these places, and their numbers in columns with an order; it reads once."""
-    order = np.argsort(wanted, kind="stable")
-    wanted, start = wanted[order], 0
-    parts: dict[str, list[NDArray[np.int64]]] = {a: [np.empty(0, np.int64)] for a in plan.following}
-    ordered = {a: c for a in plan.following if isinstance(c := plan.get_codec(a), OrderedCodec)}
-    numbers: dict[str, list[NDArray[np.float64]]] = {a: [np.empty(0)] for a in ordered}
-    for batch in passes():
-        low, high = np.searchsorted(wanted, [start, start + batch.num_rows])
-        if high > low:
-            rows = batch.take(pa.array(wanted[low:high] - start))
-            codes = encode_batch(rows, plan.of_rows, Repairs())
-            for a, fine_codes in parts.items():
-                fine_codes.append(np.asarray(codes.column(a)).astype(np.int64))
-            for a, codec in ordered.items():
-                numbers[a].append(codec.clamp(rows.column(a))[0])
-        start += batch.num_rows
-    return tuple(
-        {a: _put_back(np.concatenate(v), order) for a, v in parts_by_attribute.items()}
-        for parts_by_attribute in (parts, numbers)
-    )  # type: ignore[return-value]
 
 
 def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:

@@ -5,19 +5,17 @@ Not in the paper.  Which values are counted, and what their counts say, is in ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.frequent_values import CountedValues
-from privsyn.tasks.steps.encode import Batches, Repairs, iterate_kept_batches
 
 
 def build_located_domain(counted: Sequence[CountedValues]) -> Domain:
@@ -26,22 +24,21 @@ def build_located_domain(counted: Sequence[CountedValues]) -> Domain:
 
 
 def locate_rows(
-    batches: Batches, plan: EncodingPlan, unit: Unit, counted: Sequence[CountedValues]
+    numbers: Iterable[pa.RecordBatch], plan: EncodingPlan, counted: Sequence[CountedValues]
 ) -> Iterator[pa.RecordBatch]:
     """Yield which of the counted values every kept row has, as codes of :func:`build_located_domain`.
 
-    Each row by itself: adding or removing one person adds or removes ``unit.records`` rows at most, and changes no
-    other.  Where none is counted no row is read.
+    ``numbers``: of the rows, as *encode* stored them.  Each row by itself: adding or removing one person adds or
+    removes ``unit.records`` rows at most, and changes no other.
     """
     schema = build_code_schema(build_located_domain(counted))
     codecs = {codec.attribute: codec for codec in plan.wide_celled}
-    for batch in iterate_kept_batches(batches, plan, unit, Repairs()) if counted else ():
+    for batch in numbers:
         arrays = []
         for c, field in zip(counted, schema, strict=True):
-            codec = codecs[c.attribute]
-            numbers = codec.find_numbers(batch.column(codec.sources[0]))
-            place = np.searchsorted(c.number, numbers).clip(max=len(c.number) - 1)
-            code = np.where(c.number[place] == numbers, place, len(c.number))
+            found = codecs[c.attribute].find_multiples(batch.column(c.attribute))
+            place = np.searchsorted(c.number, found).clip(max=len(c.number) - 1)
+            code = np.where(c.number[place] == found, place, len(c.number))
             arrays.append(pa.array(code.astype(field.type.to_pandas_dtype())))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -115,7 +116,7 @@ def test_05_mutant_a_figure_beside_those_of_others(monkeypatch: pytest.MonkeyPat
 
 def test_05_mutant_rows_beyond_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: all rows of a person are counted, at the price of five."""
-    monkeypatch.setattr(keep_rows, "iterate_kept_batches", lambda batches, *_: batches())
+    monkeypatch.setattr(encode.PersonEncoding, "find_kept_rows", lambda persons: np.ones(persons.rows, bool))
     assert largest_change(make_panel(PERSONS, most=10), count_rows) > REQUEST.spec.unit.records
 
 
@@ -142,11 +143,10 @@ def test_05_mutant_all_pairs_of_a_person(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_05_mutant_a_record_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: all kept rows stand for the person, at the price of one."""
-    monkeypatch.setattr(KeptRuns, "drawn", property(lambda runs: runs.before >= 0), raising=False)
-    monkeypatch.setattr(KeptRuns, "__init__", lambda self, place, number, rows, before, drawn: [
-        object.__setattr__(self, name, value)
-        for name, value in (("place", place), ("number", number), ("rows", rows), ("before", before))
-    ] and None)  # fmt: skip
+    choose = choose_rows._choose
+    monkeypatch.setattr(
+        choose_rows, "_choose", lambda *a: replace(runs := choose(*a), drawn=np.ones(len(runs.place), bool))
+    )
     monkeypatch.setattr(KeptRuns, "measure_gaps", lambda runs: np.ones(len(runs.place), np.int64))
     assert largest_change(make_panel(PERSONS, most=10), count_records) > 1
 

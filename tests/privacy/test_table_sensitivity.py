@@ -17,9 +17,9 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.panels import choose_rows
 from privsyn.tasks.panels.transition_codes import build_transition_codes
-from privsyn.tasks.steps import encode, list_without_rows
+from privsyn.tasks.steps import encode
 from tests.support.examples import keep_first
-from tests.support.linked_records import count_encoded, count_paired, identity_recode
+from tests.support.linked_records import count_encoded, count_paired, count_without, identity_recode
 from tests.support.linked_tables import (
     Tables,
     make_members,
@@ -58,9 +58,7 @@ class Case:
 
     def without(self, tables: Tables) -> Counts:
         """The records that those without rows are counted over."""
-        joined, plan = self.join(tables), self.request.encoding
-        made = list_without_rows.list_without_rows(lambda: joined.to_batches(max_chunksize=17), plan, self.recode)
-        return Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+        return count_without(self.join(tables), self.request)
 
     def leave_out(self, tables: Tables, unit: str) -> Tables:
         """The tables without one person, or household, with all rows."""
@@ -113,7 +111,7 @@ def test_05_mutant_every_row_without_a_place_is_a_person(monkeypatch: pytest.Mon
     tables["visits"] = visits.set_column(visits.column_names.index("year"), "year", years)
     assert case.largest_change(tables, case.without) == 1
     monkeypatch.setattr(
-        choose_rows, "_find_persons_without", lambda place, person, row_hash, placed: place[np.flatnonzero(~placed)]
+        choose_rows, "_find_persons_without", lambda located, placed, rows: located.place[np.flatnonzero(~placed)]
     )
     assert case.largest_change(tables, case.without) > 1
 

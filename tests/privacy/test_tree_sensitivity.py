@@ -18,8 +18,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.sources import joined_source
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.panels.transition_codes import build_transition_codes
-from privsyn.tasks.steps import list_without_rows
-from tests.support.linked_records import count_encoded, count_paired, identity_recode
+from tests.support.linked_records import count_encoded, count_paired, count_without, identity_recode
 from tests.support.linked_tables import Tables, make_tables_spec, make_tree, make_tree_content
 
 PERSONS = 10
@@ -34,9 +33,7 @@ def count_records(tables: Tables, branch: str) -> tuple[Counts, Counts, Counts]:
     joined = pa.Table.from_batches(list(open_source(tables, SPEC).further[branch].batches()))
     recode = identity_recode(request)
     codes = build_transition_codes(request.encoding, recode, request.total_rho)
-    made = list_without_rows.list_without_rows(lambda: joined.to_batches(max_chunksize=17), request.encoding, recode)
-    without = Counter(row for batch in made for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
-    return count_encoded(joined, request), count_paired(joined, request, codes), without
+    return count_encoded(joined, request), count_paired(joined, request, codes), count_without(joined, request)
 
 
 def leave_out(tables: Tables, person: str) -> Tables:

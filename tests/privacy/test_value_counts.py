@@ -16,7 +16,7 @@ from privsyn.data_contracts.receipts import sum_rho
 from privsyn.tasks.estimation import frequent_values
 from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import one_way_marginals, value_counts
+from privsyn.tasks.steps import encode, one_way_marginals, value_counts
 from tests.unit.tasks.estimation.test_frequent_values import ROUNDED, noisy_counts, recode_of
 from tests.unit.tasks.estimation.test_single_values import WAGE, plan_one
 
@@ -28,7 +28,9 @@ COUNTED = [CountedValues("x", np.ones(4, dtype=np.int64), np.array([3, 4, 5, 6])
 def count(rows: Sequence[int], counted: Sequence[CountedValues] = COUNTED, records: int = 1) -> np.ndarray:
     """The exact counts of the counted values among these rows."""
     batch = pa.record_batch({"x": pa.array(rows, pa.int64())})
-    located = value_counts.locate_rows(lambda *_: [batch], PLAN, Unit(records_per_person=records), counted)
+    unit = Unit(records_per_person=records)
+    stored = encode.encode_with_numbers(lambda *_: [batch], PLAN, unit, encode.Repairs())
+    located = value_counts.locate_rows((numbers for _, numbers in stored), PLAN, counted)
     table = CodeTable.from_arrow(list(located), value_counts.build_located_domain(counted))
     queries = value_counts.plan_queries(counted, Fraction(1), records)
     (counts,) = one_way_marginals.count_exactly(table, queries, 1)

@@ -18,8 +18,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import ordered, parsing, plan
 from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.panels.row_order import RowOrder, SortedRows
 from privsyn.tasks.privacy.noise import NoNoise
-from privsyn.tasks.steps import encode
 from privsyn.tasks.steps.decode import build_decoded_schema
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, make_spec, people
@@ -109,13 +109,8 @@ def test_14_row_order_and_partitions_do_not_matter(places: Path, save: Save) -> 
 
 
 def test_14_mutant_truncation_by_position(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted mutant: a person's first rows in the file are kept, not those with the smallest hashes."""
-
-    def first_rows(person: np.ndarray, row_hash: np.ndarray, most: int) -> np.ndarray:
-        return original(person, np.arange(len(person), dtype=np.uint64), most)
-
-    original = encode.bound_records
-    monkeypatch.setattr(encode, "bound_records", first_rows)
+    """Planted mutant: a person's first rows in the file are kept, not the first ones by their content."""
+    monkeypatch.setattr(RowOrder, "hash_rows", lambda order, batch: np.arange(batch.num_rows, dtype=np.uint64))
     rows = pa.table({"pid": ["a"] * 4, "age": [20, 30, 40, 50]})
     spec = make_spec({"pid": {"kind": "drop"}, "age": COLUMNS["age"]}, unit={"person_id": "pid", "max_records": 2})
     kept = [sorted(encoded(table, spec)["age"].to_pylist()) for table in (rows, rows.take([3, 2, 1, 0]))]
@@ -245,7 +240,7 @@ def test_16_a_person_changes_no_more_rows_than_the_unit_says(most: int) -> None:
 
 def test_16_mutant_a_bound_that_is_declared_and_not_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: nothing is cut."""
-    monkeypatch.setattr(encode, "bound_records", lambda person, row_hash, most: person >= 0)
+    monkeypatch.setattr(SortedRows, "find_first", lambda rows, group, most=1: rows.order)
     assert rows_that_a_person_changes(50, {"person_id": "pid", "max_records": 3}) > 3
 
 

@@ -17,6 +17,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.value_steps import list_value_looks
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan
 from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
+from privsyn.tasks.codecs.numbers import NO_NUMBER
 from privsyn.tasks.estimation import frequent_values
 from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
 from privsyn.tasks.estimation.recode import AttributeRecode
@@ -80,8 +81,9 @@ def test_columns_without_single_values_to_look_for(column: dict[str, Any], spec:
 def test_numbers_of_fractions_are_found_and_come_out(kind: dict[str, Any]) -> None:
     column = {"kind": "number", "min": 0, "max": 1000, "nullable": True, **kind}
     (codec,) = plan_one(column).wide_celled
-    numbers = codec.find_numbers(pa.array([0.3, 123.4, None, 0.0]))
-    assert numbers[:2].tolist() == [3, 1234] and len({*numbers[2:].tolist()}) == 1  # null, and 0 in its own cell
+    _, _, stored = codec.encode_with_numbers({"x": pa.array([0.3, 123.4, None, 0.0])})
+    numbers = codec.find_multiples(stored)
+    assert numbers.tolist() == [3, 1234, NO_NUMBER, 0]  # null has none
     codes, _ = codec.encode({"x": pa.array([123.4])})
     held = codec.with_frequent(FrequentValues(codes.astype(np.int64), numbers[1:2], np.ones(1)))
     drawn = held.decode(np.repeat(codes, 50), np.random.default_rng(0))["x"].to_pylist()

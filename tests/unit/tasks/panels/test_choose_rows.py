@@ -8,8 +8,16 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.engine.request import Request
-from privsyn.tasks.panels.choose_rows import KeptRuns, RowsOfPersons, draw_one_row_each
-from privsyn.tasks.steps.encode import iterate_persons
+from privsyn.tasks.panels.choose_rows import (
+    KeptRuns,
+    RowsOfPersons,
+    build_runs_domain,
+    draw_one_row_each,
+    iterate_runs,
+    iterate_stored_runs,
+    runs_to_batches,
+)
+from privsyn.tasks.steps.encode import PersonEncoding
 from tests.support.panels import make_panel, make_panel_spec
 
 PLAN = Request(make_panel_spec(), ("year", "sex", "age", "income", "job")).encoding
@@ -29,7 +37,7 @@ def test_a_run_of_neighbours_is_kept_and_one_of_two_neighbours_is_drawn() -> Non
             "job": ["none"] * 4_000,
         }
     )
-    (runs,) = iterate_persons(lambda: table.to_batches(), PLAN)
+    (runs,) = iterate_runs(RowsOfPersons(lambda: table.to_batches()), PLAN, 1)
     assert len(runs.place) == 2_000
     steps = runs.number.reshape(400, 5)
     assert (np.diff(steps, axis=1) == 1).all()
@@ -45,7 +53,7 @@ def test_a_run_of_neighbours_is_kept_and_one_of_two_neighbours_is_drawn() -> Non
 
 def test_persons_of_one_row_have_a_record_and_no_pair() -> None:
     table = make_panel(50, most=1)
-    (runs,) = iterate_persons(lambda: table.to_batches(), PLAN)
+    (runs,) = iterate_runs(RowsOfPersons(lambda: table.to_batches()), PLAN, 1)
     assert runs.drawn.all()
     assert len(runs.find_pairs()) == 0
     assert (runs.measure_gaps() == -1).all()
@@ -53,7 +61,7 @@ def test_persons_of_one_row_have_a_record_and_no_pair() -> None:
 
 def test_a_table_without_rows_has_no_persons() -> None:
     table = make_panel(5).slice(0, 0)
-    (runs,) = iterate_persons(lambda: table.to_batches(), PLAN)
+    (runs,) = iterate_runs(RowsOfPersons(lambda: table.to_batches()), PLAN, 1)
     assert len(runs.place) == 0
     assert len(runs.measure_gaps()) == 0
 
@@ -67,23 +75,16 @@ def test_one_row_of_each_synthetic_person_is_drawn_and_not_the_last_of_several()
     assert not (last & ~alone)[chosen].any()
 
 
-def test_remembered_runs_are_those_that_are_chosen_anew_and_need_no_pass() -> None:
-    rows, request = make_panel(300), Request(make_panel_spec(), ("year", "sex", "age", "income", "job"))
-    passes: list[int] = []
-
-    def read(*_: object) -> list[pa.RecordBatch]:
-        passes.append(1)
-        return rows.to_batches(max_chunksize=100)
-
-    def list_arrays(runs: KeptRuns) -> list[tuple[np.dtype, list[int]]]:
-        return [(v.dtype, v.tolist()) for v in vars(runs).values() if v is not None]
-
-    plan, remembered = request.encoding, RowsOfPersons(read)
-    anew = [list_arrays(runs) for runs in iterate_persons(read, plan)]
-    assert [list_arrays(runs) for runs in iterate_persons(remembered, plan)] == anew
-    read_before = len(passes)
-    assert [list_arrays(runs) for runs in iterate_persons(remembered, plan)] == anew
-    assert len(passes) == read_before
-    other = Request(make_panel_spec(unit={"person_id": "pid", "max_records": 2}), request.column_order).encoding
-    kept = [runs.rows.max() for runs in iterate_persons(remembered, other)]
-    assert max(kept) == 2
+def test_stored_runs_are_read_in_groups_of_whole_persons() -> None:
+    """Whatever the groups, every person's kept rows come back as they were chosen, in one group."""
+    rows = make_panel(300)
+    persons = PersonEncoding.of(lambda *_: rows.to_batches(max_chunksize=100), PLAN)
+    whole, domain = persons.list_runs(), build_runs_domain(PLAN)
+    batches = [b.slice(i, 70) for b in runs_to_batches(whole, domain) for i in range(0, b.num_rows, 70)]
+    groups = list(iterate_stored_runs(batches, 200))
+    assert len(groups) > 3
+    assert all(group.first[0] and (group.before + 1 == group.rows)[-1] for group in groups)
+    read = KeptRuns.concatenate(groups)
+    for name in ("place", "number", "rows", "before", "drawn"):
+        np.testing.assert_array_equal(getattr(read, name), getattr(whole, name))
+    np.testing.assert_array_equal(read.find_pairs(), whole.find_pairs())

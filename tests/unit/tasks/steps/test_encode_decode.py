@@ -19,9 +19,10 @@ from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.text_hash import hash_texts
+from privsyn.tasks.panels.choose_rows import RowsOfPersons, find_kept_rows
 from privsyn.tasks.steps import decode as decode_step
 from privsyn.tasks.steps import encode as encode_step
-from privsyn.tasks.steps.encode import Repairs, bound_records, encode
+from privsyn.tasks.steps.encode import Repairs, encode
 from tests.support.specs import make_spec, people
 
 
@@ -92,16 +93,23 @@ def test_texts_are_hashed_by_what_they_say_wherever_they_lie() -> None:
     assert hash_texts(pa.array([None, ""], pa.string())).size == 2
 
 
-def test_another_persons_rows_never_change_which_rows_are_kept() -> None:
+def test_the_rows_of_a_person_do_not_depend_on_others() -> None:
+    """Whoever else is in the table, the same three rows of each person are kept; none of nobody."""
     rng = np.random.default_rng(2)
-    person = rng.integers(-1, 20, 300).astype(np.int32)
-    hashes = rng.integers(0, 2**63, 300).astype(np.uint64)
-    keep = bound_records(person, hashes, 3)
+    person = rng.integers(-1, 20, 300)
+    ids = [None if p < 0 else f"p{p}" for p in person]
+    table = pa.table({"pid": pa.array(ids, pa.string()), "x": rng.integers(0, 4, 300)})
+
+    def keep(some: np.ndarray) -> np.ndarray:
+        rows = table.filter(pa.array(some))
+        return find_kept_rows(RowsOfPersons(lambda: rows.to_batches(max_chunksize=17)), "pid", 3, 1 << 20)
+
+    everybody = keep(np.ones(300, bool))
     for p in range(20):
         others = person != p
-        assert (bound_records(person[others], hashes[others], 3) == keep[others]).all()
-    assert not keep[person < 0].any()
-    assert np.bincount(person[keep]).max() == 3
+        assert (keep(others) == everybody[others]).all()
+    assert not everybody[person < 0].any()
+    assert np.bincount(person[everybody]).max() == 3
 
 
 def decode(*arguments: Any, **named: Any) -> pa.Table:

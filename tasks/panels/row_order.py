@@ -1,0 +1,203 @@
+"""The order of rows by which some are chosen among several, wherever a release chooses rows.
+
+The order is that of a keyed hash of a row's whole content and, where two hashes are equal, of the content itself.  So
+two rows change places only if they are equal in every column that is read, and then no look can tell which of them was
+chosen: storage order decides nothing, and no look depends on the quality of the hash.
+
+The key is a secret of the private folder.  It keeps a person from foreseeing which of their own rows count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.tasks.codecs.parsing import decode_dictionary
+from privsyn.tasks.kernels.streams import GAMMA, mix_bits
+
+Words = NDArray[np.uint64]
+
+ReadRows = Callable[[NDArray[np.int64]], pa.Table]
+"""Returns the whole content of the rows at ascending positions, in their order."""
+
+_NULL, _FRACTION, _TEXT = np.uint64(0x6E756C6C), np.uint64(0x66726163), np.uint64(0x74657874)
+"""Salts that keep nulls, fractions and texts apart from whole numbers."""
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """The order of rows under one key.
+
+    ``key``: the secret bytes; empty where nothing is released, as in simulations.
+    """
+
+    key: bytes = field(default=b"", repr=False)
+
+    def hash_rows(self, batch: pa.RecordBatch) -> Words:
+        """Return a keyed hash of the content of each row, shape (rows,).
+
+        Equal content has equal hashes, whatever the types of numbers (1 and 1.0), the sign of 0, dictionaries, chunks
+        and the order of columns; NaN is null.
+        """
+        hashes = np.full(batch.num_rows, self.derive_key("row"))
+        for name in sorted(batch.schema.names):
+            hashes = mix_bits(hashes ^ mix_bits(_compute_words(batch.column(name)) ^ self.derive_key(f"column {name}")))
+        return hashes
+
+    def derive_key(self, use: str) -> np.uint64:
+        """Return the 64 bits of the key for one use."""
+        digest = hmac.new(self.key, use.encode(), hashlib.sha256).digest()
+        return np.uint64(int.from_bytes(digest[:8], "little"))
+
+    def sort(self, groups: Sequence[NDArray[Any]], hashes: Words, read: ReadRows) -> SortedRows:
+        """Return the rows by group, and inside each group by hash and content.
+
+        ``groups``: what rows are grouped by, the first one first, integers of shape (rows,); ``hashes``: of
+        :meth:`hash_rows`; ``read``: reads content, and is called only where two rows of a group have one hash.
+        """
+        order = np.lexsort((hashes, *reversed(groups)))
+        same = np.ones(max(len(order) - 1, 0), bool)
+        for values in (*groups, hashes):
+            same &= values[order[1:]] == values[order[:-1]]
+        if same.any():
+            _sort_by_content(order, same, read)
+        return SortedRows(order, _MADE_HERE)
+
+
+_MADE_HERE = object()
+
+
+class SortedRows:
+    """Rows in the order of :class:`RowOrder`, which alone makes it: what chooses rows takes nothing else.
+
+    ``order``: the positions of the rows, shape (rows,).
+    """
+
+    def __init__(self, order: NDArray[np.int64], made_here: object) -> None:
+        """Keep the order.  Raises TypeError outside this module."""
+        if made_here is not _MADE_HERE:
+            raise TypeError("rows are put in order by RowOrder.sort alone")
+        self.order = order
+
+    def find_first(self, group: NDArray[Any], most: int = 1) -> NDArray[np.int64]:
+        """Return the positions of the first ``most`` rows of each group; ``group``: integers, shape (rows,).
+
+        The groups are those that the rows were sorted by, or are made of some of these.
+        """
+        sorted_group = group[self.order]
+        begins = np.flatnonzero(np.append(True, sorted_group[1:] != sorted_group[:-1])[: len(sorted_group)])
+        sizes = np.diff(np.append(begins, len(sorted_group)))
+        rank = np.arange(len(sorted_group)) - np.repeat(begins, sizes)
+        return self.order[rank < most]
+
+
+def _sort_by_content(order: NDArray[np.int64], same: NDArray[np.bool_], read: ReadRows) -> None:
+    """Sort runs of rows of one group and one hash by content, in place.
+
+    ``same``: whether a row has the group and the hash of the row before, shape (rows - 1,).
+    """
+    tied = np.append(False, same) | np.append(same, False)
+    slots = np.flatnonzero(tied)
+    positions = order[slots]
+    table = read(np.sort(positions)).take(pa.array(np.argsort(np.argsort(positions))))
+    run = np.cumsum(~np.append(False, same)[slots])
+    if not _has_unequal_neighbours(table, run):
+        return  # rows of equal content, in whatever order
+    ranks = [np.asarray(_rank_densely(table.column(name))) for name in sorted(table.column_names)]
+    order[slots] = positions[np.lexsort((*reversed(ranks), run))]
+
+
+def _has_unequal_neighbours(table: pa.Table, run: NDArray[np.int64]) -> bool:
+    """Return whether two rows beside each other in one run have other content."""
+    pairs = np.flatnonzero(run[1:] == run[:-1])
+    before, after = pa.array(pairs), pa.array(pairs + 1)
+    for name in table.column_names:
+        values = _drop_nan(table.column(name))
+        first, second = values.take(before), values.take(after)
+        equal = pc.if_else(pc.and_(first.is_null(), second.is_null()), True, pc.equal(first, second).fill_null(False))
+        if not pc.all(equal).as_py() and len(pairs):
+            return True
+    return False
+
+
+def _rank_densely(column: pa.ChunkedArray) -> pa.Array:
+    """Return the rank of each value among the different ones, null last."""
+    return pc.rank(_drop_nan(column), tiebreaker="dense")
+
+
+def _drop_nan(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return one array of plain values, null in place of NaN and 0 in place of -0.0."""
+    array = decode_dictionary(column)
+    if pa.types.is_boolean(array.type) or pa.types.is_float16(array.type):
+        array = array.cast(pa.float32() if pa.types.is_float16(array.type) else pa.int8())
+    if pa.types.is_floating(array.type):
+        array = pc.add(pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array), pa.scalar(0.0, array.type))
+    return array
+
+
+def _compute_words(array: pa.Array) -> Words:
+    """Return one word for each value: equal values have equal words."""
+    if pa.types.is_dictionary(array.type):
+        words = np.append(_compute_words(array.dictionary), _NULL)
+        return words[np.asarray(array.indices.fill_null(len(words) - 1)).astype(np.int64)]
+    array = decode_dictionary(array)
+    is_null = np.asarray(pc.is_null(array, nan_is_null=True))
+    return np.where(is_null, _NULL, _compute_words_of_plain(array))
+
+
+def _compute_words_of_plain(array: pa.Array) -> Words:
+    """Return the words of an array without dictionary; of nulls any words."""
+    kind = array.type
+    if pa.types.is_string(kind):
+        from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
+
+        return hash_texts(array) ^ _TEXT
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    if pa.types.is_integer(array.type):
+        return _view_integers(array).astype(np.int64).view(np.uint64)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _compute_words_of_reals(_view_integers(array.cast(pa.float64(), safe=False)))
+    if pa.types.is_temporal(kind):
+        return _compute_words_of_moments(array)
+    texts = pa.array([None if value is None else repr(value) for value in array.to_pylist()], pa.string())
+    return _compute_words(texts)
+
+
+def _view_integers(array: pa.Array) -> NDArray[Any]:
+    """Return the values as NumPy's, 0 for null."""
+    return np.asarray(array.fill_null(0))
+
+
+def _compute_words_of_reals(numbers: NDArray[np.float64]) -> Words:
+    """Return a whole number's own word, and the bits of others."""
+    with np.errstate(all="ignore"):
+        whole = (np.floor(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
+        integers = np.where(whole, numbers, 0.0).astype(np.int64).view(np.uint64)
+    words: Words = np.where(whole, integers, numbers.view(np.uint64) ^ _FRACTION)
+    return words
+
+
+def _compute_words_of_moments(array: pa.Array) -> Words:
+    """Return the words of days, moments and times, whatever their resolution."""
+    kind = array.type
+    if pa.types.is_date32(kind):
+        ticks, per_second = _view_integers(array.view(pa.int32())).astype(np.int64) * 86_400, 1
+    elif pa.types.is_time32(kind):
+        ticks, per_second = _view_integers(array.view(pa.int32())).astype(np.int64), _PER_SECOND[kind.unit]
+    else:
+        unit = "ms" if pa.types.is_date64(kind) else kind.unit
+        ticks, per_second = _view_integers(array.view(pa.int64())), _PER_SECOND[unit]
+    seconds, rest = ticks // per_second, (ticks % per_second) * (10**9 // per_second)
+    words: Words = mix_bits(seconds.view(np.uint64) ^ GAMMA) ^ rest.astype(np.int64).view(np.uint64)
+    return words
