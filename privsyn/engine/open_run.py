@@ -110,6 +110,7 @@ def _write_private_note(candidate: Candidate) -> None:
         "file_fingerprints": file_fingerprints,
         "files": list(candidate.source.names),
         "keys": dict(run.keys),
+        "steps": {step.name: step.version for step in run.steps},
         "version": version("privsyn-flows"),
         "spec": spec.public(),
         "asks": dict(run.plan.asks),

@@ -198,6 +198,7 @@ def _compute_words_of_moments(array: pa.Array) -> Words:
     else:
         unit = "ms" if pa.types.is_date64(kind) else kind.unit
         ticks, per_second = _view_integers(array.view(pa.int64())), _PER_SECOND[unit]
-    seconds, rest = ticks // per_second, (ticks % per_second) * (10**9 // per_second)
-    words: Words = mix_bits(seconds.view(np.uint64) ^ GAMMA) ^ rest.astype(np.int64).view(np.uint64)
+    seconds = (ticks // per_second).astype(np.int64)
+    rest = ((ticks % per_second) * (10**9 // per_second)).astype(np.int64)
+    words: Words = np.bitwise_xor(mix_bits(seconds.view(np.uint64) ^ GAMMA), rest.view(np.uint64))
     return words
