@@ -47,7 +47,7 @@ _RECORDS_BLOCK = 1 << 23
 _BROKEN = (OSError, EOFError, ValueError, KeyError, pa.ArrowException)
 """What pyarrow raises on a file that is not what its name says."""
 
-_WHOLE: set[tuple[Any, ...]] = set()
+_WHOLE: dict[tuple[Any, ...], int] = {}
 """Files, as they were when every row of theirs could be read."""
 
 
@@ -93,16 +93,15 @@ class FileSource(Source):
         single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
         return (store.fingerprint_of_macs(macs), *single)
 
-    def check_rows(self) -> None:
-        """Read every row once and keep none; RequestError as of :meth:`batches`.
+    def check_rows(self) -> int:
+        """Read every row once and keep none; see :class:`Source`.
 
         Files that were read whole are not read again in this process unless one was written since.
         """
         key = (tuple(_stamp(file) for file in self.files), self.read, self.spec.csv)
         if key not in _WHOLE:
-            for _ in self.batches():
-                pass
-            _WHOLE.add(key)
+            _WHOLE[key] = sum(batch.num_rows for batch in self.batches())
+        return _WHOLE[key]
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for file in self.files:

@@ -75,7 +75,7 @@ class JoinedSource(Source):
     joined: Mapping[str, JoinedSource] = field(default_factory=dict)
     person: str | None = None
     order: RowOrder = field(default_factory=RowOrder)
-    _checked: list[bool] = field(default_factory=list, repr=False)
+    _checked: list[int] = field(default_factory=list, repr=False)
 
     @classmethod
     def open(
@@ -198,15 +198,13 @@ class JoinedSource(Source):
         for _, source in self._tables:
             source.close()
 
-    def check_rows(self) -> None:
-        """Read every row once; RequestError as of :meth:`batches`."""
-        if self._checked:
-            return
-        for joined in self.joined.values():
-            joined.check_rows()
-        for _ in self._join(choose_batch_rows(len(self.read)), forget):
-            pass
-        self._checked.append(True)
+    def check_rows(self) -> int:
+        """Read every row once, of further tables, too; see :class:`Source`: it counts those of all tables."""
+        if not self._checked:
+            further = sum(joined.check_rows() for joined in self.joined.values())
+            own = sum(batch.num_rows for batch in self._join(choose_batch_rows(len(self.read)), forget))
+            self._checked.append(further + own)
+        return self._checked[0]
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for batch in self._join(batch_rows, note):
@@ -347,9 +345,9 @@ class PlacedSource(Source):
         """End what is held open between passes."""
         self.rows.close()
 
-    def check_rows(self) -> None:
-        """Read every row once; RequestError as of :meth:`batches`."""
-        self.rows.check_rows()
+    def check_rows(self) -> int:
+        """Read every row once; see :class:`Source`."""
+        return self.rows.check_rows()
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for batch in self.rows._stream(batch_rows, note):
@@ -391,10 +389,9 @@ class DrawnSource(Source):
         """End what is held open between passes."""
         self.rows.close()
 
-    def check_rows(self) -> None:
-        """Read every row once; RequestError as of :meth:`batches`."""
-        for _ in self.batches():
-            pass
+    def check_rows(self) -> int:
+        """Read every row once; see :class:`Source`."""
+        return sum(batch.num_rows for batch in self.batches())
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the drawn rows: of each person the first one in order, by the row's key and all other columns.

@@ -182,9 +182,9 @@ class StreamSource(Source):
         """
         return store.fingerprint_of_table(self._measure().iterate_bytes(self.read))
 
-    def check_rows(self) -> None:
-        """Read every row once, unless a pass did, and keep none; RequestError as of :meth:`batches`."""
-        self._measure()
+    def check_rows(self) -> int:
+        """Read every row once, unless a pass did, and keep none; see :class:`Source`."""
+        return self._measure().rows
 
     def _measure(self) -> RowDigest:
         if self._snapshot.first is None:

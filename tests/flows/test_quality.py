@@ -183,7 +183,7 @@ def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
     assert passes == [str(Path(release.released) / "synthetic.parquet")]
     for path in Settings().private_root.glob("store/people/encode-*-encoded_rows.parquet"):
         path.write_bytes(b"")
-    monkeypatch.setattr("privsyn.sources.file_source._WHOLE", set())  # as in a new process
+    monkeypatch.setattr("privsyn.sources.file_source._WHOLE", {})  # as in a new process
     other = ask(release, 0.5)
     assert passes.count(spec.data) == 2  # looked through before anything is reserved, then encoded
     assert other.drawn == ("quality_figures",)
