@@ -172,6 +172,7 @@ class ReleaseSpec(FrozenModel):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {
+            "accountant",
             "query",
             "focus",
             "workload",
