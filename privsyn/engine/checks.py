@@ -151,7 +151,7 @@ def check_room(candidate: Candidate) -> None:
         return
     price = candidate.plan.request.rounds[-1]
     if candidate.ledger.summary(spec.dataset):
-        line = ChargeLine("release", f"room-{secrets.token_hex(8)}", price, {"accountant": spec.accountant})
+        line = ChargeLine("release", f"room-{secrets.token_hex(8)}", price, {"accountant": spec.effective_accountant})
         with name_asked_epsilon(spec):
             candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
     else:
@@ -162,7 +162,7 @@ def check_whole_cap(request: Request) -> None:
     """Raise BudgetRefusedError for a request that costs more than the whole cap of a new data set."""
     spec = request.spec
     if request.rounds[-1] > convert_epsilon_to_rho(
-        spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)
+        spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.effective_accountant)
     ):
         raise BudgetRefusedError(
             f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "

@@ -72,7 +72,7 @@ def _reserve(candidate: Candidate) -> None:
         run.records.save(f"data-of-{run.name}", {"fingerprint": candidate.fingerprints[0]})
     try:
         admission.admit(candidate, admission.CHARGE_CHECKS)
-        run.ledger.register(run.dataset, spec.budget, cap_accountant(spec.accountant))
+        run.ledger.register(run.dataset, spec.budget, cap_accountant(spec.effective_accountant))
         note_ledger(run.ledger, run.records, run.dataset)
         table = candidate.known_table if candidate.charges else None
         with name_asked_epsilon(spec):

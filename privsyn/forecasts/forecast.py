@@ -308,6 +308,7 @@ def forecast(
     person = spec.unit.one
     words = f"{first.assumption}. {OF_UNITS[person]}" if spec.panel is not None else first.assumption
     words += ". It is of the first two tables, with their part of the budget" if further else ""
+    words += f". Noise is of the accountant {spec.effective_accountant}"
     by_table = {}
     for number, name in enumerate(further, 1):
         above = frozenset(list_constant_columns(branches[name]))

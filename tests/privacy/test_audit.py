@@ -119,7 +119,7 @@ def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
             assert step.rho(release.request) == own.rho(release.request)
     assert isinstance(release.noise, OpenDPNoise)
     receipts = release.run(canary=True).receipts
-    rho = convert_epsilon_to_rho(1.0, DELTA, spec.accountant)
+    rho = convert_epsilon_to_rho(1.0, DELTA, spec.effective_accountant)
     assert rho * Fraction(999_999, 10**6) <= sum_rho(receipts) <= rho
     without, with_canary = (side["encode.encoded_rows"].num_rows for side in release.encoded)
     assert with_canary - without == RECORDS

@@ -72,7 +72,7 @@ def part_of_the_ledger_that_was_drawn(spec: ReleaseSpec) -> float:
     """rho of the noise that was really asked for, by hand, in units of what the ledger holds: 1 but for rounding."""
     recording = Recording()
     queries = queries_of(run(spec, noise=recording))
-    smoothing = 3 if spec.accountant == "gaussian" else 0
+    smoothing = 3 if spec.effective_accountant == "gaussian" else 0
     rho, start = 0.0, 0
     for query in queries:
         (sigma,) = set(recording.sigmas[start : start + query.cells])
