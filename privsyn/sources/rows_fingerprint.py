@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -16,13 +17,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.time_formats import MONTHS
-from privsyn.tasks.kernels.streams import mix_bits
+from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 
-RowsFingerprint = tuple[int, int, int]
-"""Rows, and the sum and the exclusive or of their hashes; kept in memory only."""
+RowsFingerprint = tuple[int, int]
+"""Rows, and their digest by a key of this process (privsyn/sources/row_digest.py); kept in memory only."""
+
+_KEY = secrets.token_bytes(KEY_BYTES)
+_TEXT = pa.large_string()
 
 _NULL = "\0"
 _LARGEST_POWER = 400
@@ -44,32 +47,25 @@ def compute_rows_fingerprint(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], moments: Collection[str] = ()
 ) -> RowsFingerprint:
     """Return the fingerprint of the columns ``names``; ``moments``: those of dates or times, also as 20240105."""
-    from pandas.util import hash_array  # here: most runs need none
-
-    running = _RunningFingerprint()
+    digest = RowDigest(_KEY)
     for batch in batches:
-        hashes = np.zeros(batch.num_rows, np.uint64)
+        texts = []
         for name in names:
             column = batch.column(batch.schema.get_field_index(name))
             if pa.types.is_dictionary(column.type):  # encoding it again would leave its nulls without a code
                 column = column.dictionary_decode()
             cells = pc.dictionary_encode(column, null_encoding="encode")
-            values = _format_cells(cells.dictionary, moment=name in moments)
-            if len(values):
-                hashed = hash_array(np.array(values, dtype=object), categorize=False)[cells.indices.to_numpy()]
-                hashes = mix_bits(hashes * np.uint64(31) + hashed)
-        running.add(hashes)
-    return running.fingerprint
+            texts.append(pa.array(_format_cells(cells.dictionary, moment=name in moments), _TEXT).take(cells.indices))
+        digest.add(pa.RecordBatch.from_arrays(texts, names=list(names)))
+    return digest.rows, digest.content
 
 
 def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
     """Return the fingerprint of the lines of text files, without space around them and without empty ones."""
-    from pandas.util import hash_array
-
-    running = _RunningFingerprint()
+    digest = RowDigest(_KEY)
     for lines in _iterate_lines(files):
-        running.add(mix_bits(hash_array(np.array(lines, dtype=object), categorize=False)))
-    return running.fingerprint
+        digest.add(pa.RecordBatch.from_arrays([pa.array(lines, _TEXT)], names=["line"]))
+    return digest.rows, digest.content
 
 
 def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[str]]:
@@ -78,18 +74,6 @@ def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[
             while lines := stream.readlines(size):
                 if stripped := [line.strip() for line in lines if line.strip()]:
                     yield stripped
-
-
-class _RunningFingerprint:
-    """The fingerprint of the rows so far."""
-
-    def __init__(self) -> None:
-        self.fingerprint: RowsFingerprint = (0, 0, 0)
-
-    def add(self, hashes: NDArray[np.uint64]) -> None:
-        rows, total, folded = self.fingerprint
-        total = (total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
-        self.fingerprint = rows + len(hashes), total, folded ^ int(np.bitwise_xor.reduce(hashes))
 
 
 def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:

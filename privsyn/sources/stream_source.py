@@ -6,6 +6,7 @@ that all of them see one table, also where a snapshot had to be opened again.
 
 from __future__ import annotations
 
+import secrets
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import Note, Source, check_types, list_columns_to_read, with_valid_text
 from privsyn.sources.readers.reader import Reader
-from privsyn.sources.row_digest import RowDigest
+from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 from privsyn.storage.table_files import refuse_repeats
 
 if TYPE_CHECKING:
@@ -122,10 +123,14 @@ def name_place(place: str | Path) -> str:
 
 @dataclass
 class _Snapshot:
-    """The reader that is open now, and the digest of the first whole pass."""
+    """The reader that is open now, and the digest of the first whole pass.
+
+    ``key``: that of the digests; random until a fingerprint is asked for, which needs the private root's.
+    """
 
     reader: Reader | None = None
     first: RowDigest | None = None
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES), repr=False)
 
     def close(self) -> None:
         """End the snapshot."""
@@ -178,13 +183,27 @@ class StreamSource(Source):
     def fingerprint(self, store: Store) -> str:
         """HMAC (hex) of the columns that are read, by the private root's key, of the rows that every pass is held to.
 
-        Equal rows have the same in any order, and in whatever database they are.
+        Equal rows have the same in any order, and in whatever database they are.  Who chooses rows cannot choose them
+        so that two tables have the same (privsyn/sources/row_digest.py).
         """
-        return store.fingerprint_of_table(self._measure().iterate_bytes(self.read))
+        digest = self._measure_by(store.derive_key("rows of a table"))
+        return store.fingerprint_of_table(digest.iterate_bytes(self.read))
 
     def check_rows(self) -> int:
         """Read every row once, unless a pass did, and keep none; see :class:`Source`."""
         return self._measure().rows
+
+    def _measure_by(self, key: bytes) -> RowDigest:
+        """Return the rows' digest by the key, which later passes are held to; a pass of another key is made again."""
+        snapshot = self._snapshot
+        if snapshot.first is None:
+            snapshot.key = key
+        if snapshot.key != key:
+            digest = RowDigest(key)
+            for batch in self.batches():  # held to the digest of the first pass, as every pass is
+                digest.add(batch)
+            snapshot.first, snapshot.key = digest, key
+        return self._measure()
 
     def _measure(self) -> RowDigest:
         if self._snapshot.first is None:
@@ -200,7 +219,7 @@ class StreamSource(Source):
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         if self._snapshot.reader is None:
             self._snapshot.reader = self.open_reader()
-        digest, failure = RowDigest(), None
+        digest, failure = RowDigest(self._snapshot.key), None
         try:
             for batch in self._snapshot.reader.read(self.read, batch_rows, note):
                 valid = with_valid_text(batch, note)

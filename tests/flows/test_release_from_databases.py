@@ -113,6 +113,49 @@ def test_a_query_stands_beside_its_database(database: Any, save: Any) -> None:
     assert open_source(spec.place, spec).columns == tuple(table.column_names)
 
 
+_NOT_ONE_SELECT = (
+    "SELECT age, region, income FROM people; SELECT age, region, income FROM people",
+    "SELECT * FROM people) AS a WHERE age > 40; SELECT * FROM (SELECT * FROM people",
+    "SELECT * FROM people) AS a; --",
+    "SELECT * FROM people) AS a WHERE age > 40 --",
+    "SELECT * FROM people) AS a /*",
+    "SELECT * FROM people /* open",
+    "SELECT * FROM people WHERE region = 'north",
+    "SELECT age FROM people) AS a, (SELECT region, income FROM people LIMIT 1",
+    "SELECT * FROM (SELECT * FROM people",
+    "-- nothing",
+    ";",
+    "DELETE FROM people",
+    "EXPLAIN SELECT * FROM people",
+)
+
+
+def test_a_query_that_is_not_one_whole_select_is_refused_and_never_cut(database: Any) -> None:
+    url = database(people(30)).partition("?table=")[0].partition("&table=")[0]
+    for query in _NOT_ONE_SELECT:
+        with pytest.raises(RequestError) as caught:
+            open_source(few(url, query=query).place, few(""))
+        assert caught.value.field == "query" and "one SELECT" in str(caught.value), query
+        assert "PRIVATE" not in str(caught.value) and "north" not in str(caught.value) and spent() == 0
+
+
+def test_one_whole_select_is_read_however_it_is_written(database: Any) -> None:
+    url = database(people(30)).partition("?table=")[0].partition("&table=")[0]
+    for query in (
+        "SELECT * FROM people;",
+        "  SELECT * FROM people ;; ",
+        "SELECT * FROM people -- all; of them)",
+        "/* all; of (them */ SELECT * FROM people",
+        "SELECT * FROM people WHERE ';)' <> '/*--('",
+        "WITH a AS (SELECT * FROM people) SELECT * FROM (SELECT * FROM a) AS b",
+        "(SELECT * FROM people WHERE age < 0) UNION ALL SELECT * FROM people",
+    ):
+        if "sqlite" in url and query.startswith("("):
+            continue  # no query of SQLite begins with a bracket
+        spec = few(url, query=query)
+        assert sum(batch.num_rows for batch in open_source(spec.place, spec).batches()) == 30, query
+
+
 def test_equal_rows_have_one_fingerprint_in_every_database_and_order(tmp_path: Path, postgres_database: str) -> None:
     table, store = people(500), Store(Settings().private_root, Settings().released_root, "people")
     spec = make_spec({**COLUMNS, "seen": {"kind": "drop"}})  # a moment in SQLite is text

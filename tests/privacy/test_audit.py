@@ -2,6 +2,10 @@
 
 Short here: some hundred runs, with seeded noise of the same distribution.  `make audit` has thousands, with the
 release's own noise.
+
+It does not see counts of cells and of single values, named sets, further rounds, other mechanisms, person_id, linked
+rows, linked tables, itemsets or priors: its canary is ten equal rows of three columns of two values, under
+records_per_person.
 """
 
 from __future__ import annotations

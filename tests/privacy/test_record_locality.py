@@ -1,6 +1,9 @@
 """Bug class 21, a parser that is not row-local: from bytes to codes, a record changes its own row only.
 
 An open quotation mark may swallow every record after it, so adding one person would change everybody's rows.
+
+It does not see records of several lines, databases, workbooks, files of statistics programs and lakes, nor what happens
+after the codes: lines of CSV files become codes.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 If one person's value could change how another's is read (a parser that picks one resolution or type for
 the whole batch), adding that person would change more than their own rows.
+
+It does not see the choice among the rows of a person, counts of single values, transitions and rows below another
+table: it encodes one column at a time.
 """
 
 from __future__ import annotations

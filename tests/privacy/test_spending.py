@@ -1,4 +1,8 @@
-"""Bug classes 6, 8 and 13: what is drawn is what is paid for, all of it, and once."""
+"""Bug classes 6, 8 and 13: what is drawn is what is paid for, all of it, and once.
+
+It does not see the spending of looks beyond the default three, of other mechanisms, linked rows, linked tables,
+periods, improved releases and figures.
+"""
 
 from __future__ import annotations
 

@@ -15,11 +15,13 @@ from privsyn.sources.readers.reader import (
     Reader,
     build_select,
     check_file,
+    get_query,
     is_moment,
     name_rows,
     need_package,
     quote_name,
     quote_text,
+    refuse_further_statements,
     translate_errors,
 )
 
@@ -47,6 +49,8 @@ class DuckdbReader(Reader):
             file = quote_text(str(url.file.absolute()))
             for statement in (f"ATTACH {file} AS private (READ_ONLY, TYPE duckdb)", "USE private", *_CLOSE):
                 self._connection.execute(statement)
+            if url.query is not None:
+                refuse_further_statements(len(self._connection.extract_statements(get_query(url))))
             stored = self._open(build_select("*", f"{name_rows(url)} LIMIT 0"), 1).schema
         self.schema = pa.schema([(f.name, _plain_type(f.type)) for f in stored])
 

@@ -18,6 +18,7 @@ from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import (
     Reader,
     build_select,
+    get_query,
     is_moment,
     name_rows,
     need_package,
@@ -51,6 +52,8 @@ class PostgresReader(Reader):
                 for statement in _BEGIN:
                     with closing(self._connection.cursor()) as cursor:
                         cursor.execute(statement)
+                if url.query is not None:
+                    self._prepare(get_query(url))
                 stored = self._fetch(build_select("*", f"{name_rows(url)} LIMIT 0")).schema
                 texts = self._find_texts(stored)
         except BaseException:
@@ -60,6 +63,11 @@ class PostgresReader(Reader):
         self._texts, self.schema = texts, pa.schema(fields)
         self._money = {f.name for f in stored if _name_type(f) == "money"}
         self._moments = {f.name for f in self.schema if is_moment(f.type)}
+
+    def _prepare(self, sql: str) -> None:
+        """Let the server parse one statement, and run nothing."""
+        with closing(self._connection.cursor()) as cursor:
+            cursor.adbc_execute_schema(sql)
 
     def _fetch(self, sql: str) -> pa.Table:
         with closing(self._connection.cursor()) as cursor:

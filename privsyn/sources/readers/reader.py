@@ -54,6 +54,10 @@ class Problem:
 
 
 AGAIN = "; the same request then goes on where it stopped"
+_ONE_SELECT = (
+    "Try it in the database's own shell; it has to be one SELECT, with no second statement behind it, and with every "
+    "bracket, quotation mark and comment closed"
+)
 _VALUE = Problem(
     r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
     "cannot be read to its end (PRIVATE: a value may be why); no budget is lost",
@@ -116,9 +120,10 @@ _READING = (
     ),
     *REFUSED_BY_DATABASE,
     Problem(
-        r"\b42\w{3}\b|syntax|Parser Error|Binder Error|Catalog Error|no such column",
+        r"\b42\w{3}\b|syntax|incomplete input|unrecognized token|Parser Error|Binder Error|Catalog Error"
+        r"|no such column",
         "cannot be read: the database does not take the SQL",
-        "Try it in the database's own shell; it has to be one SELECT",
+        _ONE_SELECT,
         "query",
     ),
 )
@@ -206,7 +211,30 @@ def build_select(columns: Sequence[str], rows: str) -> str:
 
 
 def name_rows(url: DataUrl) -> str:
-    """Return what stands behind FROM: the table, with its schema where the name has one, or the query."""
+    """Return what stands behind FROM: the table, with its schema where the name has one, or the query.
+
+    The database has to have taken the query alone before (:func:`get_query`): else what stands in the brackets may not
+    be what the database reads.
+    """
     if url.query is not None:
-        return f"(\n{url.query.strip().rstrip(';')}\n) AS rows_of_query"
+        return f"(\n{get_query(url)}\n) AS rows_of_query"
     return ".".join(map(quote_name, str(url.table).split(".")))
+
+
+def get_query(url: DataUrl) -> str:
+    """Return the query without a semicolon at its end.
+
+    A reader lets the database parse the query alone first, without running it.  A closing bracket, with which the query
+    would leave the brackets of :func:`name_rows`, is an error of syntax there.  A second statement is one there, or in
+    the brackets.  Raises RequestError for an empty query.
+    """
+    query = str(url.query).strip().rstrip(";")
+    if not query:
+        raise RequestError("is empty", "Write one SELECT", "query")
+    return query
+
+
+def refuse_further_statements(number: int) -> None:
+    """Raise RequestError unless the database found exactly one statement in the query."""
+    if number != 1:
+        raise RequestError(f"has {number} statements", _ONE_SELECT, "query")
