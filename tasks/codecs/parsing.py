@@ -237,7 +237,7 @@ def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArra
         seconds = _parse_times(array) if _is_text(array) else np.full(len(array), np.nan)
     else:
         numbers = to_numbers(array)[0]
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             if format_ == "seconds":
                 seconds = np.where((numbers >= 0) & (numbers < 86_400), numbers, np.nan)
             else:
