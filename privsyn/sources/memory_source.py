@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.joined_source import PRIVATE
 from privsyn.sources.object_cells import OBJECTS, read_objects
 from privsyn.sources.private_table import (
+    BY_A_VALUE,
     Note,
     Source,
     SupportsArrowStream,
@@ -44,6 +44,7 @@ WHERE = "the table in memory"
 
 FINGERPRINT_ROWS = 1 << 16
 """Rows of a block of canonical bytes; another number would give every table another fingerprint."""
+
 
 @dataclass(frozen=True, eq=False)
 class MemorySource(Source):
@@ -76,8 +77,8 @@ class MemorySource(Source):
     def fingerprint(self, store: Store) -> str:
         """HMAC (hex) of the columns that are read, by the private root's key.
 
-        Equal values of equal types have the same fingerprint however they are held in memory; no file has it.  A column
-    of objects that are all of one type counts as a column of that type.
+        Equal values of equal types have the same fingerprint however they are held in memory; no file has it.  Objects
+        that are all of one type have that of a column of this type.
         """
         narrow = replace(self, table=_narrow_objects(self.table))
         return store.fingerprint_of_table(
@@ -184,7 +185,7 @@ def _convert_pandas_column(name: str, column: pd.Series) -> Any:
     else:
         with suppress(Exception):  # an extension's own code may raise anything
             return pa.Array.from_pandas(column)
-        problem = f"its cells in {WHERE} cannot be read {PRIVATE}"
+        problem = f"its cells in {WHERE} cannot be read {BY_A_VALUE}"
     cure = "Give the column another type, for example with `astype()`, or list it as `{kind: drop}`"
     raise RequestError(problem, cure, f"columns.{name}")
 
@@ -222,7 +223,7 @@ def _to_one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
             dense = check_valid_text(name, chunk, note)
             chunks.append(dense.dictionary_decode() if pa.types.is_dictionary(dense.type) else dense)
         return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    raise RequestError(f"its cells in {WHERE} are damaged", "Make the table again", f"columns.{name}")
+    raise RequestError(f"its cells in {WHERE} are damaged {BY_A_VALUE}", "Make the table again", f"columns.{name}")
 
 
 def _narrow_objects(table: pa.Table) -> pa.Table:
@@ -246,8 +247,8 @@ def _narrow_objects(table: pa.Table) -> pa.Table:
 def iterate_canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield the bytes of a table in blocks: its schema, then each batch, column by column.
 
-    ``batches`` hold no dictionaries, views or nested types but OBJECTS, and all but the last have one fixed number of rows: where
-    they are cut is part of the bytes.
+    ``batches`` hold no dictionaries, views or nested types but OBJECTS, and all but the last have one fixed number of
+    rows: where they are cut is part of the bytes.
 
     Equal tables have equal bytes, however Arrow holds them: names, types, values, nulls and the order of rows and
     columns enter; chunks, slices, what lies under a null, unused bits, dictionaries and the layout of text do not.  The

@@ -51,7 +51,7 @@ _MOST_DIGITS = 400
 
 
 def read_objects(cells: Iterable[object]) -> pa.Array:
-    """Return the objects as an array of the type OBJECTS; no object raises an error, and none changes another's cell."""
+    """Return the objects as an array of the type OBJECTS; none raises an error, and none changes another's cell."""
     codes, offsets = list[int](), list[int]()
     values: list[list[Any]] = [[] for _ in _FIELDS]
     for cell in cells:

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
-from privsyn.sources.private_table import Note
+from privsyn.sources.private_table import BY_A_VALUE, Note
 from privsyn.sources.readers.reader import AGAIN, Problem, Reader, need_package, translate_errors
 
 _BUFFER = 1 << 20
-_DAMAGED = Problem("", "cannot be read to its end; no budget is lost", "Look whether its files are all there")
+_DAMAGED = Problem("", f"cannot be read to its end {BY_A_VALUE}", "Look whether its files are all there")
 _PROBLEMS = (
     Problem(
         r"end version|Invalid table version|version to load|VersionNotFound",

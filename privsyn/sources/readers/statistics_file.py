@@ -37,7 +37,7 @@ class StatisticsReader(Reader):
         self._read = getattr(pyreadstat, READERS[path.suffix.lower()])
         ending = path.suffix.lower()
         self._options: dict[str, Any] = {"disable_datetime_conversion": True, "user_missing": True}
-        with refuse_damaged(path):
+        with refuse_damaged(path, ""):
             _, metadata = self._read(str(path), metadataonly=True, **self._options, **find_catalogue(path))
         self._converters: dict[str, Callable[[Any], Any]] = {}
         types = {}

@@ -219,12 +219,23 @@ ODD_OBJECTS = [
     *(True, np.bool_(False), "x", "1", " 1 ", "", "\0", "true", "12:30", "1230", "01/02/2020", CANARY + "\udcff"),
     *(1, 2.5, 1.0, -0.0, float("inf"), np.int8(1), np.uint64(2**64 - 1), np.float32(0.5), np.float16(1), 1230),
     *(2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400, -(10**5_000), np.longdouble("1e4000")),
-    *(Decimal("1.0"), Decimal("1E+999999"), Decimal("-1E-999999"), Decimal("-Infinity"), Decimal("0.1" + "0" * 40 + "1")),
+    *(
+        Decimal("1.0"),
+        Decimal("1E+999999"),
+        Decimal("-1E-999999"),
+        Decimal("-Infinity"),
+        Decimal("0.1" + "0" * 40 + "1"),
+    ),
     *(b"1", bytearray(b"x"), [1], (), {"x": CANARY}, {1}, np.array([1, 2]), np.array(1), 1j, object(), RAISING, int),
     *(dt.date(2020, 1, 2), dt.date.min, dt.date.max, dt.datetime.min, dt.datetime.max, dt.time(12, 30), MOMENT),
     *(MOMENT.replace(tzinfo=dt.UTC), MOMENT.replace(tzinfo=BERLIN), dt.datetime.max.replace(tzinfo=dt.UTC)),
     *(dt.datetime.min.replace(tzinfo=BERLIN), dt.datetime.max.replace(tzinfo=dt.timezone(-dt.timedelta(hours=9)))),
-    *(pd.Timestamp("2020-01-02T12:30", tz="Asia/Tokyo"), pd.Timestamp.min, pd.Timestamp.max, pd.Timestamp(np.datetime64("30000-01-01"))),
+    *(
+        pd.Timestamp("2020-01-02T12:30", tz="Asia/Tokyo"),
+        pd.Timestamp.min,
+        pd.Timestamp.max,
+        pd.Timestamp(np.datetime64("30000-01-01")),
+    ),
     *(np.datetime64("2020-01-02"), np.datetime64(10**18, "Y"), np.datetime64(2**63 - 1, "s"), np.datetime64(1, "as")),
     *(pd.Timedelta(1), dt.timedelta(1), np.timedelta64(1, "s"), pd.Period("2020"), pd.Interval(0, 1), Path("x")),
 ]
@@ -243,7 +254,9 @@ def test_each_odd_object_is_read_by_itself() -> None:
 
 
 OBJECTS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3) | st.dates()
-OBJECTS = OBJECTS | st.datetimes(timezones=st.none() | st.timezones()) | st.times() | st.decimals() | st.binary(max_size=2)
+OBJECTS = (
+    OBJECTS | st.datetimes(timezones=st.none() | st.timezones()) | st.times() | st.decimals() | st.binary(max_size=2)
+)
 
 
 @settings(max_examples=choose_example_count(25), deadline=None)
