@@ -213,7 +213,9 @@ class StreamSource(Source):
         except RequestError as error:
             failure = error
         except (pa.ArrowException, IndexError):
-            failure = RequestError(f"{name_place(self.place)} is damaged {BY_A_VALUE}", "Write or copy it again", "data")
+            failure = RequestError(
+                f"{name_place(self.place)} is damaged {BY_A_VALUE}", "Write or copy it again", "data"
+            )
         if failure is not None:
             self.close()
             raise _drop_context(failure)

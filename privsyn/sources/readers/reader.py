@@ -166,7 +166,9 @@ def refuse_damaged(path: Path, why: str = BY_A_VALUE) -> Iterator[None]:
     except Exception:  # readers raise errors of many kinds
         damaged = True
     if damaged:
-        raise RequestError(f"{path} cannot be read, breaks off or is damaged {why}".strip(), "Write or copy it again", "data")
+        raise RequestError(
+            f"{path} cannot be read, breaks off or is damaged {why}".strip(), "Write or copy it again", "data"
+        )
 
 
 @contextmanager

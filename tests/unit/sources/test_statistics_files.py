@@ -199,6 +199,34 @@ def test_12_no_warning_shows_a_cell_of_a_workbook(tmp_path: Path, recwarn: pytes
     assert [str(w.message) for w in recwarn if "98765432123" in str(w.message)] == []
 
 
+@pytest.mark.parametrize(("ending", "column"), [("sav", "c"), ("sav", "größe"), ("dta", "c")])
+def test_a_text_that_is_not_utf8_is_null_and_no_other_changes(ending: str, column: str, tmp_path: Path) -> None:
+    """pyreadstat ends the reading of a file at such a text."""
+    frame = pd.DataFrame({column: ["x", "yéz", "ü", ""], "n": [1.0, 2.0, 3.0, None], "t": ["é", "a", "b", "c"]})
+    path = tmp_path / f"t.{ending}"
+    (pyreadstat.write_dta if ending == "dta" else pyreadstat.write_sav)(frame, str(path))
+    spec = make_spec(
+        {
+            column: {"kind": "categorical", "values": ["x", "yéz", "ü"], "nullable": True},
+            "n": {"kind": "integer", "min": 0, "max": 9, "nullable": True},
+            "t": {"kind": "categorical", "values": ["é", "a", "b", "c"]},
+        }
+    )
+    whole = codes(str(path), spec)
+    assert whole[column] == [0, 1, 2, 3] and whole["t"] == [0, 1, 2, 3]
+    content = path.read_bytes()
+    assert content.count("yéz".encode()) == 1
+    path.write_bytes(content.replace("yéz".encode(), b"y\xff\xfez"))
+    repairs = Repairs()
+    source = open_source(str(path), spec)
+    for rows_at_once in (1, 2, 10):
+        read = pa.Table.from_batches(list(source.batches(repairs, batch_rows=rows_at_once))).to_pydict()
+        assert (
+            read[column] == ["x", None, "ü", None] and read["n"] == [1, 2, 3, None] and read["t"] == frame["t"].tolist()
+        )
+    assert repairs.counts[column, "not UTF-8"] == 3
+
+
 RAW_CELLS = {
     "a number that is none": (b'<c r="A5" t="n"><v>abc</v></c>', "null"),
     "not a number": (b'<c r="A5"><v>NaN</v></c>', "null"),
@@ -248,7 +276,9 @@ def test_a_remark_beside_one_row_is_no_column(tmp_path: Path) -> None:
     for line in (["a"], [1], [2, None, "who is this?"], [3]):
         book.worksheets[0].append(line)
     book.save(tmp_path / "t.xlsx")
-    assert codes(str(tmp_path / "t.xlsx"), make_spec({"a": {"kind": "integer", "min": 0, "max": 9}})) == {"a": [1, 2, 3]}
+    assert codes(str(tmp_path / "t.xlsx"), make_spec({"a": {"kind": "integer", "min": 0, "max": 9}})) == {
+        "a": [1, 2, 3]
+    }
 
 
 def test_a_time_of_day_beyond_a_day_fails_no_release(tmp_path: Path) -> None:
