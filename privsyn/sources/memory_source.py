@@ -33,7 +33,7 @@ from privsyn.sources.private_table import (
     list_columns_to_read,
 )
 from privsyn.storage.table_files import refuse_repeats
-from privsyn.tasks.codecs.parsing import split_union
+from privsyn.tasks.codecs.parsing import get_type_codes, split_union
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
@@ -282,7 +282,7 @@ def _iterate_column(array: pa.Array) -> Iterator[bytes]:
     Of objects the types of the cells, then so the cells of each type; those that no column can hold are alike.
     """
     if pa.types.is_union(array.type):
-        yield np.asarray(array.type_codes).tobytes()
+        yield get_type_codes(array).tobytes()
         for _, cells in split_union(array):
             yield from _iterate_column(cells)
         return

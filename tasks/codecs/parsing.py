@@ -57,11 +57,22 @@ def split_union(array: pa.Array) -> Iterator[tuple[NDArray[np.int64], pa.Array]]
     if not pa.types.is_union(array.type):
         yield np.arange(len(array)), array
         return
-    codes, offsets = np.asarray(array.type_codes), np.asarray(array.offsets)
+    codes, offsets = get_type_codes(array), _read_buffer(array, 2, np.int32)
     for code in range(array.type.num_fields):
         rows = np.flatnonzero(codes == code)
         if rows.size:
             yield rows, array.field(code).take(pa.array(offsets[rows]))
+
+
+def get_type_codes(array: pa.Array) -> NDArray[np.int8]:
+    """Return the number of the type of each cell of a dense union, shape (rows,)."""
+    return _read_buffer(array, 1, np.int8)
+
+
+def _read_buffer(array: pa.Array, number: int, type_: Any) -> NDArray[Any]:
+    """Return a buffer's values of the rows of an array, which may be a slice: pyarrow's properties forget where."""
+    values = np.frombuffer(array.buffers()[number], type_) if len(array) else np.empty(0, type_)
+    return values[array.offset : array.offset + len(array)]
 
 
 _Settings = ParamSpec("_Settings")

@@ -385,7 +385,7 @@ def test_whole_numbers_of_duckdb_beyond_64_bits_are_the_numbers_that_they_are(tm
         for s, u in zip(signed, unsigned, strict=True):
             connection.execute(f"INSERT INTO large VALUES ({s or 'NULL'}, {u or 'NULL'}, {'9' * 36}.99, {2**64 - 1})")
     number = {"kind": "integer", "min": -10, "max": 10, "nullable": True}
-    spec = make_spec({name: number for name in "sudb"})
+    spec = make_spec(dict.fromkeys("sudb", number))
     source = open_source(f"duckdb:///{tmp_path}/db?table=large", spec)
     source.check_rows()
     rows = pa.Table.from_batches(list(source.batches(batch_rows=3))).to_pydict()
@@ -422,7 +422,8 @@ def test_the_farthest_values_of_postgres_end_no_release(postgres_database: str) 
     columns: dict[str, Any] = {
         **dict.fromkeys(("n", "w", "x", "r", "i", "money"), number),
         "day": {"kind": "date", "min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True},
-        **dict.fromkeys(("at", "zoned"), {**moment, "nullable": True}),
+        "at": {**moment, "nullable": True},
+        "zoned": {**moment, "nullable": True},
         "clock": {"kind": "time", "nullable": True},
     }
     spec = make_spec(columns)

@@ -85,6 +85,7 @@ class DeltaReader(Reader):
     def __init__(self, url: DataUrl) -> None:
         with need_package("deltalake", "reading Delta tables", "delta"):
             import deltalake
+            from pyarrow.dataset import ParquetReadOptions
         version = _read_number(url, "version")
         plain = replace(url, scheme=url.scheme.removeprefix("delta+"), options={})
         is_plain_http = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
@@ -96,7 +97,8 @@ class DeltaReader(Reader):
             table = deltalake.DeltaTable(str(url.file.absolute() if url.is_file else plain), version, options)
             if url.is_file:
                 _refuse_elsewhere(table.file_uris(), url.file, url.where)
-            self._dataset = table.to_pyarrow_dataset()
+            microseconds = ParquetReadOptions(coerce_int96_timestamp_unit="us")  # nanoseconds end in 2262
+            self._dataset = table.to_pyarrow_dataset(parquet_read_options=microseconds)
         self.schema = self._dataset.schema
         self.place = _pin(url, "version", table.version())
 

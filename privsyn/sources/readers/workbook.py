@@ -43,8 +43,8 @@ class WorkbookReader(Reader):
         if re.fullmatch(r"[1-9][0-9]{0,6}", header) is None or int(header) > MAX_ROWS:
             raise RequestError(f"has the header {header[:40]!r}, which is not a row's number", f"Write {_FORM}", "data")
         with need_package("openpyxl", "reading Excel workbooks", "codebooks"):
-            import openpyxl
-        self._path, self._load, self._sheet, self._header = path, openpyxl.load_workbook, sheet, int(header)
+            import openpyxl  # noqa: F401 - looked for here, used below
+        self._path, self._sheet, self._header = path, sheet, int(header)
         self._width = 1
         with refuse_damaged(path, ""):
             refuse_large_unpacked(path, MAX_UNPACKED, "data")
@@ -67,7 +67,7 @@ class WorkbookReader(Reader):
     def _iterate_rows(self) -> Iterator[tuple[int, dict[int, Any]]]:
         """Yield the number of each row that the sheet has, and its cells by the number of their columns."""
         with _ignore_warnings():
-            book = self._load(self._path, read_only=True, data_only=True, keep_links=False)
+            book = _open_book(self._path)
         try:
             sheets = [s for s in book.worksheets if self._sheet in (None, s.title)]
             if not sheets:
@@ -100,6 +100,34 @@ def _ignore_warnings() -> Iterator[None]:
         yield
 
 
+def _open_book(path: Path) -> Any:
+    """Return a workbook as `openpyxl.load_workbook` does, its texts without their formats, which may be wrong."""
+    from openpyxl.reader.excel import SHARED_STRINGS, ExcelReader
+    from openpyxl.xml.constants import SHEET_MAIN_NS
+    from openpyxl.xml.functions import iterparse
+
+    class PlainTextReader(ExcelReader):  # type: ignore[misc]
+        def read_strings(self) -> None:
+            part = self.package.find(SHARED_STRINGS)
+            if part is None:
+                return
+            with self.archive.open(part.PartName[1:]) as source:
+                for _, element in iterparse(source):
+                    if element.tag == f"{{{SHEET_MAIN_NS}}}si":
+                        self.shared_strings.append(_join_texts(element).replace("x005F_", ""))
+                        element.clear()
+
+    reader = PlainTextReader(path, read_only=True, data_only=True, keep_links=False)
+    reader.read()
+    return reader.wb
+
+
+def _join_texts(element: Any) -> str:
+    """Return the text of a cell and of its runs of one format, without the one that says how it is pronounced."""
+    runs = [element, *(child for child in element if str(child.tag).endswith("}r"))]
+    return "".join(child.text or "" for run in runs for child in run if str(child.tag).endswith("}t"))
+
+
 def _parse_sheet(sheet: Any) -> Iterator[tuple[int, dict[int, Any]]]:
     """Yield the rows of a sheet as they follow each other, each cell by openpyxl's parser of one cell.
 
@@ -127,10 +155,11 @@ def _parse_sheet(sheet: Any) -> Iterator[tuple[int, dict[int, Any]]]:
 
 def _parse_cell(parser: Any, element: Any) -> tuple[int, Any]:
     """Return the number of a cell's column and its value; of a cell that is not of its stated type, its text."""
-    from openpyxl.worksheet._reader import VALUE_TAG
+    from openpyxl.worksheet._reader import INLINE_STRING, VALUE_TAG
 
     before, is_shared = parser.col_counter, element.get("t") == "s"
-    text = element.findtext(VALUE_TAG)
+    inline = element.find(INLINE_STRING)
+    text = element.findtext(VALUE_TAG) if inline is None else _join_texts(inline)
     try:
         if is_shared and not (text or "0").strip().isdecimal():
             raise IndexError  # a negative one would count from the end of all texts

@@ -25,7 +25,7 @@ from privsyn.sources.memory_source import iterate_canonical_bytes
 from privsyn.sources.open_source import open_source
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.steps.encode import Repairs, encode, encode_batch
 from tests.support.examples import choose_example_count
 from tests.support.specs import anything, make_spec, people
 
@@ -251,6 +251,11 @@ def test_each_odd_object_is_read_by_itself() -> None:
     alone = [codes_of_objects([cell])[0] for cell in ODD_OBJECTS]
     assert codes_of_objects(ODD_OBJECTS) == alone
     assert codes_of_objects(ODD_OBJECTS[::-1]) == alone[::-1]
+    frame = pd.DataFrame(dict.fromkeys(KINDS, pd.Series(np.fromiter(ODD_OBJECTS, dtype=object), dtype=object)))
+    source, encoding = open_source(frame, spec_for(KINDS)), plan(spec_for(KINDS), tuple(KINDS))
+    for rows in (1, 7):
+        parts = (encode_batch(batch, encoding, Repairs()) for batch in source.batches(batch_rows=rows))
+        assert list(zip(*pa.Table.from_batches(parts).to_pydict().values(), strict=True)) == alone
 
 
 OBJECTS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3) | st.dates()

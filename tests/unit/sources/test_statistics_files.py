@@ -117,7 +117,7 @@ def test_a_sheet_and_the_row_of_its_names_are_told_in_a_url(tmp_path: Path) -> N
     }.items():
         with pytest.raises(RequestError, match=words):
             open_source(place + options, SPEC)
-    with pytest.raises(RequestError, match="row 1 of people.xlsx should have the names.*cell 2 is empty"):
+    with pytest.raises(RequestError, match=r"row 1 of people.xlsx should have the names.*cell 2 is empty"):
         draft(f"{place}?sheet=People%20of%202020", folder=tmp_path)
     with pytest.raises(RequestError, match="names no file"):
         open_source("excel:///?header=2", SPEC)
@@ -242,6 +242,7 @@ RAW_CELLS = {
     "a style that is none": (b'<c r="A5" s="x"><v>1</v></c>', 1),
     "a place that is none": (b'<c r="?"><v>1</v></c>', 1),
     "a place far away": (b'<c r="ZZZ5"><v>1</v></c>', "null"),
+    "a text with a wrong size": (b'<c r="A5" t="inlineStr"><is><r><rPr><sz val="x"/></rPr><t>1</t></r></is></c>', 1),
     "a text with odd marks": (b'<c r="A5" t="inlineStr"><is><r><rPr><b val="?"/></rPr><t>1</t></r></is></c>', 1),
 }
 """Fifth rows' first cells as other programs may write them, and what a column of 0 to 10 has there."""
@@ -269,6 +270,37 @@ def test_a_cell_of_a_workbook_that_cannot_be_read_is_its_own_repair(tmp_path: Pa
     number = {"null": 11, "max": 10}.get(str(expected), expected)
     whole = codes(str(tmp_path / "t.xlsx"), spec)
     assert whole == {"a": [1, 2, 3, number, 5, 6], "c": [0, 1, 0, 1, 0, 1]}
+
+
+def test_a_text_of_all_texts_whose_format_is_wrong_ends_no_workbook(tmp_path: Path) -> None:
+    """As programs write them that keep every text once, which openpyxl does not."""
+    book = openpyxl.Workbook()
+    for line in (["a"], [1], [2], [3]):
+        book.worksheets[0].append(line)
+    book.save(tmp_path / "t.xlsx")
+    with zipfile.ZipFile(tmp_path / "t.xlsx") as parts:
+        contents = {name: parts.read(name) for name in parts.namelist()}
+    namespace = b'<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+    texts = [
+        b"<t>unused</t>",
+        b"<t>x</t>",
+        b'<r><rPr><sz val="big"/></rPr><t>one</t></r><!-- --><r><t> two</t></r><rPh sb="x"><t>wan</t></rPh>',
+        b"<t>y</t>",
+    ]
+    contents["xl/sharedStrings.xml"] = namespace + b"".join(b"<si>" + text + b"</si>" for text in texts) + b"</sst>"
+    kind = b"application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    override = b'<Override PartName="/xl/sharedStrings.xml" ContentType="' + kind + b'"/></Types>'
+    types = contents["[Content_Types].xml"]
+    if kind not in types:
+        contents["[Content_Types].xml"] = types.replace(b"</Types>", override)
+    sheet = contents["xl/worksheets/sheet1.xml"]
+    contents["xl/worksheets/sheet1.xml"] = re.sub(rb'(<c r="A[234]") t="n"', rb'\1 t="s"', sheet)
+    assert contents["xl/worksheets/sheet1.xml"] != sheet
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as parts:
+        for name, content in contents.items():
+            parts.writestr(name, content)
+    spec = make_spec({"a": {"kind": "categorical", "values": ["x", "y", "one two"]}})
+    assert codes(str(tmp_path / "t.xlsx"), spec) == {"a": [0, 2, 1]}
 
 
 def test_a_remark_beside_one_row_is_no_column(tmp_path: Path) -> None:
