@@ -106,7 +106,7 @@ def _open_book(path: Path) -> Any:
     from openpyxl.xml.constants import SHEET_MAIN_NS
     from openpyxl.xml.functions import iterparse
 
-    class PlainTextReader(ExcelReader):  # type: ignore[misc]
+    class PlainTextReader(ExcelReader):
         def read_strings(self) -> None:
             part = self.package.find(SHARED_STRINGS)
             if part is None:

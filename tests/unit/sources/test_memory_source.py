@@ -20,13 +20,19 @@ from hypothesis import strategies as st
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
 from privsyn.sources import memory_source
 from privsyn.sources.memory_source import iterate_canonical_bytes
+from privsyn.sources.object_cells import read_objects
 from privsyn.sources.open_source import open_source
+from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
+from privsyn.specs.misread import find_odd_texts
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.steps.encode import Repairs, encode, encode_batch
 from tests.support.examples import choose_example_count
+from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content
 from tests.support.specs import anything, make_spec, people
 
 CANARY = "CANARY7391"
@@ -359,6 +365,61 @@ def test_a_category_of_objects_is_read_as_its_object() -> None:
     assert codes(pd.DataFrame(dict.fromkeys(KINDS, categories)), spec) == codes(
         pd.DataFrame(dict.fromkeys(KINDS, column)), spec
     )
+
+
+def test_tables_of_objects_are_joined_as_typed_ones() -> None:
+    """Keys, orders and values of a tree of tables, in the passes over the rows of each person."""
+    tables, spec = make_tree(60), make_tables_spec(make_tree_content())
+
+    def read(data: Any) -> list[list[tuple[Any, ...]]]:
+        source = open_source(data, spec)
+        source.check_rows()
+        released = tuple(name for name in source.columns if name in spec.released_columns)
+        found = []
+        for name, branch in Request(spec, released).branches.items():
+            rows = RowsOfPersons(source.further.get(name, source).batches)
+            records = pa.Table.from_batches(encode(rows, branch.encoding, branch.spec.unit, Repairs()))
+            found.append(sorted(zip(*records.to_pydict().values(), strict=True)))
+        return found
+
+    objects = {name: table.to_pandas().astype(object) for name, table in tables.items()}
+    assert read(objects) == read(tables)
+
+
+def test_objects_have_the_fingerprint_of_a_column_of_their_one_type(tmp_path: Path) -> None:
+    """What was paid for tables of objects stays paid."""
+    kept, types = store(tmp_path), {"s": pa.large_string(), "n": pa.int64(), "b": pa.bool_(), "d": pa.date32()}
+    cells = {"s": ["a", None, "é"], "n": [1, None, 3], "b": [None, True, False], "d": [MOMENT.date(), None, None]}
+    typed = pa.table({name: pa.array(cells[name], type_) for name, type_ in types.items()})
+    objects = pd.DataFrame({name: pd.Series(cells[name], dtype=object) for name in types})
+    spec = spec_for(dict.fromkeys(types, TEXT))
+    marks = [open_source(data, spec).fingerprint(kept) for data in (typed, objects, objects.iloc[::-1])]
+    assert marks[0] == marks[1] != marks[2]
+    changed = []
+    for column, cell in (("s", 1), ("s", "1"), ("s", True), ("n", "1"), ("n", 2.5), ("d", [1]), ("d", MOMENT)):
+        frame = objects.copy()
+        frame.at[0, column] = cell
+        changed.append(open_source(frame, spec).fingerprint(kept))
+    assert len({*marks, *changed}) == 2 + len(changed)
+
+
+def test_rows_of_objects_and_of_far_moments_are_compared_with_public_ones() -> None:
+    far = pa.array([2**63 - 1, 0, -(2**63) + 1], pa.int64())
+    for type_ in (pa.timestamp("us"), pa.timestamp("s", "No/Where"), pa.time64("us"), pa.date64()):
+        batch = pa.record_batch({"a": far.view(type_)})
+        assert compute_rows_fingerprint([batch], ["a"])[0] == 3
+    cells = [1, "x", True, 2.5, None, MOMENT, dt.date(2020, 1, 2)]
+    objects = pa.record_batch({"a": read_objects(cells)})
+    texts = pa.record_batch({"a": ["1.0", "X", "yes", "2.50", "", "01.06.2015 12:30", "20200102"]})
+    assert compute_rows_fingerprint([objects], ["a"], ["a"]) == compute_rows_fingerprint([texts], ["a"], ["a"])
+
+
+def test_odd_objects_are_listed_as_texts() -> None:
+    cells = ["a", 7, 7.0, "7", True, [1], None, 2.25, "a", b"x", dt.date(2020, 1, 2)] * 30
+    source = open_source(pd.DataFrame({"a": pd.Series(cells, dtype=object)}), spec_for({"a": TEXT}))
+    (batch,) = source.batches()
+    odd = find_odd_texts(plan(spec_for({"a": TEXT})).codecs[0], {"a": batch.column("a")}, 10)
+    assert odd == {"7": 90, "2.25": 30, "2020-01-02": 30}
 
 
 # what is refused
