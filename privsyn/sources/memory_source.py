@@ -62,11 +62,11 @@ class MemorySource(Source):
         """
         columns = list_column_names(data, spec.columns)
         read = list_columns_to_read(columns, spec, WHERE)
-        table = (
-            _list_pandas_columns(data, read) if isinstance(data, pd.DataFrame) else _read_arrow_table(data).select(read)
-        )
+        is_pandas = isinstance(data, pd.DataFrame)
+        table = _list_pandas_columns(data, read) if is_pandas else _read_arrow_table(data).select(read)
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        check_types(types, read, spec, WHERE)
+        declared = {name: pa.null() if is_pandas and type_ == OBJECTS else type_ for name, type_ in types.items()}
+        check_types(declared, read, spec, WHERE)
         return cls(columns, read, types, table)
 
     @property

@@ -192,10 +192,7 @@ def _get_zone(type_: Any) -> str | None:
 
 
 def is_readable(type_: Any) -> bool:
-    """Return whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times.
-
-    Or any of them cell by cell, as a column of Python objects is.
-    """
+    """Return whether columns of this Arrow type can be encoded: numbers, text, booleans, dates, moments, times."""
     if pa.types.is_dictionary(type_):
         return is_readable(type_.value_type)
     tests = (
@@ -210,14 +207,8 @@ def is_readable(type_: Any) -> bool:
         pa.types.is_timestamp,
         pa.types.is_time,
         pa.types.is_null,
-        is_of_objects,
     )
     return any(test(type_) for test in tests)
-
-
-def is_of_objects(type_: Any) -> bool:
-    """Return whether each cell has a type of its own; :func:`privsyn.sources.object_cells.read_objects` makes such."""
-    return bool(pa.types.is_union(type_)) and type_.mode == "dense"
 
 
 def replace_views(array: pa.Array) -> pa.Array:

@@ -425,6 +425,12 @@ def test_odd_objects_are_listed_as_texts() -> None:
 # what is refused
 
 
+def test_a_union_of_another_program_is_refused() -> None:
+    """Its cells may be of types that no column can hold."""
+    cells = read_objects([1, CANARY])
+    assert refused(pa.table({"odd": cells}), booleans("odd")).field == "columns.odd"
+
+
 def test_a_pandas_type_that_arrow_does_not_have_is_named() -> None:
     error = refused(pd.DataFrame({"odd": pd.Series([1j])}), booleans("odd"))
     assert (error.field, error.problem[:50]) == ("columns.odd", "its type in the table in memory is complex128, whi")
