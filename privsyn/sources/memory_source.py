@@ -62,10 +62,12 @@ class MemorySource(Source):
         """
         columns = list_column_names(data, spec.columns)
         read = list_columns_to_read(columns, spec, WHERE)
-        is_pandas = isinstance(data, pd.DataFrame)
-        table = _list_pandas_columns(data, read) if is_pandas else _read_arrow_table(data).select(read)
+        if isinstance(data, pd.DataFrame):
+            table, of_objects = _list_pandas_columns(data, read), OBJECTS
+        else:
+            table, of_objects = _read_arrow_table(data).select(read), None
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        declared = {name: pa.null() if is_pandas and type_ == OBJECTS else type_ for name, type_ in types.items()}
+        declared = {name: pa.null() if type_ == of_objects else type_ for name, type_ in types.items()}
         check_types(declared, read, spec, WHERE)
         return cls(columns, read, types, table)
 
