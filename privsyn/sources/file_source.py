@@ -21,7 +21,15 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.csv_fields import as_written
 from privsyn.sources.csv_lines import LineReader, build_text_options
-from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, list_columns_to_read, with_valid_text
+from privsyn.sources.private_table import (
+    BY_A_VALUE,
+    LEFT_OUT,
+    Note,
+    Source,
+    check_types,
+    list_columns_to_read,
+    with_valid_text,
+)
 from privsyn.storage.objects import StoredObject
 from privsyn.storage.table_files import (
     File,
@@ -166,7 +174,9 @@ def read_parquet(
             for batch in table.iter_batches(batch_size=batch_rows, row_groups=groups, columns=list(read)):
                 yield with_valid_text(batch.select(read), note)
     except _BROKEN as error:
-        damaged = RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
+        damaged = RequestError(
+            f"{file} breaks off or is damaged {BY_A_VALUE}", "Write or copy the Parquet file again", "data"
+        )
         failure = (None if isinstance(file, str) else _find_store_error(file, error)) or damaged
     if failure is not None:
         raise failure
@@ -209,11 +219,11 @@ def _make_csv_error(file: File, words: str) -> RequestError:
     """Return which of the known failures the parser's words mean; the words themselves may hold a row."""
     if words.startswith("straddling"):
         return RequestError(
-            f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark",
+            f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark {BY_A_VALUE}",
             "Close every quotation mark, or leave `line_breaks` out",
             "csv.line_breaks",
         )
-    return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
+    return RequestError(f"{file} breaks off or is not a whole CSV file {BY_A_VALUE}", "Write or copy it again", "data")
 
 
 def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> dict[str, pa.DataType]:

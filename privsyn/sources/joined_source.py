@@ -36,7 +36,7 @@ from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
-from privsyn.tasks.panels.row_order import RowOrder
+from privsyn.tasks.panels.row_order import RowOrder, simplify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,7 +268,7 @@ class JoinedSource(Source):
         hashes = np.concatenate([self.order.hash_rows(batch) for batch in batches])
         known, table = np.flatnonzero(codes.is_valid()), pa.Table.from_batches(batches)
         group = np.asarray(codes.indices.drop_null())
-        in_order = self.order.sort((group,), hashes[known], lambda rows: table.take(pa.array(known[rows])))
+        in_order = self.order.sort((group,), hashes[known], lambda rows: _read_simply(table, known[rows]))
         kept_rows = pa.array(known[np.sort(in_order.find_first(group))])
         table = table.take(kept_rows).combine_chunks()
         again = len(codes) - codes.null_count - len(kept_rows)
@@ -307,7 +307,7 @@ class JoinedSource(Source):
         if isinstance(self.above[1], DrawnSource):
             group = np.asarray(keys.dictionary_encode().indices)
             hashes = [np.empty(0, np.uint64), *map(self.order.hash_rows, persons.to_batches())]
-            in_order = self.order.sort((group,), np.concatenate(hashes), lambda rows: persons.take(pa.array(rows)))
+            in_order = self.order.sort((group,), np.concatenate(hashes), lambda rows: _read_simply(persons, rows))
             places = np.sort(in_order.find_first(group))
         return _Keys(keys.take(pa.array(places))), pa.array(places)
 
@@ -449,6 +449,11 @@ class _Keys:
         place = self._index.get_indexer(self._hash(texts))
         positions = pa.array(place, mask=place < 0)
         return pc.if_else(pc.equal(self._keys.take(positions), texts), positions, pa.scalar(None, positions.type))
+
+
+def _read_simply(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Return rows of a table in memory, to be compared."""
+    return pa.Table.from_batches(list(map(simplify, table.take(pa.array(rows)).combine_chunks().to_batches())))
 
 
 def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:

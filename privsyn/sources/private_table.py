@@ -34,6 +34,10 @@ NOT_UTF8 = "not UTF-8"
 """The repairs of reading."""
 
 
+BY_A_VALUE = "(PRIVATE: a value may be why); no budget is lost"
+"""What an error ends with that is found while rows are read."""
+
+
 def forget(column: str, repairs: Counter[str]) -> None:
     """Ignore a note."""
 

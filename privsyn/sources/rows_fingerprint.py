@@ -10,6 +10,7 @@ import datetime as dt
 import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 
 from privsyn.data_contracts.columns.time_formats import MONTHS
 from privsyn.sources.row_digest import KEY_BYTES, RowDigest
+from privsyn.tasks.codecs.parsing import split_union
 
 RowsFingerprint = tuple[int, int]
 """Rows, and their digest by a key of this process (privsyn/sources/row_digest.py); kept in memory only."""
@@ -54,8 +56,15 @@ def compute_rows_fingerprint(
             column = batch.column(batch.schema.get_field_index(name))
             if pa.types.is_dictionary(column.type):  # encoding it again would leave its nulls without a code
                 column = column.dictionary_decode()
-            cells = pc.dictionary_encode(column, null_encoding="encode")
-            texts.append(pa.array(_format_cells(cells.dictionary, moment=name in moments), _TEXT).take(cells.indices))
+            if pa.types.is_decimal(column.type):  # Arrow encodes no decimals of 32 or 64 bits
+                column = column.cast(pa.decimal256(column.type.precision, column.type.scale))
+            rows, parts = [np.empty(0, np.int64)], [pa.array([], _TEXT)]
+            for some, part in split_union(column):
+                cells = pc.dictionary_encode(part, null_encoding="encode")
+                values = pa.array(_format_cells(cells.dictionary, moment=name in moments), _TEXT)
+                rows.append(some)
+                parts.append(values.take(cells.indices))
+            texts.append(pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows)))))
         digest.add(pa.RecordBatch.from_arrays(texts, names=list(names)))
     return digest.rows, digest.content
 
@@ -81,8 +90,22 @@ def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:
     if pa.types.is_integer(values.type) and not moment:
         return [_NULL if text is None else text for text in values.cast(pa.string()).to_pylist()]
     if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
-    return [_format_cell(value, moment=moment) for value in values.to_pylist()]
+        zone = None if values.type.tz is None else "UTC"  # the stored zone's name may be unknown here
+        values = values.cast(pa.timestamp("us", zone), safe=False)
+    return [_format_cell(value, moment=moment) for value in _list_values(values)]
+
+
+def _list_values(values: pa.Array) -> list[Any]:
+    """Return the values in Python; of moments, days and times that Python does not have, their number as text."""
+    with suppress(OverflowError, ValueError):
+        return values.to_pylist()
+    return [_get_value(value) for value in values]
+
+
+def _get_value(value: pa.Scalar) -> Any:
+    with suppress(OverflowError, ValueError):
+        return value.as_py()
+    return f"beyond {value.value}"
 
 
 def _format_cell(value: Any, *, moment: bool = False) -> str:

@@ -21,7 +21,7 @@ from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.private_table import Note, Source, check_types, list_columns_to_read, with_valid_text
+from privsyn.sources.private_table import BY_A_VALUE, Note, Source, check_types, list_columns_to_read, with_valid_text
 from privsyn.sources.readers.reader import Reader
 from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 from privsyn.storage.table_files import refuse_repeats
@@ -51,7 +51,7 @@ def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) 
         if not is_url(place):
             return _open_file(Path(place), columns)
         url = DataUrl.parse(str(place))
-        return _open_workbook(url.file, url.options) if url.scheme == WORKBOOK else _open_database(url)
+        return _open_workbook(url.file, url.options, columns) if url.scheme == WORKBOOK else _open_database(url)
     except RequestError as error:
         failure = error
     raise _drop_context(failure)
@@ -65,7 +65,7 @@ def _open_file(path: Path, columns: Mapping[str, Column] | None) -> Reader:
 
         return ArrowFileReader(path)
     if ending == ".xlsx":
-        return _open_workbook(path, {})
+        return _open_workbook(path, {}, columns)
     from privsyn.sources.readers.statistics_file import StatisticsReader
 
     return StatisticsReader(path, columns)
@@ -77,12 +77,12 @@ def _check_file(path: Path) -> None:
         raise RequestError(f"there is no file {path}", another, "data")
 
 
-def _open_workbook(path: Path, options: Mapping[str, str]) -> Reader:
+def _open_workbook(path: Path, options: Mapping[str, str], columns: Mapping[str, Column] | None) -> Reader:
     """Return a reader of a sheet; ``options``: those of its URL."""
     from privsyn.sources.readers.workbook import WorkbookReader
 
     _check_file(path)
-    return WorkbookReader(path, options.get("sheet"), options.get("header", "1"))
+    return WorkbookReader(path, options.get("sheet"), options.get("header", "1"), all_named=columns is None)
 
 
 def _open_database(url: DataUrl) -> Reader:
@@ -109,9 +109,12 @@ def _drop_context(error: RequestError) -> RequestError:
     return error
 
 
-def read_schema(place: str | Path) -> pa.Schema:
-    """Return the columns of the table with their types; no row is read.  Raises RequestError."""
-    reader = open_reader(place)
+def read_schema(place: str | Path, columns: Mapping[str, Column] | None = None) -> pa.Schema:
+    """Return the columns of the table with their types; no row is read.  Raises RequestError.
+
+    ``columns``: as of :func:`open_reader`.
+    """
+    reader = open_reader(place, columns)
     reader.close()
     return reader.schema
 
@@ -229,7 +232,9 @@ class StreamSource(Source):
         except RequestError as error:
             failure = error
         except (pa.ArrowException, IndexError):
-            failure = RequestError(f"{name_place(self.place)} is damaged", "Write or copy it again", "data")
+            failure = RequestError(
+                f"{name_place(self.place)} is damaged {BY_A_VALUE}", "Write or copy it again", "data"
+            )
         if failure is not None:
             self.close()
             raise _drop_context(failure)

@@ -2,8 +2,8 @@
 
 An open quotation mark may swallow every record after it, so adding one person would change everybody's rows.
 
-It does not see records of several lines, databases, workbooks, files of statistics programs and lakes, nor what happens
-after the codes: lines of CSV files become codes.
+What is tested are CSV files, and texts of Arrow's layouts.  Records that may take several lines are not local, as
+docs/privacy.md says.  What other readers do to a record is tested beside each of them, as test_row_locality.py says.
 """
 
 from __future__ import annotations

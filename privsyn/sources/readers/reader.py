@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
-from privsyn.sources.private_table import Note
+from privsyn.sources.private_table import BY_A_VALUE, Note
 
 NOT_OF_TYPE = "not of its column's type"
 """The repair of a cell that its column cannot hold as it is read: it is null."""
@@ -60,7 +60,7 @@ _ONE_SELECT = (
 )
 _VALUE = Problem(
     r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
-    "cannot be read to its end (PRIVATE: a value may be why); no budget is lost",
+    f"cannot be read to its end {BY_A_VALUE}",
     "Let the query compute and convert nothing: the spec says what is done with each value",
     "query",
 )
@@ -158,8 +158,11 @@ def _name_field(url: DataUrl, field: str) -> str:
 
 
 @contextmanager
-def refuse_damaged(path: Path) -> Iterator[None]:
-    """Raise RequestError for what a reader of files raises: its words may hold a value."""
+def refuse_damaged(path: Path, why: str = BY_A_VALUE) -> Iterator[None]:
+    """Raise RequestError for what a reader of files raises: its words may hold a value.
+
+    ``why``: what the error ends with; nothing where only the structure of the file is read.
+    """
     damaged = False
     try:
         yield
@@ -168,7 +171,9 @@ def refuse_damaged(path: Path) -> Iterator[None]:
     except Exception:  # readers raise errors of many kinds
         damaged = True
     if damaged:
-        raise RequestError(f"{path} cannot be read, breaks off or is damaged", "Write or copy it again", "data")
+        raise RequestError(
+            f"{path} cannot be read, breaks off or is damaged {why}".strip(), "Write or copy it again", "data"
+        )
 
 
 @contextmanager
