@@ -21,7 +21,7 @@ PAPER: dict[str, Any] = {
 
 RELATIONS: dict[str, Any] = {
     "split": {"trends": 0.15, "values": 0.02},
-    "compression": {"equal_mass": True, "single_values": True, "round_numbers": True, "calendar": True},
+    "compression": {"equal_mass": True, "single_values": True, "round_numbers": True, "calendar": True, "ladder": True},
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True, "try_heat": True},
 }

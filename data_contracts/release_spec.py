@@ -574,6 +574,16 @@ class ReleaseSpec(FrozenModel):
         return (PublicFile(field=field, path=prior.place, sha256=prior.sha256), *self.public_files)
 
     @property
+    def has_ladder(self) -> bool:
+        """Whether columns with open bins are counted in cells that a first look splits where rows are.
+
+        Not with a public prior, whose rows have codes already, and not in linked rows.
+        """
+        options = self.mechanism
+        is_asked = isinstance(options, PrivSyn) and options.compression.enabled and options.compression.ladder
+        return is_asked and self.prior is None and self.panel is None and not self.tables
+
+    @property
     def looks_for_triples(self) -> bool:
         """Whether triples of the focus are scored, and the strongest measured."""
         options = self.mechanism

@@ -89,7 +89,7 @@ class Split(FrozenModel):
 class Compression(FrozenModel):
     """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values", "round_numbers", "calendar"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values", "round_numbers", "calendar", "ladder"})
 
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
@@ -138,10 +138,18 @@ class Compression(FrozenModel):
         "`edges` are counted in the same way, so that Saturdays and full hours come out where they do.",
     )
 
+    ladder: bool = Field(
+        default=False,
+        description="Whether columns of numbers, dates and moments with neither `bins` nor `edges` are counted in cells "
+        "that follow the rows: a first look at cells that double in width away from 0 (of dates and moments backwards "
+        "from `max`), and then at cells into which these are split where the first look shows rows. So bounds may be "
+        "far wider than the data.",
+    )
+
     def key(self) -> dict[str, Any]:
         """Return what codes depend on; a field that came later only where it is used, so that earlier keys stay."""
         return self.model_dump(
-            exclude={"single_values", "round_numbers", "calendar"} | (set() if self.least_count else {"least_count"})
+            exclude={"single_values", "round_numbers", "calendar", "ladder"} | (set() if self.least_count else {"least_count"})
         )
 
     def threshold(self, sigma: float) -> float:

@@ -35,6 +35,7 @@ from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.full_cells import PARTS
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
@@ -136,6 +137,7 @@ def _key_points(request: Request) -> dict[str, Any]:
     rounding = {a: b.chances.tolist() for a, b in request.encoding.binning.items() if b.chances is not None}
     by_value = [c.attribute for c in request.encoding.codecs if isinstance(c, OrderedCodec) and c.has_value_bins]
     key = {"points": points, "rounding": rounding, "bins of values": by_value}
+    key["rungs"] = [codec.attribute for codec in request.encoding.on_ladder]
     return {name: value for name, value in key.items() if value}
 
 
@@ -303,6 +305,12 @@ def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list
     return one_way_marginals.count_exactly(rows, queries, request.threads)
 
 
+def _plan_for_most_cells(uncut: Request) -> Domain:
+    """Return the domain of the one-ways with the most cells that columns on a ladder may have."""
+    ladder, domain = {codec.attribute for codec in uncut.encoding.on_ladder}, uncut.public.measured_alone
+    return Domain.of({a: n + PARTS * (a in ladder) for a, n in zip(domain.attributes, domain.sizes, strict=True)})
+
+
 def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     """Return the one-way marginals with this share of the budget, divided among them by ``division``.
 
@@ -312,7 +320,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         panel, uncut = request.spec.panel, request.cut_cells(())
         planned = one_way_marginals.plan_queries(
-            uncut.public.measured_alone,
+            _plan_for_most_cells(uncut),
             rho,
             request.records,
             equal=division == "equal",

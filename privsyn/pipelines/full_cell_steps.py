@@ -31,7 +31,6 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.pipelines.value_steps import share_values
 from privsyn.tasks.estimation.full_cells import find_full_cells, list_looked_at, tabulate_cuts
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
 from privsyn.tasks.kernels.batches import pair_batches
@@ -43,8 +42,8 @@ CELL_COUNTS, FIND = "cell_counts", "find_full_cells"
 CUTS, FINER = f"{FIND}.cuts", "encode_finer.encoded_rows"
 CUTS_FILE = "marginals/cut_cells.parquet"
 
-PART_OF_VALUES = Fraction(1, 4)
-"""Part of the budget of looks inside cells (``split.values``) that is for finding full ones."""
+PART_OF_ONE_WAYS = Fraction(3, 20)
+"""Part of a column's one-way that is for the first look at its rungs."""
 
 NO_CELL_COUNTS = {
     CELL_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
@@ -55,14 +54,10 @@ NO_CELL_COUNTS = {
 
 
 def share_full_cells(request: Request) -> Fraction:
-    """Return the part of the chosen marginals' budget that the look for full cells has; 0 where there is none.
-
-    There is none with a public prior, whose rows have codes already, and for tables that are linked.
-    """
-    values = share_values(request)
-    if not values or request.has_prior or request.spec.tables or not list_looked_at(request.encoding):
-        return Fraction(0)
-    return values * PART_OF_VALUES
+    """Return the part of the one-ways' budget that the first look at rungs has; 0 where no column has any."""
+    encoding = request.encoding
+    counted = [codec for codec in encoding.codecs if codec.chances is None]
+    return PART_OF_ONE_WAYS * Fraction(len(list_looked_at(encoding)), max(len(counted), 1))
 
 
 def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step, ...]:

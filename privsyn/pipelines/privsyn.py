@@ -116,17 +116,17 @@ def build_up_to_measurement(
         part: The part of the whole budget that all these steps share.
         trends: The share of ``measurement`` that a look at trends has; 0: there is none.
         values: The share of ``measurement`` that counts of single values have; 0: there are none.
-        cells: What of ``values`` the look for full cells has; 0: there is none.
+        cells: What of the one-ways' share the first look at rungs has; 0: there is none.
         compress: The step that chooses codes.
         encode: The step that encodes the private table; None: as the looks need it.
     """
     one_ways, scores, _ = options.split.exact()
     trend_looks = (TRENDS,) if trends else ()
     measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=trend_looks)
-    single = build_one_way_step(one_ways * part, options.split.one_ways)
+    single = build_one_way_step(one_ways * (1 - cells) * part, options.split.one_ways)
     return (
-        encode or (ENCODE_WITH_NUMBERS if values else ENCODE),
-        *(build_full_cell_steps(measurement * cells * part, single) if cells else ()),  # not in the paper
+        encode or (ENCODE_WITH_NUMBERS if values or cells else ENCODE),
+        *(build_full_cell_steps(one_ways * cells * part, single) if cells else ()),  # not in the paper
         single,  # line 1
         compress,  # line 2
         RECODE_ROWS,
@@ -135,7 +135,7 @@ def build_up_to_measurement(
         build_selection_step(measure, trend_looks),  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
         measure,  # line 5
-        *(build_value_steps(measurement * (values - cells) * part) if values else ()),  # not in the paper
+        *(build_value_steps(measurement * values * part) if values else ()),  # not in the paper
     )
 
 

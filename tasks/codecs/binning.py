@@ -40,6 +40,7 @@ class AttributeBins:
     what the spec does not list, if there is one.  ``levels``: those of an attribute with very many values, the top one
     first.  ``points``: the cells of one value.  ``chances``: of an attribute that is counted alone and
     related to no other, the share of each fine code by chance, shape (fine size,), 0 for null and exact values.
+    ``doubtful``: the fine codes on which a first look showed no rows, shape (fine size,); None: there was no such look.
     """
 
     groups: NDArray[np.int32]
@@ -50,6 +51,7 @@ class AttributeBins:
     levels: tuple[Level, ...] = ()
     points: Points | None = None
     chances: NDArray[np.float64] | None = None
+    doubtful: NDArray[np.bool_] | None = None
 
     @property
     def size(self) -> int:

@@ -53,7 +53,7 @@ class Bin(NamedTuple):
 
 
 class CutCell(NamedTuple):
-    """The fine cell number ``code`` of an attribute, cut into ``parts`` of about equal width, 2 or more."""
+    """The fine cell number ``code`` of an attribute, cut into ``parts`` of about equal width; 1: rows stand there."""
 
     attribute: str
     code: int
@@ -138,7 +138,39 @@ def build_cells(
     return Cells(bins, cells, bin_of, wide, single)
 
 
-def cut_cells(cells: Cells, grid: Grid, parts: Mapping[int, int]) -> Cells:
+LEAST_RUNGS = 16
+"""Rungs of a column at least, where it has as many values: the widest are halved until there are so many."""
+
+REALS_FROM = 2.0**-24
+"""The first rung of real numbers without a resolution, in the larger bound."""
+
+
+def list_rungs(edges: Sequence[float], unit: float, origin: float) -> tuple[float, ...]:
+    """Return edges of cells that double in width outwards from ``origin``, between the first and the last of ``edges``.
+
+    ``unit``: the width of the cell at the origin, and of the first ones beside it.  Where these are few, as in columns
+    far from the origin, the widest are halved.
+    """
+    low, high = edges[0], edges[-1]
+    marks = {low, high, *(m for m in (origin, origin + unit) if low < m < high)}
+    for way in (1, -1):
+        width = unit
+        while width <= max(abs(low - origin), abs(high - origin)):
+            if low < origin + way * width < high:
+                marks.add(origin + way * width)
+            width *= 2
+    rungs = sorted(marks)
+    while len(rungs) <= LEAST_RUNGS:
+        widths = [b - a for a, b in pairwise(rungs)]
+        widest = widths.index(max(widths))
+        middle = rungs[widest] + unit * (widths[widest] / unit // 2)
+        if not rungs[widest] < middle < rungs[widest + 1]:
+            break
+        rungs.insert(widest + 1, middle)
+    return tuple(rungs)
+
+
+def cut_cells(cells: Cells, grid: Grid | None, parts: Mapping[int, int]) -> Cells:
     """Return the cells with some cut; ``parts``: cell -> into how many of about equal width.
 
     Every fine cell of a bin with such a cell, and every part, is a bin of its own in the section of that bin.
@@ -164,7 +196,7 @@ def cut_cells(cells: Cells, grid: Grid, parts: Mapping[int, int]) -> Cells:
     return Cells(tuple(bins), tuple(fine), numbers, tuple(wide), tuple(points))
 
 
-def _cut_evenly(cell: Bin, grid: Grid, parts: int) -> list[Bin]:
+def _cut_evenly(cell: Bin, grid: Grid | None, parts: int) -> list[Bin]:
     return [cell] if parts == 1 else _cut_at_shares(cell, grid, [i / parts for i in range(parts)])
 
 

@@ -38,6 +38,7 @@ class Codec(ABC):
     ``widths``: of an ordered attribute of which the spec says neither bins nor edges, the width of every fine code, 0
     of what is no interval; None of others.  ``points``: its cells of one value, where it has any.  ``chances``: of an
     attribute that is counted alone and related to no other, the share that each code has by chance; None of others.
+    ``doubtful``: the cells on which a first look showed no rows, null left out; None without such a look.
     """
 
     attribute: str
@@ -49,6 +50,7 @@ class Codec(ABC):
     widths: NDArray[np.float64] | None = None
     points: Points | None = None
     chances: NDArray[np.float64] | None = None
+    doubtful: NDArray[np.bool_] | None = None
 
     @property
     def size(self) -> int:

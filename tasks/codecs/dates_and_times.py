@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, count_seconds_since_epoch
@@ -23,7 +24,7 @@ from privsyn.tasks.codecs.calendar import (
 )
 from privsyn.tasks.codecs.cells import Floats
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
+from privsyn.tasks.codecs.ordered import NO_CUTS, OrderedCodec, draw_steps_inside
 
 
 class CalendarColumnCodec(OrderedCodec):
@@ -35,6 +36,12 @@ class CalendarColumnCodec(OrderedCodec):
     unit: int
     smallest: int
     parts: tuple[CalendarPart, ...] = ()
+
+    def read_numbers(self, numbers: pa.Array) -> pa.Array:
+        """See :class:`OrderedCodec`."""
+        values = self.lattice.read(numbers)
+        stored = self._convert_to_released(np.asarray(values.fill_null(self._find_bounds()[0])))
+        return pc.if_else(values.is_valid(), stored, pa.scalar(None, stored.type))
 
     def _find_resolution(self) -> Grid | None:
         return Grid(Fraction(self.smallest, self.unit))
@@ -63,12 +70,19 @@ class DatetimeCodec(CalendarColumnCodec):
     unit = 1
 
     def __init__(
-        self, name: str, column: DatetimeColumn, barriers: Collection[float] = (), *, even: bool = False
+        self,
+        name: str,
+        column: DatetimeColumn,
+        barriers: Collection[float] = (),
+        *,
+        even: bool = False,
+        cuts: Mapping[int, int] = NO_CUTS,
+        rungs: tuple[float, ...] = (),
     ) -> None:
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
         self.smallest = 86_400 if column.type == "date" else RESOLUTION_SECONDS[column.resolution]
-        super().__init__(name, column, barriers, even=even)
+        super().__init__(name, column, barriers, even=even, cuts=cuts, rungs=rungs)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return seconds since 1970, and the null mask."""
@@ -123,10 +137,19 @@ class DateCodec(WholeCodec):
 
     unit = smallest = 86_400
 
-    def __init__(self, name: str, column: DateColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        column: DateColumn,
+        barriers: Collection[float] = (),
+        *,
+        even: bool = False,
+        cuts: Mapping[int, int] = NO_CUTS,
+        rungs: tuple[float, ...] = (),
+    ) -> None:
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
-        super().__init__(name, column, barriers, even=even)
+        super().__init__(name, column, barriers, even=even, cuts=cuts, rungs=rungs)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return days since 1970, a moment's by its clock time, and the null mask."""

@@ -22,7 +22,8 @@ from privsyn.data_contracts.columns import (
     TimeColumn,
 )
 from privsyn.data_contracts.columns.grid import find_next_value
-from privsyn.data_contracts.columns.number_columns import ROUND_NUMBERS
+from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS, ROUND_NUMBERS
+from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal, parse_conditions
@@ -33,7 +34,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
 from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, OneHotCodec
-from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.codecs.cells import REALS_FROM, CutCell, list_rungs
 from privsyn.tasks.codecs.codec import Codec, Codes
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
@@ -152,6 +153,11 @@ class EncodingPlan:
         return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
 
     @cached_property
+    def on_ladder(self) -> tuple[OrderedCodec, ...]:
+        """The codecs of columns whose cells follow a first look."""
+        return tuple(c for c in self.codecs if isinstance(c, OrderedCodec) and c.on_ladder)
+
+    @cached_property
     def wide_celled(self) -> tuple[SteppedCodec[Any], ...]:
         """The codecs of numbers with open bins, some of whose cells hold several values: these may be looked for.
 
@@ -200,6 +206,7 @@ class EncodingPlan:
                 levels=levels.get(c.attribute, ()),
                 points=c.points,
                 chances=c.chances,
+                doubtful=None if c.doubtful is None else np.append(c.doubtful, np.zeros(c.size - len(c.doubtful), bool)),
             )
             for c in self.codecs
         }
@@ -409,24 +416,39 @@ def _build_codecs(
 ) -> list[Codec]:
     """Return the codec of a column, and the codecs of further attributes that are counted of it."""
     column = spec.columns[name]
+    rungs = _choose_rungs(column, spec, name)
+    if rungs and isinstance(column, NumberColumn) and column.step is None and column.decimals is not None:
+        column = column.model_copy(update={"step": 10.0**-column.decimals})
     match column:
         case IntegerColumn():
             points, rounded = _choose_cells(column, spec)
-            whole = IntegerCodec(name, column, thresholds, even=name in even, points=points, rounded=rounded, cuts=cuts)
+            whole = IntegerCodec(
+                name, column, thresholds, even=name in even, points=points, rounded=rounded, cuts=cuts, rungs=rungs
+            )
             return _with_heaps(whole, column, rounded)
         case NumberColumn():
             points, rounded = _choose_cells(column, spec)
-            edges = _choose_edges(column, spec, name)
+            edges = () if rungs else _choose_edges(column, spec, name)
             points = tuple(p for p in points if not edges or p == edges[-1])  # other values have a bin each
             even_cells = name in even
             number = NumberCodec(
-                name, column, thresholds, even=even_cells, points=points, rounded=rounded, cuts=cuts, edges=edges
+                name,
+                column,
+                thresholds,
+                even=even_cells,
+                points=points,
+                rounded=rounded,
+                cuts=cuts,
+                edges=edges,
+                rungs=rungs,
             )
             return _with_heaps(number, column, rounded)
         case DatetimeColumn():
-            return _with_calendar(DatetimeCodec(name, column, thresholds, even=name in even), column, spec)
+            moments = DatetimeCodec(name, column, thresholds, even=name in even, cuts=cuts, rungs=rungs)
+            return _with_calendar(moments, column, spec)
         case DateColumn():
-            return _with_calendar(DateCodec(name, column, thresholds, even=name in even), column, spec)
+            days = DateCodec(name, column, thresholds, even=name in even, cuts=cuts, rungs=rungs)
+            return _with_calendar(days, column, spec)
         case TimeColumn():
             return _with_calendar(TimeCodec(name, column, thresholds, even=name in even), column, spec)
         case BooleanColumn():
@@ -434,6 +456,29 @@ def _build_codecs(
         case CategoricalColumn():
             return [CategoricalCodec(name, column)]
     raise TypeError(f"{name!r} is not a released column")
+
+
+def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...]:
+    """Return the edges of the cells of a first look at a column; none where it has no ladder.
+
+    That is where bins are given, where the column has few values, and where columns share their cells.
+    """
+    if not spec.has_ladder or not isinstance(column, IntegerColumn | NumberColumn | DateColumn | DatetimeColumn):
+        return ()
+    tied = {member for group in (*spec.together, *spec.compare) for member in group}
+    if not column.leaves_bins_open or name in tied:
+        return ()
+    edges = column.edge_values()
+    if isinstance(column, DateColumn | DatetimeColumn):
+        unit = 1.0 if isinstance(column, DateColumn) else float(RESOLUTION_SECONDS[column.resolution])
+        return list_rungs(edges, unit, edges[-1]) if edges[-1] - edges[0] > MAX_EXACT_INTEGERS * unit else ()
+    grid, decimals = column.grid(), getattr(column, "decimals", None)
+    if grid is None and decimals is None:
+        return list_rungs(edges, REALS_FROM * max(abs(edges[0]), abs(edges[-1])), 0.0)
+    unit = 10.0**-decimals if grid is None and decimals is not None else float(grid.step if grid else 1)
+    if edges[-1] - edges[0] <= MAX_EXACT_INTEGERS * unit or max(map(abs, edges)) > unit * 2.0**52:
+        return ()
+    return list_rungs(edges, unit, 0.0)
 
 
 def _drop_repeated(edges: Collection[float], column: Any) -> list[float]:

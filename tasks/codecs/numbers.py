@@ -79,9 +79,10 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         rounded: Collection[float] = (),
         cuts: Mapping[int, int] = NO_CUTS,
         edges: tuple[float, ...] = (),
+        rungs: tuple[float, ...] = (),
     ) -> None:
         self._column: _Column = column
-        super().__init__(name, column, barriers, even=even, points=points, cuts=cuts, edges=edges)
+        super().__init__(name, column, barriers, even=even, points=points, cuts=cuts, edges=edges, rungs=rungs)
         if edges:
             self.points = find_points(self.cells, self.value_grid)
         self._step: float | int | None = column.step

@@ -25,6 +25,13 @@ FRACTIONS = "fractions rounded"
 """The repair of a value with a fraction in a column of integers, which is rounded down."""
 
 
+def _find_doubtful(uncut: Cells, cut: Cells, parts: Mapping[int, int]) -> NDArray[np.bool_]:
+    """Return which cells are rungs on which a first look showed no rows, shape (cells,)."""
+    doubted = {rung for code, rung in enumerate(uncut.fine) if code not in parts and not rung.exact}
+    bounds = {(rung.low, rung.high) for rung in doubted}
+    return np.array([not cell.exact and (cell.low, cell.high) in bounds for cell in cut.fine])
+
+
 NO_CUTS: Mapping[int, int] = MappingProxyType({})
 """No fine cell is cut."""
 
@@ -72,6 +79,7 @@ def draw_steps_inside(
 class OrderedCodec(Codec):
     """A column's bins in fine cells and its exact values, in ascending order, then null if nullable.
 
+    ``rungs``: edges of cells on a ladder (cells.list_rungs), in place of the column's; empty: none.
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
     rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
     more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``cuts``: fine cell ->
@@ -89,11 +97,12 @@ class OrderedCodec(Codec):
         points: Collection[float] = (),
         cuts: Mapping[int, int] = NO_CUTS,
         edges: tuple[float, ...] = (),
+        rungs: tuple[float, ...] = (),
     ) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
         self._grid: Grid | None = column.grid()
         self._exact = np.array(column.exact_values(), dtype=np.float64)
-        self._edges = edges or column.edge_values()
+        self._edges = edges or rungs or column.edge_values()
         self.has_value_bins = bool(edges)
         self.cells = build_cells(
             self._edges,
@@ -103,10 +112,12 @@ class OrderedCodec(Codec):
             closed=column.closed,
             even=even,
             points=points,
-            split=not edges,
+            split=not edges and not rungs,
         )
-        if cuts and self._grid is not None:
-            self.cells = cut_cells(self.cells, self._grid, cuts)
+        self.on_ladder, uncut = bool(rungs), self.cells
+        if cuts:
+            self.cells = cut_cells(uncut, self._grid, cuts)
+        self.doubtful = _find_doubtful(uncut, self.cells, cuts) if rungs and cuts else None
         self.points = find_points(self.cells, self._grid)
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
@@ -163,6 +174,11 @@ class OrderedCodec(Codec):
         return self._convert_to_released(np.clip(np.where(np.isnan(numbers), low, numbers), low, high))
 
     @property
+    def value_lattice(self) -> Grid | None:
+        """The multiples that tell how many values a cell has; None of reals, whose cells have any number."""
+        return self._grid
+
+    @property
     def stands_alone(self) -> NDArray[np.bool_]:
         """Which fine codes are an exact value or null, so no part of an interval, shape (size,)."""
         return np.append(self._is_exact, np.ones(int(self._nullable), dtype=bool))
@@ -197,6 +213,10 @@ class OrderedCodec(Codec):
     def lattice(self) -> Lattice:
         """The column's values as whole numbers of its resolution."""
         return Lattice.of(*self._find_bounds(), self._find_resolution(), self._exact.tolist())
+
+    def read_numbers(self, numbers: pa.Array) -> pa.Array:
+        """Return stored values of numbers of the lattice: such as the codec reads as the same."""
+        return self.lattice.read(numbers)
 
     def _find_resolution(self) -> Grid | None:
         """Return the multiples that values are; None of reals without a step or decimals."""

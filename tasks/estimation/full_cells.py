@@ -1,9 +1,11 @@
-"""Full cells: fine cells of numbers that hold most rows, found by a rough look, and cut into parts before all others.
+"""The ladder: cells of ordered columns that a first look splits where rows are.
 
-Not in the paper.  Where bounds are far from the data, one of a column's equal cells has nearly all rows: whatever is
-counted in such cells says nothing of the column's relations.  A rough count of them is enough to see it.  The cell is
-then cut into parts of equal width, and codes, one-ways and pairs are of these finer cells: a tree of cells whose second
-level is there where rows are (the first two levels of PrivTree: Zhang, Xiao and Xie, SIGMOD 2016).
+Not in the paper.  Bounds are public knowledge, and wide: equal cells between them would hold nearly all rows in one.
+So the first look counts *rungs*, cells that double in width outwards from 0 (of dates backwards from the last one),
+which follow from bounds and resolution alone.  Each rung on which rows stand is split into parts of equal width, as
+many as its share of the rows says; codes, one-ways and pairs are of these.  It is a tree of cells whose second level is
+there where rows are (the first two levels of PrivTree: Zhang, Xiao and Xie, SIGMOD 2016), on a grid of relative
+precision.
 
 All here is post-processing of released counts.
 """
@@ -21,59 +23,42 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import CutCell, compute_width
-from privsyn.tasks.codecs.numbers import SteppedCodec
-from privsyn.tasks.estimation.frequent_values import compute_least_count
+from privsyn.tasks.codecs.ordered import OrderedCodec
 
-AnyStepped = SteppedCodec[Any]
+STANDS = 3.0
+"""Noisy count of a rung, in standard deviations of its noise, from which on rows seem to stand there."""
 
-FULL = 0.6
-"""Share of the rows above which a cell is full."""
+PARTS = 32
+"""Parts of a column's rungs together, about."""
 
-LEAST_VALUES = 8
-"""Values of a cell that is looked at: fewer are told apart by their own counts (frequent_values.py)."""
-
-MOST_PARTS = 16
-"""Parts of a cell at most: with more its total, the sum of noisy parts, is less sure."""
-
-NOISE_A_PART = 12.0
-"""Rows of a part in standard deviations of its noise in the one-way, if all parts had as many."""
+NOISE_A_PART = 4.0
+"""Rows of a part at least, in standard deviations of its noise in the one-way, if all parts of a rung had as many."""
 
 
-def list_looked_at(plan: EncodingPlan) -> list[AnyStepped]:
-    """Return the codecs of the columns whose cells are looked at: open bins, and cells of LEAST_VALUES on a grid."""
-    compared = {name for codec in plan.differences for name in codec.sources}
-    return [
-        codec
-        for codec in plan.wide_celled
-        if codec.attribute not in compared and any(width >= LEAST_VALUES for width in _count_values(codec))
-    ]
-
-
-def _count_values(codec: AnyStepped) -> list[float]:
-    """Return how many values each cell has that may be cut, 0 of others."""
-    one_value_cells = set(codec.cells.points)
-    return [
-        0.0 if cell.exact or i in one_value_cells or codec.step_grid is None else compute_width(cell, codec.step_grid)
-        for i, cell in enumerate(codec.cells.fine)
-    ]
+def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
+    """Return the codecs of the columns whose cells are on a ladder."""
+    return plan.on_ladder
 
 
 def find_full_cells(
-    codecs: Sequence[AnyStepped], looks: Mapping[str, tuple[Query, NDArray[Any]]], sigmas: Mapping[str, float]
+    codecs: Sequence[OrderedCodec], looks: Mapping[str, tuple[Query, NDArray[Any]]], sigmas: Mapping[str, float]
 ) -> list[CutCell]:
-    """Return the full cells, one of a column at most, each with its parts; none that noise alone may have made.
+    """Return the rungs on which rows stand, each with its parts.
 
-    looks: attribute -> the rough look at its fine codes; sigmas: attribute -> noise of its one-way, still to be asked.
+    looks: attribute -> the first look at its rungs; sigmas: attribute -> noise of its one-way, still to be asked.
     """
-    rows = float(np.mean([looks[codec.attribute][1].sum() for codec in codecs]))
     cuts = []
     for codec in codecs:
-        (query, noisy), values = looks[codec.attribute], _count_values(codec)
-        code = int(np.argmax(np.where(np.array(values) >= LEAST_VALUES, noisy[: len(values)], -np.inf)))
-        parts = int(min(values[code], MOST_PARTS, noisy[code] / (NOISE_A_PART * sigmas[codec.attribute])))
-        least = max(FULL * rows, compute_least_count(query.sigma, query.cells))
-        if noisy[code] > least and parts > 1:
-            cuts.append(CutCell(codec.attribute, code, parts))
+        query, noisy = looks[codec.attribute]
+        counts = np.maximum(noisy[: len(codec.cells.fine)].astype(np.float64), 0.0)
+        standing = counts >= STANDS * query.sigma
+        total = max(float(counts[standing].sum()), 1.0)
+        for code in np.flatnonzero(standing & ~codec.stands_alone[: len(counts)]):
+            cell, grid = codec.cells.fine[code], codec.value_lattice
+            values = PARTS if grid is None else compute_width(cell, grid)
+            by_noise = counts[code] / (NOISE_A_PART * sigmas[codec.attribute])
+            parts = int(max(1, min(values, PARTS * counts[code] / total, by_noise)))
+            cuts.append(CutCell(codec.attribute, int(code), parts))
     return cuts
 
 

@@ -37,6 +37,9 @@ STRENGTHS = 4.0 ** np.arange(-6, 8)
 ROUNDS = 3
 """How often differences are taken relative to the counts smoothed before."""
 
+CLEAR = 4.0
+"""Standard deviations of noise above which a cell has rows although a first look showed none."""
+
 LEAST_COUNT = 0.5
 """Standard deviations of noise that are added to a count which a difference is relative to."""
 
@@ -77,6 +80,9 @@ def _shift(counts: Floats, total: float) -> Floats:
 
 def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBins, widths: Floats) -> AttributeRecode:
     sigma, total = float(np.sqrt(recode.noise)), max(float(noisy.sum()), 0.0)
+    if bins.doubtful is not None:
+        noisy = np.where(bins.doubtful & (noisy < CLEAR * sigma), 0.0, noisy)
+        noisy = np.where(bins.doubtful, noisy, noisy * (total / max(noisy[~bins.doubtful].sum(), 1e-9))) if False else noisy
     faint = find_faint_points(noisy, sigma, bins.points)
     joined, wide = join_points(noisy, faint), widths.copy()
     free, body = widths > 0, np.ones(len(widths), dtype=bool)
@@ -88,8 +94,12 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     rows = [np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
     rows = [row for row in rows if len(row) > 2]
     smooth = joined.copy()
+    empty = np.zeros(len(widths), bool) if bins.doubtful is None else bins.doubtful & (noisy == 0.0)
     for row in rows:
-        smooth[row] = smooth_counts(joined[row], sigma, wide[row])
+        for part in np.split(row, np.flatnonzero(np.diff(empty[row].astype(int))) + 1):
+            if not empty[part[0]] and len(part) > 2:
+                smooth[part] = smooth_counts(joined[part], sigma, wide[part])
+    body[empty] = False
     counts = np.zeros(len(widths))
     counts[body] = apply_norm_sub(smooth[body], total)
     for row in rows:

@@ -117,7 +117,7 @@ def list_numbered(plan: EncodingPlan) -> tuple[str, ...]:
     if plan.panel is not None and plan.panel.household:
         return ()
     if plan.panel is None:
-        return tuple(codec.attribute for codec in plan.wide_celled)
+        return tuple(dict.fromkeys(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)))
     return tuple(a for a in plan.following if isinstance(plan.get_codec(a), OrderedCodec))
 
 
@@ -273,7 +273,7 @@ def encode_finer(
     columns: dict[str, pa.Array] = {}
     for codec in before.codecs:
         if isinstance(codec, OrderedCodec) and codec.attribute in cut:
-            columns[codec.attribute] = codec.lattice.read(numbers.column(codec.attribute))
+            columns[codec.attribute] = codec.read_numbers(numbers.column(codec.attribute))
     schema, arrays = build_code_schema(after.domain), []
     for codec in after.codecs:
         encoded = codes.column(codec.attribute)
