@@ -28,10 +28,10 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 STANDS = 3.0
 """Noisy count of a rung, in standard deviations of its noise, from which on rows seem to stand there."""
 
-PARTS = 32
+PARTS = 48
 """Parts of a column's rungs together, about."""
 
-NOISE_A_PART = 4.0
+NOISE_A_PART = 2.0
 """Rows of a part at least, in standard deviations of its noise in the one-way, if all parts of a rung had as many."""
 
 
