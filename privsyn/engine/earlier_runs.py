@@ -21,7 +21,7 @@ from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import release_steps
 from privsyn.storage.records import read_note
-from privsyn.storage.released_files import hide_places, read_manifest_if_readable, read_public_spec
+from privsyn.storage.released_files import hide_places, read_certificate, read_manifest_if_readable, read_public_spec
 
 FIELDS_WITHOUT_NOISE = frozenset({"data", "query", "engine", "formats", "like", "about", "preset"})
 """Fields that no noise depends on, besides the words of a column and what :func:`_list_free_fields` finds."""
@@ -41,11 +41,11 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
         run = read_note(note)
         if run.get("fingerprint") != fingerprint or run.get("run") == current.name:
             continue
-        if _list_asks(run, periods) != asks:
+        if _list_asks(run, periods) != asks and not _are_same_figures(run, settings, spec, asks):
             continue
         if run.get("version") == this_version and not _has_other_steps(run, settings, current):
             continue  # most runs: their specs need not be read
-        program, content = _describe_origin(run, settings)
+        program, content = _describe_origin(run, settings, spec)
         if program is None or content is None:
             continue
         if program == this_version and not _has_other_steps(run, settings, current):
@@ -84,10 +84,29 @@ def _list_asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[st
     return {"period": periods[run["run"]]} if run.get("run") in periods else {}
 
 
-def _describe_origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | None, ReleaseSpec | None]:
+def _are_same_figures(run: Mapping[str, Any], settings: Settings, spec: ReleaseSpec, asks: Mapping[str, Any]) -> bool:
+    """Return whether a run before 0.3.0, whose note does not say what it was asked, made the figures of ``asks``.
+
+    That is by its name, which begins with the compared release's, and by the promise in its certificate.
+    """
+    compared = [ask["release"] for ask in asks.values() if isinstance(ask, Mapping) and "release" in ask]
+    name = str(run.get("run", ""))
+    if "asks" in run or "decode" in run.get("keys", ()) or [name.rpartition("-quality-")[0]] != compared:
+        return False
+    try:
+        certificate = read_certificate(settings.released_root / name)
+    except RequestError:
+        return False
+    return (certificate.epsilon, certificate.delta) == (spec.privacy.epsilon, spec.privacy.delta)
+
+
+def _describe_origin(
+    run: Mapping[str, Any], settings: Settings, of_figures: ReleaseSpec
+) -> tuple[str | None, ReleaseSpec | None]:
     """Return the version that made a run, and its spec.
 
-    From the run's note or, before 0.3.0, from its released folder.
+    From the run's note or, before 0.3.0, from its released folder; the manifest of figures shows no spec, and
+    ``of_figures`` takes its place.
     """
     if "version" in run and "spec" in run:
         try:
@@ -98,6 +117,8 @@ def _describe_origin(run: Mapping[str, Any], settings: Settings) -> tuple[str | 
     manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
     if manifest is None:
         return None, None
+    if "decode" not in run.get("keys", ("decode",)):
+        return manifest.versions.get("privsyn-flows"), of_figures
     try:
         return manifest.versions.get("privsyn-flows"), read_public_spec(manifest)
     except RequestError:

@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PRIVSYN_OUT", str(place / "out"))
         environment.setenv("PRIVSYN_LEDGER", str(place / "ledger.sqlite"))
-        tables = make_tree(600)
+        tables = make_tree(1_500)  # one visit of each person is counted: of 600 persons chance alone moves means by .1
         with share_noise("a tree of tables"):
             folder = privsyn.release(tables, make_tables_spec(CONTENT, **LARGE, **QUICK)).folder
         yield tables, folder, {n: pq.read_table(folder / "tables" / f"{n}.parquet").to_pandas() for n in NAMES}

@@ -188,8 +188,8 @@ def test_17_settings_and_defaults_do_not_depend_on_the_data(places: Path, save: 
     chosen = make_spec(columns, **targets, csv={"line_breaks": True}, rules=[{"never": "happy and age < 20"}])
     linked = make_panel_spec().public().keys() | make_household_spec().public().keys()
     linked |= make_tables_spec(make_visits_content()).public().keys()
-    shown = chosen.public().keys() | linked  # an order goes with none of those
-    assert ReleaseSpec.model_fields.keys() == shown | {"data", "query", "engine", "public_files"}
+    shown = chosen.public().keys() | linked  # an order goes with none of those, an unset accountant is left out
+    assert ReleaseSpec.model_fields.keys() == shown | {"data", "query", "engine", "public_files", "accountant"}
 
 
 def test_17_mutant_a_setting_that_follows_the_data(save: Save, monkeypatch: pytest.MonkeyPatch) -> None:

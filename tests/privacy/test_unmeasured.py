@@ -19,7 +19,6 @@ import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources import file_source
-from privsyn.storage.store import Store
 from privsyn.tasks.codecs.encoding_plan import UnmeasuredColumn
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps import encode
@@ -59,7 +58,6 @@ def neighbours() -> list[pa.Table]:
 def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Release:
     """Releases a table with the same seeded noise, in a place of its own; gives every file but for the run's name."""
     number = iter(range(9))
-    monkeypatch.setattr(Store, "row_key", b"the same rows of each person")
 
     def made(table: pa.Table) -> dict[str, bytes]:
         place = tmp_path / str(next(number))

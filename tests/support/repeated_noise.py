@@ -1,5 +1,7 @@
 """Release noise that follows from the test's name, so that a test that passed once passes again.
 
+The secret by which rows are chosen is the same in every private folder, for the same reason.
+
 Belongs here: what stands in for OpenDP's draws in tests of everything else.  Tests of the draws themselves are marked
 ``drawn_noise`` and get these; so do processes that a test starts.  A test that passed once would pass for ever: with
 PRIVSYN_TEST_NOISE all of it follows from that number, too (tests/support/fresh_noise.py).
@@ -17,6 +19,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from privsyn.storage.store import Store
 from privsyn.tasks.privacy import noise
 
 FRESH = "PRIVSYN_TEST_NOISE"
@@ -57,6 +60,7 @@ def put_in(patch: pytest.MonkeyPatch) -> None:
     """Let every draw of this process, in their order, be a repeated one."""
     patch.setattr(noise.OpenDPNoise, "draw", draw)
     patch.setattr(noise, "ThreadPoolExecutor", lambda threads: ThreadPoolExecutor(1))
+    patch.setattr(Store, "row_key", property(lambda store: hashlib.sha256(os.environ.get(FRESH, "").encode()).digest()))
 
 
 def take_out(patch: pytest.MonkeyPatch) -> None:

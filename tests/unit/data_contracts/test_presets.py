@@ -26,8 +26,9 @@ def test_the_paper_preset_is_the_paper_method() -> None:
 
 
 def test_every_value_of_a_preset_differs_from_the_default() -> None:
-    default = make_spec().model_dump()
-    assert default["accountant"] != PAPER_ACCOUNTANT
+    spec = make_spec()
+    default = spec.model_dump()
+    assert spec.accountant is None and spec.effective_accountant != PAPER_ACCOUNTANT
     for section, values in PAPER.items():
         assert all(default["mechanism"][section][name] != value for name, value in values.items()), section
 
