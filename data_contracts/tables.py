@@ -229,12 +229,11 @@ set's axes, and the weight by which the sets share their budget."""
 CUT_CELLS = _make_long_table(
     "cut_cells",
     Zone.RELEASED,
-    [("attribute", pa.string()), ("code", pa.int32()), ("parts", pa.int32())],
-    _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
-    _require_at_least("code", 0),
-    _require_at_least("parts", 2),
+    [("attribute", pa.string()), ("low", pa.float64()), ("doubtful", pa.bool_())],
+    _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "low"]),
 )
-"""Full cells: the fine code of the cell as the spec makes it, and into how many parts it is cut."""
+"""The cells of columns whose cells follow a first look: where each begins, in the numbers of the column's codec, and
+whether the look showed no rows there, nor near."""
 
 COUNTED = _make_long_table(
     "counted",

@@ -53,11 +53,14 @@ class Bin(NamedTuple):
 
 
 class CutCell(NamedTuple):
-    """The fine cell number ``code`` of an attribute, cut into ``parts`` of about equal width; 1: rows stand there."""
+    """A cell of an attribute, from ``low`` to the next one of the same attribute, as a first look made it.
+
+    ``doubtful``: whether the look showed no rows there, nor near.
+    """
 
     attribute: str
-    code: int
-    parts: int
+    low: float
+    doubtful: bool
 
 
 class Points(NamedTuple):
@@ -138,6 +141,9 @@ def build_cells(
     return Cells(bins, cells, bin_of, wide, single)
 
 
+Frame = tuple[float, float]
+"""Where a column's equal bins begin, and how wide one is: cells end where bins do, or halves of them, and so on."""
+
 LEAST_RUNGS = 16
 """Rungs of a column at least, where it has as many values: the widest are halved until there are so many."""
 
@@ -168,36 +174,6 @@ def list_rungs(edges: Sequence[float], unit: float, origin: float) -> tuple[floa
             break
         rungs.insert(widest + 1, middle)
     return tuple(rungs)
-
-
-def cut_cells(cells: Cells, grid: Grid | None, parts: Mapping[int, int]) -> Cells:
-    """Return the cells with some cut; ``parts``: cell -> into how many of about equal width.
-
-    Every fine cell of a bin with such a cell, and every part, is a bin of its own in the section of that bin.
-    """
-    bins, fine, bin_of = list[Bin](), list[Bin](), list[int]()
-    wide, points = list[tuple[int, int]](), list[int]()
-    inside = np.split(np.arange(len(cells.fine)), np.flatnonzero(np.diff(cells.bin_of)) + 1)
-    for number, (part, codes) in enumerate(zip(cells.bins, inside, strict=True)):
-        if parts.keys().isdisjoint(codes.tolist()):
-            wide += [(len(bins), side) for wide_bin, side in cells.wide if wide_bin == number]
-            points += [len(fine) + i for i, code in enumerate(codes) if code in cells.points]
-            bin_of += [len(bins)] * len(codes)
-            fine += [cells.fine[code] for code in codes]
-            bins.append(part)
-            continue
-        cut = [cell for code in codes for cell in _cut_evenly(cells.fine[code], grid, parts.get(int(code), 1))]
-        cut[0] = cut[0]._replace(first=part.first)
-        bin_of += range(len(bins), len(bins) + len(cut))
-        fine += cut
-        bins += cut
-    numbers = np.array(bin_of, dtype=np.int32)
-    numbers.flags.writeable = False
-    return Cells(tuple(bins), tuple(fine), numbers, tuple(wide), tuple(points))
-
-
-def _cut_evenly(cell: Bin, grid: Grid | None, parts: int) -> list[Bin]:
-    return [cell] if parts == 1 else _cut_at_shares(cell, grid, [i / parts for i in range(parts)])
 
 
 def find_points(cells: Cells, grid: Grid | None) -> Points | None:

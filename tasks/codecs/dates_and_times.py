@@ -22,9 +22,9 @@ from privsyn.tasks.codecs.calendar import (
     move_in_calendar,
     name_calendar_attribute,
 )
-from privsyn.tasks.codecs.cells import Floats
+from privsyn.tasks.codecs.cells import CutCell, Floats
 from privsyn.tasks.codecs.codec import Codes
-from privsyn.tasks.codecs.ordered import NO_CUTS, OrderedCodec, draw_steps_inside
+from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
 
 class CalendarColumnCodec(OrderedCodec):
@@ -76,7 +76,7 @@ class DatetimeCodec(CalendarColumnCodec):
         barriers: Collection[float] = (),
         *,
         even: bool = False,
-        cuts: Mapping[int, int] = NO_CUTS,
+        cuts: Sequence[CutCell] = (),
         rungs: tuple[float, ...] = (),
     ) -> None:
         self._column = column
@@ -144,7 +144,7 @@ class DateCodec(WholeCodec):
         barriers: Collection[float] = (),
         *,
         even: bool = False,
-        cuts: Mapping[int, int] = NO_CUTS,
+        cuts: Sequence[CutCell] = (),
         rungs: tuple[float, ...] = (),
     ) -> None:
         self._column = column

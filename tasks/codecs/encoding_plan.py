@@ -43,7 +43,7 @@ from privsyn.tasks.codecs.frequent_values import FrequentValues
 from privsyn.tasks.codecs.heaping import HeapingCodec
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec, SteppedCodec
-from privsyn.tasks.codecs.ordered import NO_CUTS, OrderedCodec
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.person_figures import PersonFigureCodec, SummaryCodec, build_person_figures, get_unit
 from privsyn.tasks.codecs.split import split_by_computed
 from privsyn.tasks.rules.compiled_rules import CompiledRules, list_thresholds
@@ -288,8 +288,8 @@ class EncodingPlan:
 class ColumnCodecs:
     """The rules of a spec and the codecs of its columns, each made when it is first asked for, in whatever order.
 
-    ``even``: columns whose cells are those of releases made before wide bins had more.  ``cuts``: fine cells of columns
-    of numbers that are cut into parts.
+    ``even``: columns whose cells are those of releases made before wide bins had more.  ``cuts``: the cells of
+    columns on a ladder, as a first look made them.
     """
 
     def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Collection[CutCell] = ()) -> None:
@@ -297,9 +297,9 @@ class ColumnCodecs:
         self.rules = CompiledRules.compile(spec) if spec.rules else None
         self._even = frozenset(even)
         self.uncut = ColumnCodecs(spec, even) if cuts else None
-        self._cuts: dict[str, dict[int, int]] = {}
-        for attribute, code, parts in cuts:
-            self._cuts.setdefault(attribute, {})[code] = parts
+        self._cuts: dict[str, list[CutCell]] = {}
+        for cut in cuts:
+            self._cuts.setdefault(cut.attribute, []).append(cut)
         self._thresholds = [list_asked_thresholds(spec), *([self.rules.thresholds] if self.rules else [])]
         self._made: dict[str, list[Codec]] = {}
 
@@ -308,7 +308,7 @@ class ColumnCodecs:
         if name not in self._made:
             every = {edge for by_column in self._thresholds for edge in by_column.get(name, ())}
             thresholds = _drop_repeated(every, self.spec.columns[name])
-            self._made[name] = _build_codecs(name, self.spec, thresholds, self._even, self._cuts.get(name, NO_CUTS))
+            self._made[name] = _build_codecs(name, self.spec, thresholds, self._even, self._cuts.get(name, []))
         return self._made[name]
 
 
@@ -412,11 +412,13 @@ def list_asked_thresholds(
 
 
 def _build_codecs(
-    name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str], cuts: Mapping[int, int]
+    name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str], cuts: Sequence[CutCell]
 ) -> list[Codec]:
     """Return the codec of a column, and the codecs of further attributes that are counted of it."""
     column = spec.columns[name]
     rungs = _choose_rungs(column, spec, name)
+    if len(cuts) == 1:  # the first look has shown that the column's own cells will do
+        rungs, cuts = (), ()
     if rungs and isinstance(column, NumberColumn) and column.step is None and column.decimals is not None:
         column = column.model_copy(update={"step": 10.0**-column.decimals})
     match column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
@@ -16,11 +16,11 @@ from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
-from privsyn.tasks.codecs.cells import Bin, Floats, find_points, holds_one_value
+from privsyn.tasks.codecs.cells import Bin, CutCell, Floats, find_points, holds_one_value
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
 from privsyn.tasks.codecs.heaping import HeapSampler, count_heaps
-from privsyn.tasks.codecs.ordered import NO_CUTS, OrderedCodec, draw_steps_inside, fix_draws
+from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, fix_draws
 from privsyn.tasks.codecs.tail_shapes import draw_falling
 
 NO_NUMBER = np.iinfo(np.int64).min
@@ -77,7 +77,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         even: bool = False,
         points: Collection[float] = (),
         rounded: Collection[float] = (),
-        cuts: Mapping[int, int] = NO_CUTS,
+        cuts: Sequence[CutCell] = (),
         edges: tuple[float, ...] = (),
         rungs: tuple[float, ...] = (),
     ) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns import Binned
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.tasks.codecs.cells import Bin, Floats, build_cells, compute_width, cut_cells, find_points, holds_one_value
+from privsyn.tasks.codecs.cells import (
+    Bin,
+    Cells,
+    CutCell,
+    Floats,
+    Frame,
+    build_cells,
+    compute_width,
+    find_points,
+    holds_one_value,
+)
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 from privsyn.tasks.codecs.lattice import Lattice
 
@@ -25,15 +35,16 @@ FRACTIONS = "fractions rounded"
 """The repair of a value with a fraction in a column of integers, which is rounded down."""
 
 
-def _find_doubtful(uncut: Cells, cut: Cells, parts: Mapping[int, int]) -> NDArray[np.bool_]:
-    """Return which cells are rungs on which a first look showed no rows, shape (cells,)."""
-    doubted = {rung for code, rung in enumerate(uncut.fine) if code not in parts and not rung.exact}
-    bounds = {(rung.low, rung.high) for rung in doubted}
-    return np.array([not cell.exact and (cell.low, cell.high) in bounds for cell in cut.fine])
+def _find_doubtful(cells: Cells, cuts: Sequence[CutCell]) -> NDArray[np.bool_]:
+    """Return which cells lie where a first look showed no rows, shape (cells,)."""
+    lows = [cut.low for cut in cuts]
+    flags = [cuts[max(bisect_right(lows, cell.low) - 1, 0)].doubtful and not cell.exact for cell in cells.fine]
+    return np.array(flags, bool)
 
 
-NO_CUTS: Mapping[int, int] = MappingProxyType({})
-"""No fine cell is cut."""
+def _find_frame(edges: Sequence[float]) -> Frame:
+    """Return where equal bins begin, and how wide one is."""
+    return edges[0], (edges[-1] - edges[0]) / (len(edges) - 1)
 
 
 class _FixedDraws:
@@ -79,11 +90,11 @@ def draw_steps_inside(
 class OrderedCodec(Codec):
     """A column's bins in fine cells and its exact values, in ascending order, then null if nullable.
 
-    ``rungs``: edges of cells on a ladder (cells.list_rungs), in place of the column's; empty: none.
+    ``rungs``: edges of cells on a ladder (cells.list_rungs), in place of the column's; empty: none.  ``cuts``: the
+    cells that a first look made of these, of which there are edges then.
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
     rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
-    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``cuts``: fine cell ->
-    into how many parts it is cut, of a column with a grid (:func:`cut_cells`).  ``edges``: of bins with a cell each, in
+    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``edges``: of bins with a cell each, in
     place of the column's; empty: none.
     """
 
@@ -95,13 +106,15 @@ class OrderedCodec(Codec):
         *,
         even: bool = False,
         points: Collection[float] = (),
-        cuts: Mapping[int, int] = NO_CUTS,
+        cuts: Sequence[CutCell] = (),
         edges: tuple[float, ...] = (),
         rungs: tuple[float, ...] = (),
     ) -> None:
         self.attribute, self.sources, self._nullable = name, (name,), column.nullable
         self._grid: Grid | None = column.grid()
         self._exact = np.array(column.exact_values(), dtype=np.float64)
+        if rungs and cuts:
+            rungs = (rungs[0], *(cut.low for cut in cuts if rungs[0] < cut.low < rungs[-1]), rungs[-1])
         self._edges = edges or rungs or column.edge_values()
         self.has_value_bins = bool(edges)
         self.cells = build_cells(
@@ -114,10 +127,9 @@ class OrderedCodec(Codec):
             points=points,
             split=not edges and not rungs,
         )
-        self.on_ladder, uncut = bool(rungs), self.cells
-        if cuts:
-            self.cells = cut_cells(uncut, self._grid, cuts)
-        self.doubtful = _find_doubtful(uncut, self.cells, cuts) if rungs and cuts else None
+        self.on_ladder = bool(rungs)
+        self.frame = _find_frame(column.edge_values()) if rungs else (0.0, 1.0)
+        self.doubtful = _find_doubtful(self.cells, cuts) if cuts else None
         self.points = find_points(self.cells, self._grid)
         null_bin = [len(self.cells.bins)] if column.nullable else []
         self.groups = np.concatenate([self.cells.bin_of, np.array(null_bin, dtype=np.int32)]).astype(np.int32)
@@ -173,10 +185,13 @@ class OrderedCodec(Codec):
         low, high = self._find_bounds()
         return self._convert_to_released(np.clip(np.where(np.isnan(numbers), low, numbers), low, high))
 
-    @property
-    def value_lattice(self) -> Grid | None:
-        """The multiples that tell how many values a cell has; None of reals, whose cells have any number."""
-        return self._grid
+    def holds_one_value(self, cell: Bin) -> bool:
+        """Return whether a cell holds one value of the column."""
+        return holds_one_value(cell, self._grid)
+
+    def settle_edge(self, edge: float) -> float:
+        """Return the first value at or above an edge, where the column has a grid."""
+        return edge if self._grid is None else float(self._grid.value(self._grid.first(edge)))
 
     @property
     def stands_alone(self) -> NDArray[np.bool_]:

@@ -12,7 +12,9 @@ All here is post-processing of released counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,17 +24,28 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import CUT_CELLS
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.cells import CutCell, compute_width
+from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
-STANDS = 3.0
-"""Noisy count of a rung, in standard deviations of its noise, from which on rows seem to stand there."""
+STANDS, STANDS_APART = 2.0, 5.0
+"""Noisy count of a rung, in standard deviations of its noise, from which on rows seem to stand there: near the fullest
+rung, and apart from it, where many rungs give noise many chances."""
+
+GAP = 2
+"""Rungs in a row without rows that part one from the fullest."""
 
 PARTS = 48
-"""Parts of a column's rungs together, about."""
+"""Parts of a column's rungs together, about, where noise allows."""
 
 NOISE_A_PART = 2.0
 """Rows of a part at least, in standard deviations of its noise in the one-way, if all parts of a rung had as many."""
+
+CROWDED, LONE = 0.1, 0.75
+"""Shares of the rows that half of an equal bin, and a rung, may hold: above them bins between the bounds are too wide
+for the data, or may be."""
+
+BEYOND = 1
+"""Rungs beyond the last one on which rows seem to stand that are not in doubt: tails are longer than a rough look."""
 
 
 def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
@@ -43,23 +56,77 @@ def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
 def find_full_cells(
     codecs: Sequence[OrderedCodec], looks: Mapping[str, tuple[Query, NDArray[Any]]], sigmas: Mapping[str, float]
 ) -> list[CutCell]:
-    """Return the rungs on which rows stand, each with its parts.
+    """Return the cells of each column: narrow where rows stand, equal bins' halves elsewhere, rungs in doubt.
 
     looks: attribute -> the first look at its rungs; sigmas: attribute -> noise of its one-way, still to be asked.
     """
-    cuts = []
-    for codec in codecs:
-        query, noisy = looks[codec.attribute]
-        counts = np.maximum(noisy[: len(codec.cells.fine)].astype(np.float64), 0.0)
-        standing = counts >= STANDS * query.sigma
-        total = max(float(counts[standing].sum()), 1.0)
-        for code in np.flatnonzero(standing & ~codec.stands_alone[: len(counts)]):
-            cell, grid = codec.cells.fine[code], codec.value_lattice
-            values = PARTS if grid is None else compute_width(cell, grid)
-            by_noise = counts[code] / (NOISE_A_PART * sigmas[codec.attribute])
-            parts = int(max(1, min(values, PARTS * counts[code] / total, by_noise)))
-            cuts.append(CutCell(codec.attribute, int(code), parts))
-    return cuts
+    return [cell for codec in codecs for cell in _make_cells(codec, *looks[codec.attribute], sigmas[codec.attribute])]
+
+
+def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: float) -> Iterator[CutCell]:
+    """Yield the cells of one column, ascending; the first one alone where equal bins between the bounds will do."""
+    codes = [code for code, cell in enumerate(codec.cells.fine) if not cell.exact]
+    rungs = [codec.cells.fine[code] for code in codes]
+    counts = np.maximum(noisy[codes].astype(np.float64), 0.0)
+    several = np.array([not codec.holds_one_value(rung) for rung in rungs])
+    standing = _find_standing(counts / query.sigma, several)
+    total = max(float(counts[standing].sum()), 1.0)
+    lone = counts[several & standing].max(initial=0.0) > LONE * total
+    if not lone and _estimate_fullest(codec, rungs, np.where(several & standing, counts, 0.0)) <= CROWDED * total:
+        yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
+        return
+    body = np.ones(len(rungs), bool)
+    if standing.any():
+        first, last = int(np.argmax(standing)), len(rungs) - 1 - int(np.argmax(standing[::-1]))
+        widest = max(rung.high - rung.low for rung in rungs[first : last + 1])
+        first, last = max(first - BEYOND, 0), min(last + BEYOND, len(rungs) - 1)
+        while first > 0 and rungs[first - 1].high - rungs[first - 1].low <= widest:
+            first -= 1
+        while last < len(rungs) - 1 and rungs[last + 1].high - rungs[last + 1].low <= widest:
+            last += 1
+        body = (np.arange(len(rungs)) >= first) & (np.arange(len(rungs)) <= last)
+    edges: dict[float, bool] = {}
+    origin, step = codec.frame
+    for rung, count, stands, inside in zip(rungs, counts, standing, body, strict=True):
+        if not inside:
+            edges.setdefault(rung.low, True)
+            continue
+        parts = min(PARTS * count / total, count / (NOISE_A_PART * sigma)) if stands else 1.0
+        width = min((rung.high - rung.low) / max(parts, 1.0), step / 2) if stands else step / 2
+        width = step * 2.0 ** math.floor(math.log2(width / step))
+        begins_body = not edges or next(reversed(edges.values()))
+        if begins_body:
+            edges[rung.low] = False
+        for number in range(math.floor((rung.low - origin) / width) + 1, math.ceil((rung.high - origin) / width)):
+            edges.setdefault(codec.settle_edge(origin + number * width), False)
+    yield from (CutCell(codec.attribute, low, doubtful) for low, doubtful in sorted(edges.items()))
+
+
+def _find_standing(counts: NDArray[np.float64], several: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the rungs on which rows seem to stand, shape (rungs,).
+
+    ``counts``: in standard deviations of noise; ``several``: which rungs have several values: one that has most rows,
+    such as 0, does not say where others are.
+    """
+    standing, fullest = counts >= STANDS_APART, int(np.argmax(np.where(several, counts, -1.0)))
+    for outwards in (range(fullest, len(counts)), range(fullest, -1, -1)):
+        missed = 0
+        for rung in outwards:
+            missed = 0 if counts[rung] >= STANDS else missed + 1
+            if missed > GAP:
+                break
+            standing[rung] |= counts[rung] >= STANDS
+    return standing
+
+
+def _estimate_fullest(codec: OrderedCodec, rungs: Sequence[Bin], counts: NDArray[np.float64]) -> float:
+    """Return about how many rows the fullest half of an equal bin holds, values with cells of their own left out."""
+    (origin, step), held = codec.frame, defaultdict[int, float](float)
+    for rung, count in zip(rungs, counts, strict=True):
+        if count:
+            halves = max((rung.high - rung.low) / (step / 2), 1.0)
+            held[math.floor(((rung.low + rung.high) / 2 - origin) / (step / 2))] += count / halves
+    return max(held.values(), default=0.0)
 
 
 def tabulate_cuts(cuts: Sequence[CutCell]) -> pa.Table:

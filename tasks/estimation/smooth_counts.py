@@ -82,7 +82,6 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     sigma, total = float(np.sqrt(recode.noise)), max(float(noisy.sum()), 0.0)
     if bins.doubtful is not None:
         noisy = np.where(bins.doubtful & (noisy < CLEAR * sigma), 0.0, noisy)
-        noisy = np.where(bins.doubtful, noisy, noisy * (total / max(noisy[~bins.doubtful].sum(), 1e-9))) if False else noisy
     faint = find_faint_points(noisy, sigma, bins.points)
     joined, wide = join_points(noisy, faint), widths.copy()
     free, body = widths > 0, np.ones(len(widths), dtype=bool)
@@ -114,7 +113,10 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     for cell, neighbour, share in zip(*faint, strict=True):
         counts[cell], counts[neighbour] = share * counts[neighbour], (1 - share) * counts[neighbour]
     settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
-    even = np.where(recode.kept, np.maximum(widths, 1e-9 * widths.max()), 0.0)
+    even = np.maximum(widths, 1e-9 * widths.max())
+    if bins.doubtful is not None:  # what a code of nothing else has lies next to where rows are
+        even = np.where(bins.doubtful, even.min() * (even.min() / even) ** 2, even)
+    even = np.where(recode.kept, even, 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
 
 
