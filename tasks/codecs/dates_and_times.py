@@ -83,6 +83,7 @@ class DatetimeCodec(CalendarColumnCodec):
         self._pattern = translate_to_pattern(column.format) if column.format else ""
         self.smallest = 86_400 if column.type == "date" else RESOLUTION_SECONDS[column.resolution]
         super().__init__(name, column, barriers, even=even, cuts=cuts, rungs=rungs)
+        self.ladder_origin = self._edges[-1]
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return seconds since 1970, and the null mask."""
@@ -150,6 +151,7 @@ class DateCodec(WholeCodec):
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
         super().__init__(name, column, barriers, even=even, cuts=cuts, rungs=rungs)
+        self.ladder_origin = self._edges[-1]
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return days since 1970, a moment's by its clock time, and the null mask."""

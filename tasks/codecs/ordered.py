@@ -129,6 +129,7 @@ class OrderedCodec(Codec):
         )
         self.on_ladder = bool(rungs)
         self.frame = _find_frame(column.edge_values()) if rungs else (0.0, 1.0)
+        self.ladder_origin = 0.0
         self.doubtful = _find_doubtful(self.cells, cuts) if cuts else None
         self.points = find_points(self.cells, self._grid)
         null_bin = [len(self.cells.bins)] if column.nullable else []

@@ -27,12 +27,15 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
-STANDS, STANDS_APART = 2.0, 5.0
-"""Noisy count of a rung, in standard deviations of its noise, from which on rows seem to stand there: near the fullest
-rung, and apart from it, where many rungs give noise many chances."""
+STANDS, STANDS_APART = 3.0, 5.0
+"""Noisy count of a rung, in standard deviations of its noise, from which on rows seem to stand there: near the clearest
+ones, and apart from these, where many rungs give noise many chances."""
 
 GAP = 2
-"""Rungs in a row without rows that part one from the fullest."""
+"""Rungs in a row without rows that part one from the clearest ones."""
+
+LONGEST_RUN = 6
+"""Rungs of a run at most that are looked at together: rows may be spread over several, and in none stand out."""
 
 PARTS = 48
 """Parts of a column's rungs together, about, where noise allows."""
@@ -69,7 +72,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     rungs = [codec.cells.fine[code] for code in codes]
     counts = np.maximum(noisy[codes].astype(np.float64), 0.0)
     several = np.array([not codec.holds_one_value(rung) for rung in rungs])
-    standing = _find_standing(counts / query.sigma, several)
+    standing = _find_standing(noisy[codes] / query.sigma, several)
     total = max(float(counts[standing].sum()), 1.0)
     lone = counts[several & standing].max(initial=0.0) > LONE * total
     if not lone and _estimate_fullest(codec, rungs, np.where(several & standing, counts, 0.0)) <= CROWDED * total:
@@ -78,11 +81,10 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     body = np.ones(len(rungs), bool)
     if standing.any():
         first, last = int(np.argmax(standing)), len(rungs) - 1 - int(np.argmax(standing[::-1]))
-        widest = max(rung.high - rung.low for rung in rungs[first : last + 1])
         first, last = max(first - BEYOND, 0), min(last + BEYOND, len(rungs) - 1)
-        while first > 0 and rungs[first - 1].high - rungs[first - 1].low <= widest:
+        while first > 0 and rungs[first - 1].low >= codec.ladder_origin:  # towards the origin rungs are narrow
             first -= 1
-        while last < len(rungs) - 1 and rungs[last + 1].high - rungs[last + 1].low <= widest:
+        while last < len(rungs) - 1 and rungs[last + 1].high <= codec.ladder_origin:
             last += 1
         body = (np.arange(len(rungs)) >= first) & (np.arange(len(rungs)) <= last)
     edges: dict[float, bool] = {}
@@ -105,11 +107,19 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
 def _find_standing(counts: NDArray[np.float64], several: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the rungs on which rows seem to stand, shape (rungs,).
 
-    ``counts``: in standard deviations of noise; ``several``: which rungs have several values: one that has most rows,
-    such as 0, does not say where others are.
+    Those of the clearest run of rungs, clear ones near it, and very clear ones elsewhere.  ``counts``: noisy, in
+    standard deviations of noise; ``several``: which rungs have several values: one that has most rows, such as 0, does
+    not say where others are.
     """
-    standing, fullest = counts >= STANDS_APART, int(np.argmax(np.where(several, counts, -1.0)))
-    for outwards in (range(fullest, len(counts)), range(fullest, -1, -1)):
+    standing = counts >= STANDS_APART
+    first, length, clearest = 0, 0, STANDS
+    sums = np.append(0.0, np.cumsum(np.where(several, counts, 0.0)))
+    for rungs in range(1, min(LONGEST_RUN, len(counts)) + 1):
+        clear = (sums[rungs:] - sums[:-rungs]) / np.sqrt(rungs)
+        if clear.max() > clearest:
+            first, length, clearest = int(np.argmax(clear)), rungs, float(clear.max())
+    standing[first : first + length] = True
+    for outwards in (range(first + length, len(counts)), range(first - 1, -1, -1)) if length else ():
         missed = 0
         for rung in outwards:
             missed = 0 if counts[rung] >= STANDS else missed + 1

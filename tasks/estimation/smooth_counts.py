@@ -37,6 +37,9 @@ STRENGTHS = 4.0 ** np.arange(-6, 8)
 ROUNDS = 3
 """How often differences are taken relative to the counts smoothed before."""
 
+LEAST_WIDTH = 1e-12
+"""Width, in that of the widest cell, below which a cell in doubt holds one value."""
+
 CLEAR = 4.0
 """Standard deviations of noise above which a cell has rows although a first look showed none."""
 
@@ -101,7 +104,7 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     body[empty] = False
     counts = np.zeros(len(widths))
     counts[body] = apply_norm_sub(smooth[body], total)
-    for row in rows:
+    for row in (row[~empty[row]] for row in rows if not empty[row].all()):
         for end in _list_ends(row, counts, joined, wide, sigma, bins.points):
             within = np.flatnonzero(counts[end] >= STANDS_OUT * sigma)  # what stands out stays as it is smoothed
             beyond = int(within[-1]) + 1 if within.size else 1
@@ -114,8 +117,9 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
         counts[cell], counts[neighbour] = share * counts[neighbour], (1 - share) * counts[neighbour]
     settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
     even = np.maximum(widths, 1e-9 * widths.max())
-    if bins.doubtful is not None:  # what a code of nothing else has lies next to where rows are
-        even = np.where(bins.doubtful, even.min() * (even.min() / even) ** 2, even)
+    if bins.doubtful is not None:  # what a code of nothing else has lies in its narrowest cell, the one nearest to rows
+        several = np.where(widths > LEAST_WIDTH * widths.max(), widths, np.inf)
+        even = np.where(bins.doubtful, 1e-9 * (several.min() / several) ** 2, even)
     even = np.where(recode.kept, even, 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
 
