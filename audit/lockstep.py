@@ -70,7 +70,8 @@ class Release:
         shares = self.shares({step.name: step.share(self.request) for step in looks})
         self.steps = tuple(_with_share(step, shares) for step in steps[1 : last + 1])  # the first one encodes
         self.encoded = [
-            make_tables(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches()))) for t in pair
+            make_tables(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches())))
+            for t in pair
         ]
         self.after_the_first_look: dict[str, list[Questions]] = {}
 

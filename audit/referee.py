@@ -11,7 +11,7 @@ Not looked at here: the noise itself (tests/privacy/test_drawn_noise.py), files,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
@@ -83,13 +83,15 @@ class Verdict:
 
     ``violations``: empty where all is as declared; ``asked``: looks that asked at least one query; ``shares``: look ->
     the largest share of its declared sensitivity that a neighbour moved; ``price_share``: the largest share of the
-    whole price that a neighbour moved; ``tried``: tables by their relation; ``released``: what was released of the base.
+    whole price that a neighbour moved; ``replaced_share``: the largest share of a declared sensitivity, at most 2, that
+    one row more of a person moved; ``tried``: tables by their relation; ``released``: what was released of the base.
     """
 
     violations: list[Violation] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     shares: dict[str, float] = field(default_factory=dict)
     price_share: float = 0.0
+    replaced_share: float = 0.0
     tried: dict[Relation, int] = field(default_factory=lambda: dict.fromkeys(Relation, 0))
     released: dict[str, pa.Table] = field(default_factory=dict, repr=False)
 
@@ -214,8 +216,11 @@ class _Lockstep:
             if squared > (factor * query.sensitivity) ** 2:
                 self._report(look, side, query.attributes, math.sqrt(squared), factor * query.sensitivity)
             side.price += float(query.rho) * squared / query.sensitivity**2
+            share = math.sqrt(squared) / query.sensitivity
             if side.other.relation is Relation.NEIGHBOUR:
-                shares[look] = max(shares[look], math.sqrt(squared) / query.sensitivity)
+                shares[look] = max(shares[look], share)
+            elif side.other.relation is Relation.REPLACED:
+                self.verdict.replaced_share = max(self.verdict.replaced_share, share)
 
     def _check_prices(self) -> None:
         """Compare the price of all queries with the request's, and what each side moved with the price."""
@@ -237,5 +242,3 @@ def _square(before: NDArray[np.int64], after: NDArray[np.int64]) -> int:
     """Return the squared L2 distance of two vectors of counts, exactly."""
     moved = (after - before)[after != before]
     return sum(int(change) ** 2 for change in moved)
-
-

@@ -7,16 +7,17 @@ together to the looks that the package declares: a new look needs a case here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from audit.referee import Other, Verdict, compare_answers, open_private
+from audit.referee import Verdict, compare_answers, open_private
 from audit.referee_tables import (
     ROLES,
+    Effort,
     Structure,
     Tables,
     list_others,
@@ -71,6 +72,9 @@ STATED = {"sha256": "0" * 64, "statement": STATEMENT}
 SPLIT = {"trends": 0.3, "values": 0.09}
 """More of the budget for looks inside cells than they have by default."""
 
+AGAIN = "trends asked again"
+"""A case whose first look at trends leaves some unclear, which are asked again with the marginals."""
+
 INSIDE = ("cell_counts", "value_counts")
 FOUND = {"cell_counts": "find_full_cells.cuts", "value_counts": "find_heavy_cells.counted"}
 """Look -> the released table of what it, or the one before it, found."""
@@ -116,25 +120,18 @@ class Case:
         """Return the access to a private table."""
         return open_private(self.spec, hand_over(tables), batch_rows)
 
-    def list_others(self, tables: Tables, *, large: bool = False, seed: int = 0) -> list[Other]:
-        """Return the tables beside the base."""
-        if large:
-            return list_others(tables, self.structure, times=9, shuffles=4, seed=seed)
-        return list_others(tables, self.structure, times=3, shuffles=1, sorts=False, seed=seed)
-
     def judge(
         self,
-        *,
-        large: bool = False,
+        effort: Effort,
         seed: int = 0,
         noise: NoiseSource | None = None,
         change: Callable[[Sequence[Step]], Sequence[Step]] = lambda steps: steps,
     ) -> Verdict:
         """Hold the release against its tables; ``change``: what a mutant makes of the steps."""
-        tables = self.make(150 if large else self.few, seed)
+        tables = self.make(self.few * effort.size, seed)
         request = self.make_request(tables)
-        others = self.list_others(tables, large=large, seed=seed)
         steps = change(self.build(request))
+        others = list_others(tables, self.structure, effort, seed)
         return compare_answers(request, steps, self.open_rows, tables, others, noise or SeededNoise(seed))
 
 
@@ -145,7 +142,7 @@ def hand_over(tables: Tables) -> Any:
 
 def make_spec(columns: Mapping[str, Any], unit: Mapping[str, Any], **more: Any) -> ReleaseSpec:
     """Return a spec whose budget lets every look say something of some hundred rows."""
-    content = {"dataset": "referee", "unit": unit, "privacy": PRICE, "budget": {"epsilon": 100.0, "delta": 1e-8}}
+    content = {"dataset": "referee", "unit": unit, "privacy": PRICE, "budget": {"epsilon": 1_000.0, "delta": 1e-8}}
     return ReleaseSpec.model_validate({**content, "columns": columns, **more})
 
 
@@ -168,7 +165,9 @@ def _build_rows_case(
     records = unit.get("max_records", unit.get("records_per_person", 1))
     columns = more.pop("columns", FEW)
     options = {"name": mechanism, **more.pop("options", {})}
-    spec = make_spec({name: ROW_COLUMNS[name] for name in columns}, unit, mechanism=options, **more)
+    price = {"epsilon": PRICE["epsilon"] * records, "delta": PRICE["delta"]}
+    content = {"columns": {name: ROW_COLUMNS[name] for name in columns}, "mechanism": options, "privacy": price, **more}
+    spec = make_spec(content.pop("columns"), unit, **content)
     name = f"{'persons of' if enforced else 'records, at most'} {records}{words and ', ' + words}"
     structure = Structure("pid" if enforced else "", records)
     found = tuple(FOUND[look] for look in looks if look in FOUND)
@@ -182,7 +181,7 @@ def _list_rows_cases() -> list[Case]:
     two, looks = {"person_id": "pid", "max_records": 2}, (*THREE, *INSIDE, "trend_scores")
     together = {"together": [["start", "stop"]], "compare": [["low", "high"]]}
     question = [*SETS["workload"], {"question": "mean(wage) by region where age < 30"}]
-    improves = {"earlier": [{"run": "earlier", **PRICE}], **PRICE}
+    improves = {"earlier": [{"run": "earlier", "epsilon": 16.0, "delta": 1e-9}], "epsilon": 16.0, "delta": 1e-9}
     whole = {"split": SPLIT}
     cases = [
         _build_rows_case("privsyn", {"person_id": "pid", "max_records": most}, looks, options=whole)
@@ -201,7 +200,14 @@ def _list_rows_cases() -> list[Case]:
         ),
         _build_rows_case("privsyn", {"records_per_person": 1}, looks, options=whole, totals=[TOTAL]),
         _build_rows_case("privsyn", {"records_per_person": 3}, looks, options=whole),
-        _build_rows_case("privsyn", two, looks, "epsilon 0.3", privacy={"epsilon": 0.3, "delta": 1e-9}),
+        _build_rows_case(
+            "privsyn",
+            {"person_id": "pid", "max_records": 1},
+            (*THREE, *INSIDE, "trend_scores"),
+            AGAIN,
+            privacy={"epsilon": 4.0, "delta": 1e-9},
+            options={"split": {"trends": 0.15, "values": 0.09}},
+        ),
         _build_rows_case("privsyn", two, THREE, "the paper's method", preset="paper"),
         _build_rows_case("privsyn", two, (*THREE, "value_counts"), "a public prior", prior=STATED),
         _build_rows_case(
@@ -211,7 +217,7 @@ def _list_rows_cases() -> list[Case]:
             "improved",
             options=whole,
             improves=improves,
-            privacy={"epsilon": 20.0, "delta": 1e-9},
+            privacy={"epsilon": 60.0, "delta": 1e-9},
             **SETS,
         ),
         _build_rows_case(
@@ -362,6 +368,7 @@ def _list_linked_cases() -> list[Case]:
             (*linked, "trend_scores", without),
             _make_two_tables,
             Structure("pid", top="persons", keys=("visit",)),
+            few=90,
         ),
         Case(
             "privsyn",

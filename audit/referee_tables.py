@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -116,14 +116,27 @@ def list_neighbours(
         yield from _list_neighbours_of_records(tables, structure.records, rng, times)
         return
     units = structure.list_units(tables)
-    left = [units[0], units[len(units) // 2], units[-1], *rng.permutation(units).tolist()][:times]
-    for unit in dict.fromkeys(left):
+    left = [*_list_without_rows(tables, structure), units[0], units[-1], *rng.permutation(units).tolist()]
+    for unit in list(dict.fromkeys(left))[: times and times + len(tables) - 1]:
         yield f"without {unit}", structure.take_rows(tables, [unit], of_others=True)
     for number in range(times):
         like = rng.choice(units, 1 + number % 3, replace=False).tolist()
         rows = structure.rename_unit(structure.take_rows(tables, like), NEW)
+        if number % 3 == 0:  # rows of one kind, which all may fall into one cell
+            rows = {name: _take(t, np.zeros(8 * (t.num_rows > 0), int)) for name, t in rows.items()}
         place = ("beginning", "middle", "end")[number % 3]
         yield f"one like {' and '.join(like)} more, at the {place}", insert(tables, rows, place)
+
+
+def _list_without_rows(tables: Tables, structure: Structure) -> Iterator[str]:
+    """Yield for each table below the one at the top a unit of that one without a row in it, but in the others."""
+    if not structure.top:
+        return
+    known = sorted(set(tables[structure.top][structure.unit].to_pylist()))
+    sizes = {unit: {n: t.num_rows for n, t in structure.take_rows(tables, [unit]).items()} for unit in known}
+    for name in tables:
+        lacking = [unit for unit in known if not sizes[unit][name]]
+        yield from sorted(lacking, key=lambda unit: [*sizes[unit].values()].count(0))[:1]
 
 
 def _list_neighbours_of_records(
@@ -174,23 +187,35 @@ def list_replacements(
         yield f"a row of {unit} more{' in ' + name if name else ''}", insert(tables, rows, "middle")
 
 
-def list_others(
-    tables: Tables, structure: Structure, *, times: int, shuffles: int, sorts: bool = True, seed: int = 0
-) -> list[Other]:
-    """Return the tables that a base is compared with: orders, neighbours, both, and one row more of a person.
+class Effort(NamedTuple):
+    """How many tables are tried.
 
-    ``times``: how many neighbours of each kind; ``shuffles``: random orders; ``sorts``: whether also sorted ones.
+    ``neighbours``: of each kind; ``shuffles``: random orders; ``sorts``: whether rows are sorted by each column, too;
+    ``size``: how many times as many persons the base has.
     """
+
+    neighbours: int = 3
+    shuffles: int = 1
+    sorts: bool = False
+    size: int = 1
+
+
+SMALL, LARGE, ORDERS = Effort(), Effort(9, 4, sorts=True, size=2), Effort(0, 2)
+"""In continuous integration; in `make audit`; and for faults that mere order shows."""
+
+
+def list_others(tables: Tables, structure: Structure, effort: Effort, seed: int = 0) -> list[Other]:
+    """Return the tables that a base is compared with: orders, neighbours, both, and one row more of a person."""
     rng, others = np.random.default_rng(seed), list[Other]()
-    for name, reordered in list_orders(tables, rng, shuffles):
-        if sorts or not name.startswith("sorted"):
+    for name, reordered in list_orders(tables, rng, effort.shuffles):
+        if effort.sorts or not name.startswith("sorted"):
             others.append(Other(name, reordered, Relation.REORDERED))
     others.append(Other(f"in batches of {BATCH_ROWS} rows", shuffle(tables, rng), Relation.REORDERED, BATCH_ROWS))
-    for number, (name, neighbour) in enumerate(list_neighbours(tables, structure, rng, times)):
+    for number, (name, neighbour) in enumerate(list_neighbours(tables, structure, rng, effort.neighbours)):
         others.append(Other(name, neighbour, Relation.NEIGHBOUR))
         batch_rows = BATCH_ROWS if number == 1 else None
         others.append(Other(f"{name}, shuffled", shuffle(neighbour, rng), Relation.NEIGHBOUR, batch_rows))
-    for name, replaced in list_replacements(tables, structure, rng, times):
+    for name, replaced in list_replacements(tables, structure, rng, effort.neighbours):
         others.append(Other(name, shuffle(replaced, rng), Relation.REPLACED))
     return others
 
@@ -211,33 +236,31 @@ def make_rows(persons: int = 90, most: int = 7, seed: int = 0) -> Tables:
     """
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, most + 1, persons)
-    person = np.repeat(np.arange(persons), sizes)
+    person, rows = np.repeat(np.arange(persons), sizes), int(sizes.sum())
     alike = rng.random(persons)[person] < 0.8
-    draws = {n: np.where(alike, rng.integers(0, k, persons)[person], rng.integers(0, k, len(person))) for n, k in _KINDS}
-    rows = len(person)
-    wage = _draw_wide(rng, rows)
-    start = 14_600 + 28 * draws["month"] + rng.integers(0, 3, rows)
+
+    def draw(values: int) -> np.ndarray:
+        """Return one of so many whole numbers for each row, the same for rows of a person that are alike."""
+        return np.where(alike, rng.integers(0, values, persons)[person], rng.integers(0, values, rows))
+
+    start, level, sex = 14_600 + 45 * draw(16), 10 * draw(40), draw(2)
     columns = {
         "pid": pa.array([f"p{p:03d}" for p in person], mask=rng.random(rows) < 0.02),
-        "wage": wage,
-        "price": np.where(rng.random(rows) < 0.7, rng.integers(1, 40, rows) * 100, rng.integers(0, 5_000, rows)),
-        "share": np.round(np.minimum(rng.exponential(3.0, rows), 500), 1),
-        "low": draws["level"] * 10 + rng.integers(0, 10, rows),
-        "high": draws["level"] * 10 + rng.integers(0, 30, rows),
+        "wage": _draw_wide(rng, rows),
+        "price": np.where(alike, 100 * draw(40), rng.integers(0, 5_000, rows)),
+        "share": np.where(alike, draw(20) + rng.integers(0, 5, rows) / 10, np.round(rng.exponential(3.0, rows), 1)),
+        "low": level,
+        "high": level + draw(30),
         "start": pa.array(start, pa.int32()).cast(pa.date32()),
         "stop": pa.array(start + rng.integers(0, 5, rows), pa.int32()).cast(pa.date32()),
-        "sex": pa.array(np.array(["f", "m"])[draws["sex"]], mask=rng.random(rows) < 0.05),
-        "region": np.array(["north", "south", "east"])[draws["region"]],
-        "age": pa.array(20 + 7 * draws["age"], mask=rng.random(rows) < 0.1),
-        "works": (wage + 40 * draws["sex"]) > _HEAVY,
+        "sex": pa.array(np.array(["f", "m"])[sex], mask=draw(20) == 0),
+        "region": np.array(["north", "south", "east"])[draw(3)],
+        "age": pa.array(20 + 7 * draw(9), mask=draw(10) == 0),
+        "works": (draw(10) + 3 * sex) > 6,
     }
     table = pa.table(columns)
     again = rng.choice(rows, rows // 10, replace=False)
     return {"": pa.concat_tables([table, _take(table, again)]).take(pa.array(rng.permutation(rows + len(again))))}
-
-
-_KINDS = (("month", 24), ("level", 40), ("sex", 2), ("region", 3), ("age", 9))
-"""What rows of a person agree in, and how many values it has."""
 
 
 def make_panel(persons: int = 90, seed: int = 0) -> Tables:
@@ -286,16 +309,15 @@ def make_members(households: int = 90, seed: int = 0) -> Tables:
     keys = [f"{hid}-m{n}" for hid, n in zip(members["hid"].to_pylist(), numbers, strict=True)]
     members = members.append_column("mid", pa.array(keys))
     hids = [f"h{h:03d}" for h in range(households + households // 10)]
-    homes = pa.table({"hid": hids, "region": rng.choice(["north", "south"], len(hids)), "rooms": _wide_rooms(rng, hids)})
-    again = pa.table({"hid": hids[:20], "region": rng.choice(["north", "south"], 20), "rooms": _wide_rooms(rng, hids[:20])})
+    homes = pa.table(
+        {"hid": hids, "region": rng.choice(["north", "south"], len(hids)), "rooms": rng.integers(1, 12, len(hids))}
+    )
+    again = _take(homes, rng.choice(households, households // 4, replace=False))
+    again = _set_column(again, "region", pa.array(rng.choice(["north", "south"], again.num_rows)))
     roles = pa.array(members["role"].to_pylist(), mask=rng.random(rows) < 0.05)
     members = _set_column(members, "role", roles)
     stray = _set_column(members.slice(0, 5), "hid", pa.array(["nobody"] * 5))
     return shuffle({"homes": pa.concat_tables([homes, again]), "members": pa.concat_tables([members, stray])}, rng)
-
-
-def _wide_rooms(rng: np.random.Generator, hids: Sequence[str]) -> np.ndarray:
-    return rng.integers(1, 12, len(hids))
 
 
 def make_tree(persons: int = 90, seed: int = 0) -> Tables:
@@ -309,7 +331,8 @@ def make_tree(persons: int = 90, seed: int = 0) -> Tables:
     pids = [f"p{p:03d}" for p in range(persons)]
     sex = rng.choice(["f", "m"], persons)
     top = pa.table({"pid": pids, "sex": sex, "height": rng.integers(150, 200, persons)})
-    again = pa.table({"pid": pids[:30], "sex": rng.choice(["f", "m"], 30), "height": rng.integers(150, 200, 30)})
+    again = _take(top, rng.choice(persons, persons // 3, replace=False))
+    again = _set_column(again, "height", pa.array(rng.integers(150, 200, again.num_rows)))
     person = np.repeat(np.arange(persons), rng.integers(0, 6, persons))
     rows = len(person)
     alike = rng.random(persons)[person] < 0.7
@@ -319,7 +342,7 @@ def make_tree(persons: int = 90, seed: int = 0) -> Tables:
         {
             "pid": pa.array([pids[p] for p in person], mask=rng.random(rows) < 0.02),
             "visit": pa.array([f"v{i:04d}" for i in range(rows)], mask=rng.random(rows) < 0.02),
-            "year": pa.array(year, mask=rng.random(rows) < 0.06),
+            "year": pa.array(year, mask=(rng.random(rows) < 0.06) | (person % 5 == 0)),
             "job": job,
             "cost": np.where(alike, 100, rng.integers(0, 5_000, rows)),
         }
@@ -351,7 +374,7 @@ def make_tree(persons: int = 90, seed: int = 0) -> Tables:
 
 
 def make_numbered_tree(persons: int = 90, seed: int = 0) -> Tables:
-    """Return the tables of :func:`make_tree`, with visits that are numbered within each person, whom drugs name, too."""
+    """Return the tables of :func:`make_tree`, with visits that are numbered within each person; drugs name the person."""
     tables = make_tree(persons, seed)
     visits, drugs = tables["visits"], tables["drugs"]
     whose = dict(zip(visits["visit"].to_pylist(), visits["pid"].to_pylist(), strict=True))
