@@ -68,7 +68,9 @@ def audit_release(
 
 def compute_claimed_mu(spec: ReleaseSpec) -> float:
     """Return sqrt(2 rho) of the whole budget."""
-    return float(np.sqrt(2 * float(convert_epsilon_to_rho(spec.privacy.epsilon, spec.privacy.delta, spec.accountant))))
+    return float(
+        np.sqrt(2 * float(convert_epsilon_to_rho(spec.privacy.epsilon, spec.privacy.delta, spec.effective_accountant)))
+    )
 
 
 def main() -> int:

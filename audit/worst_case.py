@@ -34,7 +34,8 @@ _PILOTS = 3  # pilot runs a table
 def make_audited_spec(epsilon: float, trends: float = 0.0) -> ReleaseSpec:
     """Return three columns of two values.
 
-    The split is one at which all planted faults weigh much, the rest is the default.  ``trends``: their part of the
+    The split is one at which all planted faults weigh much, the accountant the one whose mu is bounded, the rest the
+    default.  ``trends``: their part of the
     third share, which is most of the budget then; they say what pairs would, so that a choice by exact scores shows
     the canary without them only.
     """
@@ -48,6 +49,7 @@ def make_audited_spec(epsilon: float, trends: float = 0.0) -> ReleaseSpec:
             "unit": {"records_per_person": RECORDS},
             "privacy": {"epsilon": epsilon, "delta": DELTA},
             "budget": {"epsilon": epsilon, "delta": DELTA},
+            "accountant": "gaussian",
             "columns": {name: {"kind": "integer", "min": 0, "max": 1} for name in _COLUMNS},
             "split": {**split, "trends": trends},
         }

@@ -61,7 +61,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "no oversampling": {"mechanism": {"synthesis": {"oversample": 1}}},
     "gum": {"mechanism": {"synthesis": {"method": "gum"}}},
     "gum, duplicate_share 0.5 (paper)": {"mechanism": {"synthesis": {"method": "gum", "duplicate_share": 0.5}}},
-    "accountant tight": {"accountant": "tight"},
+    "accountant gaussian": {"accountant": "gaussian"},
     "accountant paper": {"accountant": "paper"},
     "epsilon 0.2": LOW,
     "epsilon 0.2, split 0.1/0.1/0.8": {

@@ -50,6 +50,12 @@ def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> Non
         _describe(field, f"Empty: {_format_value(default)}; with the preset `{preset}`, {_format_value(value)}.")
 
 
+def leave_to_ledger(field: Schema) -> None:
+    """Show an optional choice as a list that starts empty, in place; if it stays empty, the ledger decides."""
+    field.pop("default", None)
+    field |= field.pop("anyOf")[0]
+
+
 def leave_options(
     options: Schema, preset: Mapping[str, Any], open_bins: Mapping[str, Any], resolve: Callable[[Schema], Schema]
 ) -> None:

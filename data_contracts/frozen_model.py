@@ -48,8 +48,8 @@ def _refuse_booleans(value: Any) -> Any:
 class FrozenModel(BaseModel):
     """Base of every model of the spec: immutable, and unknown fields are refused.
 
-    ``LATER``: fields that manifests and keys of earlier versions do not know; where they have their defaults, they are
-    left out of what is written.
+    ``LATER``: fields that are left out of what is written where they have their defaults: manifests and keys of earlier
+    versions do not know them, or the ledger fills them in.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset()

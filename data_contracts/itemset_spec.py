@@ -50,7 +50,7 @@ class PairsLayout(FrozenModel):
 class ItemsetSpec(FrozenModel):
     """Everything that a release of frequent itemsets depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"public_files"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"accountant", "public_files"})
 
     dataset: str = Field(pattern=DATASET, description="The ledger's name for the private data set.")
     data: str = Field(description="CSV or Parquet: a file, or a folder of files with the same columns.")
@@ -89,8 +89,8 @@ class ItemsetSpec(FrozenModel):
     )
     privacy: Guarantee = Field(description="What this release may cost: its (epsilon, delta)-differential privacy.")
     budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
-    accountant: Literal["gaussian", "tight", "paper"] = Field(
-        default="gaussian", description="How (epsilon, delta) becomes rho, and rho noise; as for `privsyn release`."
+    accountant: Literal["gaussian", "tight", "paper"] | None = Field(
+        default=None, description="How (epsilon, delta) becomes rho, and rho noise; as for `privsyn release`."
     )
     csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is, and how fields are written.")
     public_files: tuple[PublicFile, ...] = Field(

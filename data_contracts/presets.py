@@ -43,6 +43,9 @@ FOCUS_WEIGHT = 10.0
 ORDERED_KINDS = frozenset({"integer", "number", "datetime", "date", "time"})
 """Kinds of columns that have bins."""
 
+DEFAULT_ACCOUNTANT: Literal["tight"] = "tight"
+"""The accountant of a data set that is new to the ledger, where a spec names none: it rests on published theorems."""
+
 PAPER_ACCOUNTANT: Literal["paper"] = "paper"
 """The accountant of ``preset: paper``: Theorem 2."""
 

@@ -31,7 +31,7 @@ from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
-from privsyn.data_contracts.form import Schema, leave_options, leave_to_preset, merge_into_one_object
+from privsyn.data_contracts.form import Schema, leave_options, leave_to_ledger, leave_to_preset, merge_into_one_object
 from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
@@ -51,6 +51,7 @@ from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
 from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import (
+    DEFAULT_ACCOUNTANT,
     PAPER,
     PAPER_ACCOUNTANT,
     PRESET_MECHANISMS,
@@ -171,6 +172,7 @@ class ReleaseSpec(FrozenModel):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {
+            "accountant",
             "query",
             "focus",
             "workload",
@@ -269,13 +271,15 @@ class ReleaseSpec(FrozenModel):
         "tables of more than 300 columns whose numbers and moments all have them: then `pooled` is true and `trends` "
         "0.15.",
     )
-    accountant: Literal["gaussian", "tight", "paper"] = Field(
-        default="gaussian",
-        description="How (epsilon, delta) becomes rho, and rho noise: `gaussian` is the exact curve of Gaussian noise, "
-        "proved for the discrete kind with 3 counts^2 more variance (most budget for the same promise); `tight` the "
-        "optimal zCDP conversion; `paper` is rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release's choice of "
-        "`gaussian` or not also counts the data set's lifetime cap, and other noise cannot be added to a cap of "
-        "`gaussian`.",
+    accountant: Literal["gaussian", "tight", "paper"] | None = Field(
+        default=None,
+        description="How (epsilon, delta) becomes rho, and rho noise: `tight` is the optimal conversion of zCDP, a "
+        "published theorem; `gaussian` the exact curve of Gaussian noise, for discrete noise with 3 counts^2 more "
+        "variance, by a proof of this project's own (about a tenth more rho for the same promise); `paper` is "
+        "rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release's choice of `gaussian` or not also counts the "
+        "data set's lifetime cap, and other noise cannot be added to a cap of `gaussian`. Empty: the accountant of "
+        "the data set's cap in the ledger, and `tight` where the ledger does not know the data set; with the preset "
+        "`paper`, `paper`.",
     )
     mechanism: AnyMechanism = Field(
         default=PrivSyn(),
@@ -352,7 +356,7 @@ class ReleaseSpec(FrozenModel):
         resolved = handler.resolve_ref_schema(schema)
         resolved["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
         fields = resolved["properties"]
-        leave_to_preset(fields["accountant"], cls.model_fields["accountant"].default, "paper", PAPER_ACCOUNTANT)
+        leave_to_ledger(fields["accountant"])
         focus = fields["focus"]["anyOf"][0]
         targets = (focus, "triples"), (focus, "scores"), (fields["workload"]["items"], "measured")
         for target, name in targets:
@@ -372,8 +376,8 @@ class ReleaseSpec(FrozenModel):
         current = fold_tables(translate_to_current(content))
         preset = current.get("preset", cls.model_fields["preset"].default)
         values = find_open_values(preset, join_columns(current))
-        if preset == "paper":
-            current.setdefault("accountant", PAPER_ACCOUNTANT)
+        if preset == "paper" and current.get("accountant") is None:
+            current["accountant"] = PAPER_ACCOUNTANT
         options = current["mechanism"]
         if preset == "0.4":
             current |= fill_targets(current)
@@ -635,6 +639,11 @@ class ReleaseSpec(FrozenModel):
             return ("",)
         listed = {v for v in getattr(self.columns[column], "values", ()) if isinstance(v, str)} - {""}
         return tuple(text for text in USUAL_NULLS if text not in listed)
+
+    @property
+    def effective_accountant(self) -> Literal["gaussian", "tight", "paper"]:
+        """The accountant, that of a data set that is new to the ledger where the spec names none."""
+        return self.accountant or DEFAULT_ACCOUNTANT
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
         """Return the same request with other ``rows``, ``seed`` or ``shard_rows``.

@@ -45,7 +45,8 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
     from privsyn.api.check import check, open_for_check
 
     loaded = load_any_spec(spec)
-    return check(loaded, open_for_check(loaded, data, load_settings()))
+    settings = load_settings()
+    return check(loaded, open_for_check(loaded, data, settings), settings)
 
 
 @check_arguments
@@ -85,12 +86,13 @@ def forecast(
     Privacy: no argument may be private.  Nothing is drawn for a release, spent or written; the noise has a seed.
     """
     from privsyn.api.progress import show_bar
+    from privsyn.engine.choose_accountant import assume_accountant
     from privsyn.forecasts.forecast import forecast as simulated
 
     shown = is_in_notebook() if progress is None else progress
     with show_bar("simulating") if shown else nullcontext(_ignore_progress) as report:
         return simulated(
-            load_any_spec(spec),
+            assume_accountant(load_any_spec(spec), load_settings())[0],
             rows,
             epsilons=epsilons,
             earlier=earlier,
@@ -121,8 +123,9 @@ def estimate(spec: AnySpec, rows: int, *, workers: int = 0) -> Estimate:
     ledger of its own; no table is read, nothing is spent and nothing stays.
     """
     from privsyn.api.estimate import estimate as rehearsed
+    from privsyn.engine.choose_accountant import assume_accountant
 
-    return rehearsed(load_any_spec(spec), rows, workers=workers)
+    return rehearsed(assume_accountant(load_any_spec(spec), load_settings())[0], rows, workers=workers)
 
 
 @check_arguments

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from privsyn.base.errors import RequestError
-from privsyn.base.notebook import format_html_table
+from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.compared_columns import get_step
@@ -28,6 +28,7 @@ from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import list_computed_columns
 from privsyn.engine.checks import check_keepable
+from privsyn.engine.choose_accountant import assume_accountant
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
@@ -127,8 +128,9 @@ class SetLine:
 class CheckReport:
     """What a spec would do: public findings and, where a table was given, its fit.
 
-    ``further``: by further table of a tree, its fit.  Privacy: ``warnings``, ``noise``, ``columns`` and ``sets`` follow
-    from the spec alone; ``fit`` and ``further`` are PRIVATE and not printed.
+    ``further``: by further table of a tree, its fit; ``accountant``: by which epsilon becomes noise, and why.  Privacy:
+    ``warnings``, ``noise``, ``columns`` and ``sets`` follow from the spec and, where it names no accountant, from that
+    of the data set's cap in the ledger; ``fit`` and ``further`` are PRIVATE and not printed.
     """
 
     warnings: tuple[str, ...]
@@ -137,12 +139,14 @@ class CheckReport:
     fit: TableFit | None = None
     sets: tuple[SetLine, ...] = ()
     further: Mapping[str, TableFit] = field(default_factory=dict)
+    accountant: str = ""
 
     def _repr_html_(self) -> str:
         """Return what is public of it, for notebooks."""
         return (
             format_html_table(("column", "kind", "codes", "bins"), self.columns_rows())
             + format_html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
+            + format_paragraph(f"Accountant {self.accountant}.")
             + (format_html_table(SET_HEADERS, self.set_rows()) if self.sets else "")
             + format_html_table(("worth a thought",), [[warning] for warning in self.warnings])
         )
@@ -151,7 +155,8 @@ class CheckReport:
         """Return the same, JSON-ready.  ``fit``, None without a table, and ``further`` are PRIVATE."""
         fit = None if self.fit is None else _as_json(self.fit)
         noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
-        content = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
+        content: dict[str, Any] = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
+        content["accountant"] = self.accountant
         if self.further:
             content["further"] = {name: _as_json(fit) for name, fit in self.further.items()}
         return {**content, "sets": [asdict(line) for line in self.sets]} if self.sets else content
@@ -182,12 +187,14 @@ SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected 
 """Of a row of :meth:`CheckReport.set_rows`."""
 
 
-def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
+def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | None = None) -> CheckReport:
     """Return warnings, predicted noise and column sizes; with ``source`` also its fit, which is PRIVATE.
 
-    Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy cannot be
-    accounted.
+    ``settings``: where the ledger is that knows the accountant of a spec that names none; None: it is not
+    asked.  Raises RequestError if no row can keep the rules, the table breaks off while it is read or the privacy
+    cannot be accounted.
     """
+    spec, reason = assume_accountant(spec, settings)
     public = plan_release(spec)
     public.check()
     check_keepable(public.request)
@@ -206,7 +213,8 @@ def check(spec: ReleaseSpec, source: Source | None = None) -> CheckReport:
             codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*described})
             further[name] = fit_of(of_table.spec, rows, codecs)
             warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
-    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, tuple(_predict_sets(public)), further)
+    accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
+    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, sets, further, accountant)
 
 
 def _keep_own_columns(spec: ReleaseSpec, table: str) -> ReleaseSpec:
@@ -295,7 +303,7 @@ def _list_warnings(plan: Plan) -> list[str]:
         warnings.append(f"privacy.epsilon is {privacy.epsilon:g}: above {LARGE_EPSILON:g} a release protects little.")
     if privacy.delta >= LARGE_DELTA:
         warnings.append(f"privacy.delta is {privacy.delta:g}: it should be far below one over the number of people.")
-    if plan.rho > account_rho(budget, "budget", cap_accountant(spec.accountant)):
+    if plan.rho > account_rho(budget, "budget", cap_accountant(spec.effective_accountant)):
         warnings.append("privacy is larger than budget: the ledger will refuse this release.")
     if spec.records > 1:
         warnings.append(f"unit: every count gets {spec.records} times the noise of one record a person.")

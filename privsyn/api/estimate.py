@@ -199,7 +199,7 @@ def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
     for number, (name, branch) in enumerate(branches.items()):
         plain = _simplify(branch)
         if spec.branches:
-            epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.accountant)
+            epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.effective_accountant)
             plain = plain.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": epsilon})})
         by_table[name if number else ""] = plain
     return by_table

@@ -72,8 +72,11 @@ def forecast_as_asked(
         refuse_without_rows(earlier, public, strength, plot)
         return None
     from privsyn.api.progress import show_bar
+    from privsyn.base.settings import load_settings
+    from privsyn.engine.choose_accountant import assume_accountant
     from privsyn.forecasts.forecast import forecast
 
+    spec, _ = assume_accountant(spec, load_settings(None))
     with show_bar("simulating") as report:
         simulated = forecast(
             spec, rows, epsilons=epsilons, earlier=folder, public=table, strength=strength, progress=report

@@ -97,6 +97,7 @@ def release_command(
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
+        from privsyn.engine.choose_accountant import read_dataset_summary
         from privsyn.pipelines.release_plan import build_candidate
         from privsyn.specs.spec_file import load_spec, override_options
 
@@ -108,14 +109,14 @@ def release_command(
         if workers and not estimate:
             raise RequestError("is for an estimate", "Add --estimate, or leave it out", "--workers")
         if estimate:
-            _print_estimate(request, rows_about, workers, as_json=as_json)
+            _print_estimate(request, settings, rows_about, workers, as_json=as_json)
             return
         warn_of_epsilon(request.privacy.epsilon)
         candidate = build_candidate(request, settings, fresh=fresh, period=period, new_dataset=new_dataset)
         if dry_run:
             _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
             return
-        if not yes and is_interactive() and find_state(request.dataset, settings) is None:
+        if not yes and is_interactive() and read_dataset_summary(request.dataset, settings) is None:
             confirm(look_ahead(candidate), rows_about)
             start = time.monotonic()  # what a person took to answer is no time of the run
         if out is not None:  # not before: a no leaves no trace
@@ -141,13 +142,17 @@ def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool)
     people.print("A dry run: nothing was read, nothing was charged.")
 
 
-def _print_estimate(request: ReleaseSpec, rows_about: int | None, workers: int, *, as_json: bool) -> None:
+def _print_estimate(
+    request: ReleaseSpec, settings: Settings, rows_about: int | None, workers: int, *, as_json: bool
+) -> None:
     from privsyn.api.estimate import estimate
     from privsyn.cli.forecasts import build_table
+    from privsyn.engine.choose_accountant import assume_accountant
 
     if rows_about is None:
         raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
     people.print("Rehearsing the release on made-up rows ...", style="dim")
+    request, _ = assume_accountant(request, settings)
     result = estimate(request, rows_about, workers=workers, loading=time.process_time())
     if as_json:
         print_answer(json.dumps(result.as_json()))
@@ -201,8 +206,10 @@ def _describe_new_name(candidate: Candidate) -> list[str]:
 
     It is a new data set, whose cap cannot be changed later.
     """
+    from privsyn.engine.choose_accountant import read_dataset_summary
+
     spec = candidate.spec
-    if find_state(spec.dataset, candidate.settings) is not None:
+    if read_dataset_summary(spec.dataset, candidate.settings) is not None:
         return []
     cap = spec.budget
     return [
@@ -414,7 +421,16 @@ class FirstCharge(NamedTuple):
     @property
     def share(self) -> float:
         """Epsilon at the cap's delta of this release alone, which is what the ledger counts."""
-        return _convert(self.request, self.rho)
+        return self.convert(self.rho)
+
+    def convert(self, rho: Fraction) -> float:
+        """Return the epsilon at the cap's delta of so much rho, as the ledger shows it."""
+        from privsyn.tasks.privacy.accountant import cap_accountant, convert_rho_to_epsilon
+
+        accountant = cap_accountant(self.request.effective_accountant)
+        return convert_rho_to_epsilon(
+            rho, self.request.budget.delta, accountant if self.state is None else self.state.accountant
+        )
 
     def as_json(self, forecasts: Sequence[Forecast]) -> dict[str, Any]:
         """Return the same, JSON-ready."""
@@ -435,24 +451,13 @@ def look_ahead(candidate: Candidate) -> FirstCharge:
     """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
     from privsyn.engine.admission import REQUEST_CHECKS, admit
     from privsyn.engine.checks import check_whole_cap
+    from privsyn.engine.choose_accountant import read_dataset_summary
 
     admit(candidate, REQUEST_CHECKS)
-    state = find_state(candidate.spec.dataset, candidate.settings)
+    state = read_dataset_summary(candidate.spec.dataset, candidate.settings)
     if state is None:
         check_whole_cap(candidate.plan.request)
     return FirstCharge(candidate.spec, candidate.plan.rho, state)
-
-
-def find_state(dataset: str, settings: Settings) -> DatasetSummary | None:
-    """Return what the ledger knows of a data set; None for a name that is new to it."""
-    from privsyn.base.errors import LedgerMissingError
-    from privsyn.ledgers.ledger import Ledger
-
-    try:
-        summaries = Ledger(settings.ledger, create=False).summary(dataset)
-    except LedgerMissingError:
-        return None
-    return summaries[0] if summaries else None
 
 
 def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
@@ -476,7 +481,10 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
     """Print price and cap."""
     request, state = ahead.request, ahead.state
     privacy, cap = request.privacy, request.budget
-    price = f"epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (rho {float(ahead.rho):.4g}) at most"
+    price = (
+        f"epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (rho {float(ahead.rho):.4g}, "
+        f"accountant {request.effective_accountant}) at most"
+    )
     whole = f"epsilon {cap.epsilon:g} at delta {cap.delta:g}"
     counted = f"This release uses {ahead.share:.3g} of {cap.epsilon:g}."
     if privacy.delta != cap.delta:
@@ -498,7 +506,7 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
             ),
         ]
     else:
-        together = _convert(request, ahead.rho + state.rho)
+        together = ahead.convert(ahead.rho + state.rho)
         lines += [
             ("Cap", f"{whole}, set for good by the first charge."),
             ("", counted),
@@ -559,10 +567,3 @@ def explain_counting(epsilon: float, delta: float, cap_delta: float) -> str:
         f"used is counted at the cap's delta of {cap_delta:g}, where the noise that promises epsilon {epsilon:g} at "
         f"{delta:g} has {'a smaller' if delta < cap_delta else 'a larger'} epsilon"
     )
-
-
-def _convert(request: ReleaseSpec, rho: Fraction) -> float:
-    """Return the epsilon at the cap's delta of so much rho, as the ledger shows it."""
-    from privsyn.tasks.privacy.accountant import cap_accountant, convert_rho_to_epsilon
-
-    return convert_rho_to_epsilon(rho, request.budget.delta, cap_accountant(request.accountant))

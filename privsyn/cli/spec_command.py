@@ -157,8 +157,9 @@ def check_command(
                 raise RequestError("is given several times, and the spec is of one table", "Give it once", "--data")
             request = override_options(loaded, data=parse_table(data[0], "--data"))
             tables = request.data
-        source = open_for_check(request, tables, Settings())
-        report = check(request, source)
+        settings = Settings()
+        source = open_for_check(request, tables, settings)
+        report = check(request, source, settings)
         wanted = None if epsilons is None else parse_numbers(epsilons)
         if rows_about is None:
             refuse_without_rows(epsilons)
@@ -258,6 +259,7 @@ def render_check(
             report.noise_rows(),
         )
     )
+    console.print(f"Accountant {report.accountant}.", soft_wrap=True, markup=False)
     if report.sets:
         title = "Named sets, each measured as one table (expected error by noise, as a share of the rows)"
         console.print(_build_table(title, [*SET_HEADERS], report.set_rows()))

@@ -17,7 +17,7 @@ import numpy as np
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
-from privsyn.data_contracts.presets import PAPER_ACCOUNTANT, apply_paper_preset
+from privsyn.data_contracts.presets import DEFAULT_ACCOUNTANT, PAPER_ACCOUNTANT, apply_paper_preset
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.tasks.codecs.binning import Binning
@@ -33,7 +33,7 @@ class MethodSettings:
     The accountant, the options of a mechanism, and which columns and sets of columns count more.
     """
 
-    accountant: Accountant = "gaussian"
+    accountant: Accountant = DEFAULT_ACCOUNTANT
     mechanism: AnyMechanism = field(default_factory=PrivSyn)
     focus: Focus | None = None
     workload: tuple[NamedMarginal, ...] = ()
@@ -45,7 +45,7 @@ class MethodSettings:
         A question counts as the set of its columns, since rows come as codes, and conditions speak of values.
         """
         sets = tuple(marginal.model_copy(update={"question": None}) for marginal in spec.workload)
-        return cls(spec.accountant, spec.mechanism, spec.focus, sets)
+        return cls(spec.effective_accountant, spec.mechanism, spec.focus, sets)
 
     def as_in_the_paper(self) -> MethodSettings:
         """Return the paper's values, whatever the spec says; rows, seed and public limits on sizes stay the spec's.

@@ -11,9 +11,11 @@ from pathlib import Path
 from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
 from privsyn.base.wording import Text, mention
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.rules import LookupRule
+from privsyn.data_contracts.tables import build_code_schema
 from privsyn.engine import names_of_tables
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.earlier_runs import refuse_silent_redraw
@@ -23,10 +25,14 @@ from privsyn.engine.request import Request
 from privsyn.ledgers.ledger import ChargeLine
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.specs.places import format_place
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.knowledge.totals import check_totals_possible
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
 from privsyn.tasks.rules.feasibility import check_feasible
 from privsyn.tasks.steps.decode_linked import check_persons_feasible
+
+_RUN_BYTES = 16
+"""Bytes of a kept row among the runs of persons, at most."""
 
 
 def check_reason(candidate: Candidate) -> None:
@@ -145,7 +151,7 @@ def check_room(candidate: Candidate) -> None:
         return
     price = candidate.plan.request.rounds[-1]
     if candidate.ledger.summary(spec.dataset):
-        line = ChargeLine("release", f"room-{secrets.token_hex(8)}", price, {"accountant": spec.accountant})
+        line = ChargeLine("release", f"room-{secrets.token_hex(8)}", price, {"accountant": spec.effective_accountant})
         with name_asked_epsilon(spec):
             candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
     else:
@@ -156,7 +162,7 @@ def check_whole_cap(request: Request) -> None:
     """Raise BudgetRefusedError for a request that costs more than the whole cap of a new data set."""
     spec = request.spec
     if request.rounds[-1] > convert_epsilon_to_rho(
-        spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.accountant)
+        spec.budget.epsilon, spec.budget.delta, cap_accountant(spec.effective_accountant)
     ):
         raise BudgetRefusedError(
             f"privacy ({spec.privacy.epsilon:g}, {spec.privacy.delta:g}) costs more than the whole lifetime cap "
@@ -249,9 +255,35 @@ def check_workers(candidate: Candidate) -> None:
 
 
 def check_rows(candidate: Candidate) -> None:
-    """Refuse a table that cannot be read to its end, where its rows are not encoded yet."""
-    if not candidate.run.is_encoded:
-        candidate.source.check_rows()
+    """Refuse a table that cannot be read to its end, or whose codes the disk may not hold, before it is encoded."""
+    if candidate.run.is_encoded:
+        return
+    needed = candidate.source.check_rows() * compute_row_bytes(candidate.ordered_plan.request)
+    free = shutil.disk_usage(candidate.store.private_root).free
+    if needed > free:
+        raise RequestError(
+            f"its disk has {free / 1e9:.3g} GB free, and the rows in codes may need {needed / 1e9:.3g} GB before any "
+            "noise is drawn (PRIVATE: it is about the number of rows; pass it on to nobody); nothing was spent",
+            "Free some space there, or put the private folder on a larger disk",
+            "settings.private",
+        )
+
+
+def compute_row_bytes(request: Request) -> int:
+    """Return how many bytes the private folder needs for each row at most while a release of ``request`` is made.
+
+    Codes and numbers of the row are counted as if nothing was compressed, and codes three times: as they are encoded,
+    in cut cells and in coarse codes.  Of linked tables a row has the columns of all of them.
+    """
+    requests = list(request.branches.values()) or [request]
+    codes = sum(field.type.byte_width for r in requests for field in build_code_schema(r.encoding.domain))
+    numbers = sum(
+        choose_code_dtype(c.lattice.size).itemsize
+        for r in requests
+        for c in r.encoding.codecs
+        if isinstance(c, OrderedCodec)
+    )
+    return 3 * codes + numbers + _RUN_BYTES * sum(r.encoding.panel is not None for r in requests)
 
 
 def check_paid_tables(candidate: Candidate) -> None:

@@ -60,11 +60,13 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
         if paid:
             changed = ", ".join(_find_unlike(spec, content, free, explicit_only=False)) or "its steps"
             privacy = spec.privacy
+            finished = (settings.released_root / str(run["run"])).is_dir()
+            stands = "Its release stands." if finished else "It was never finished; its charge stands."
             raise RequestError(
                 f"the run {run['run']} of version {program} was paid for this request, and "
                 f"{_describe_this(program)} would draw "
                 f"it anew ({changed} changed); nothing was spent",
-                f"Its release stands. New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
+                f"{stands} New noise costs epsilon {privacy.epsilon:g} with delta {privacy.delta:g} "
                 f"(rho {float(current.plan.rho):.4g}) once more: for that, " + current.plan.redraw,
                 "release.fresh",
             )
@@ -142,11 +144,16 @@ def _describe_this(program: str) -> str:
 
 
 def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -> bool:
-    """Return whether the run's noise was drawn by steps of other versions, as its released folder says."""
-    manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
-    if manifest is None:
-        return False
-    then = {str(step.get("step")): step.get("version") for step in manifest.steps}
+    """Return whether the run's noise was drawn by steps of other versions, as its note or released folder says.
+
+    A run that says it nowhere was begun, and never finished, before notes had versions.
+    """
+    then = run.get("steps")
+    if not isinstance(then, Mapping):
+        manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
+        if manifest is None:
+            return True
+        then = {str(step.get("step")): step.get("version") for step in manifest.steps}
     last = max(i for i, step in enumerate(current.steps) if step.kind is StepKind.RELEASE)
     return any(step.name in then and then[step.name] != step.version for step in current.steps[: last + 1])
 

@@ -195,7 +195,7 @@ class Run:
             "unit": spec.describe_unit(),
             "release_epsilon": repr(privacy.epsilon),
             "release_delta": repr(privacy.delta),
-            "accountant": spec.accountant,
+            "accountant": spec.effective_accountant,
             "mechanism": "discrete Gaussian",
             "title": step.title,
             "released_root": str(self.store.released_root),

@@ -83,8 +83,8 @@ def build_improved_spec(
     except ValidationError as error:
         problem = f"{note['run']} cannot be improved: {messages.from_validation(error, {})[0].text}"
         raise RequestError(problem, "Make a release of its own instead", RUN) from None
-    account_rho(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.accountant)
-    together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.accountant)
+    account_rho(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.effective_accountant)
+    together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.effective_accountant)
     return new.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": together})})
 
 

@@ -72,7 +72,7 @@ def _reserve(candidate: Candidate) -> None:
         run.records.save(f"data-of-{run.name}", {"fingerprint": candidate.fingerprints[0]})
     try:
         admission.admit(candidate, admission.CHARGE_CHECKS)
-        run.ledger.register(run.dataset, spec.budget, cap_accountant(spec.accountant))
+        run.ledger.register(run.dataset, spec.budget, cap_accountant(spec.effective_accountant))
         note_ledger(run.ledger, run.records, run.dataset)
         table = candidate.known_table if candidate.charges else None
         with name_asked_epsilon(spec):
@@ -110,6 +110,7 @@ def _write_private_note(candidate: Candidate) -> None:
         "file_fingerprints": file_fingerprints,
         "files": list(candidate.source.names),
         "keys": dict(run.keys),
+        "steps": {step.name: step.version for step in run.steps},
         "version": version("privsyn-flows"),
         "spec": spec.public(),
         "asks": dict(run.plan.asks),

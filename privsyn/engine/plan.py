@@ -108,8 +108,8 @@ class Plan:
         """
         spec = self.request.spec
         check_shares(self.steps, self.request)
-        allowed = account_rho(spec.privacy, "privacy", spec.accountant)
-        account_rho(spec.budget, "budget", cap_accountant(spec.accountant))
+        allowed = account_rho(spec.privacy, "privacy", spec.effective_accountant)
+        account_rho(spec.budget, "budget", cap_accountant(spec.effective_accountant))
         if spec.improves is not None:
             _check_sum(self.request, allowed)
         _ = self.request.prior
@@ -132,7 +132,7 @@ def _check_sum(request: Request, allowed: Fraction) -> None:
     """Raise RequestError if the looks of an improved release cost more together than ``privacy`` says."""
     privacy = request.spec.privacy
     if request.total_rho > allowed and convert_rho_to_epsilon(
-        request.total_rho, privacy.delta, request.spec.accountant
+        request.total_rho, privacy.delta, request.spec.effective_accountant
     ) > (privacy.epsilon):
         raise RequestError(
             f"epsilon {privacy.epsilon:g} is less than what this release and those that it improves cost together",

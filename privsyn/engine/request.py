@@ -138,7 +138,7 @@ class Request:
     @property
     def pricing(self) -> Pricing:
         """How the noise of every release step is priced: for what the release's accountant proves."""
-        return get_pricing(self.spec.accountant)
+        return get_pricing(self.spec.effective_accountant)
 
     @cached_property
     def total_rho(self) -> Fraction:
@@ -150,4 +150,4 @@ class Request:
         """The budgets of the pooled releases in order, this release's last; it is alone where none is improved."""
         improves, privacy = self.spec.improves, self.spec.privacy
         looks = ((privacy.epsilon, privacy.delta),) if improves is None else improves.looks
-        return tuple(convert_epsilon_to_rho(epsilon, delta, self.spec.accountant) for epsilon, delta in looks)
+        return tuple(convert_epsilon_to_rho(epsilon, delta, self.spec.effective_accountant) for epsilon, delta in looks)

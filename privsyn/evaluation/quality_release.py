@@ -178,7 +178,7 @@ def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
 
 def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:
     """Raise RequestError if so small an epsilon asks for noise that no integer holds, or that hides every figure."""
-    rho, rows = account_rho(spec.privacy, FIELD, spec.accountant), comparison.synthetic.rows
+    rho, rows = account_rho(spec.privacy, FIELD, spec.effective_accountant), comparison.synthetic.rows
     planned = quality_figures.plan_queries(comparison.figures, rho, spec.unit.records)
     pairs = zip(comparison.figures, planned, strict=True)
     least = min(quality_figures.divide_by_rows(q.sigma, f, rows) for f, q in pairs)

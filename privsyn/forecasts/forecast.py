@@ -30,7 +30,6 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import ONE_ROW
 from privsyn.data_contracts.rules import Rule, list_conditions, list_continued_expressions, list_expressions
-from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed, name_by_files
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
@@ -43,6 +42,7 @@ from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
 from privsyn.tasks.metrics.subsample import find_equivalent_subsamples
+from privsyn.tasks.steps.encode import Repairs, encode_batch_with_numbers
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Epsilons of a forecast, beside the spec's own."""
@@ -308,6 +308,7 @@ def forecast(
     person = spec.unit.one
     words = f"{first.assumption}. {OF_UNITS[person]}" if spec.panel is not None else first.assumption
     words += ". It is of the first two tables, with their part of the budget" if further else ""
+    words += f". Noise is of the accountant {spec.effective_accountant}"
     by_table = {}
     for number, name in enumerate(further, 1):
         above = frozenset(list_constant_columns(branches[name]))
@@ -613,13 +614,14 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int, stored: pa.Ta
     spec = request.spec.with_rows(seed=seed).model_copy(update={"unit": unit})
     seeded = replace(request, spec=spec, column_order=order)
     steps = build_steps(seeded)
-    step_tables = {"encode": {"encoded_rows": fine.to_arrow()}}
+    given: dict[str, dict[str, pa.Table]] = {"encode": {"encoded_rows": fine.to_arrow()}}
     if stored is None:
-        private, without_values = None, {**NO_CELL_COUNTS, **NO_VALUE_COUNTS}
+        given |= NO_CELL_COUNTS | NO_VALUE_COUNTS
     else:
         batches = stored.to_batches()
-        private, without_values = PrivateAccess(lambda repairs=None: batches), {}
-    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), private, {**step_tables, **without_values}).run()
+        numbers = [encode_batch_with_numbers(batch, seeded.encoding, Repairs())[1] for batch in batches]
+        given["encode"]["numbers"] = pa.Table.from_batches(numbers)
+    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), given=given).run()
     released = MemoryCounts.of_run(seeded, name_by_files(steps, outputs))
     encoding, rows = released.request.encoding, outputs["decode"]["synthetic"]
     cut = stored is not None and released.request.cuts

@@ -17,6 +17,7 @@ from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.candidate import Candidate, ignore_progress
+from privsyn.engine.choose_accountant import settle_accountant
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan
@@ -87,6 +88,7 @@ def publish_itemsets(
     earlier answers (adaptive composition).  Raises RequestError for a wrong request or table, BudgetRefusedError when
     the cap would be passed: then nothing was spent.
     """
+    asked = settle_accountant(asked, settings, plan_itemsets, fresh=fresh)
     candidate = Candidate(
         plan=plan_itemsets(asked),
         settings=settings,

@@ -115,7 +115,7 @@ def make_no_price_error(dataset: Dataset, accountant: str) -> RequestError:
     return RequestError(
         f"the cap of {dataset.name!r} is counted in Gaussian differential privacy, for which noise under accountant "
         f"{accountant!r} has no price; nothing was spent",
-        "Write accountant: gaussian, which the preset `paper` takes too",
+        "Write accountant: gaussian, which the preset `paper` takes too, or leave it out without that preset",
         "accountant",
     )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.candidate import Candidate
+from privsyn.engine.choose_accountant import settle_accountant
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.ledgers.calendar_periods import check_period
@@ -37,10 +40,12 @@ def build_candidate(
     period: str | None = None,
     new_dataset: str | None = None,
 ) -> Candidate:
-    """Return a release of ``spec`` that asks to be admitted; no file is opened for it.
+    """Return a release of ``spec`` that asks to be admitted; of all files the ledger alone is read for it.
 
-    ``data``: the table in memory (None: the file that the spec names).  Raises RequestError as :func:`plan_release`.
+    ``data``: the table in memory (None: the file that the spec names).  Raises RequestError as :func:`plan_release`,
+    and LedgerError where the accountant is that of the data set's cap and the ledger cannot be read.
     """
     spec_to_plan = spec if data is None else spec.model_copy(update={"data": ""})
-    plan = plan_release(spec_to_plan, period)
+    settled = settle_accountant(spec_to_plan, settings, partial(plan_release, period=period), fresh=fresh)
+    plan = plan_release(settled, period)
     return Candidate(plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset)

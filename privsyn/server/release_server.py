@@ -11,6 +11,7 @@ from prefect.settings import get_current_settings
 
 from privsyn.server import doors, ends_with_parent
 from privsyn.server.login import SERVER
+from privsyn.server.private_home import UMASK
 
 
 class ReleaseServer(SubprocessASGIServer):
@@ -21,7 +22,9 @@ class ReleaseServer(SubprocessASGIServer):
     """
 
     def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
-        return subprocess.Popen(_build_command(self.port), env=_build_environment(), start_new_session=True)  # noqa: S603
+        return subprocess.Popen(  # noqa: S603
+            _build_command(self.port), env=_build_environment(), start_new_session=True, umask=UMASK
+        )
 
 
 def _build_command(port: int | None) -> list[str]:

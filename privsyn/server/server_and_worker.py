@@ -22,7 +22,7 @@ from privsyn.server import doors, ends_with_parent, work_pool
 from privsyn.server.environment import DATABASE, POOL, Address, build_client_auth_env, build_prefect_environment
 from privsyn.server.login import build_server_login, locate_login_file
 from privsyn.server.lost_runs import name_worker
-from privsyn.storage.disk import translate_os_errors
+from privsyn.server.private_home import UMASK, make_home_private
 
 Log = Callable[[str], None]
 
@@ -41,14 +41,13 @@ def run_server(settings: Settings, log: Log, *, worker: bool = True, health_port
     address = Address.of(environment)
     address.check_free()
     home = Path(environment["PREFECT_HOME"])
-    with translate_os_errors(home):
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_home_private(home, environment.get(DATABASE, ""))
     environment |= build_server_login(settings, environment)
     if settings.server_database is not None:
         check_database(settings)
     history = "PostgreSQL" if "postgresql" in environment.get(DATABASE, "") else f"{home} (SQLite)"
     with stop_together() as programs:
-        programs.start("server", _build_server_command(address), environment)
+        programs.start("server", _build_server_command(address), environment, umask=UMASK)
         programs.wait_until(address.answers)
         if worker:  # started again beside a server that starts, too, it would take the processor from it
             command, health = _build_worker_command(health_port), _build_health(health_port)
@@ -75,6 +74,7 @@ def run_worker(settings: Settings, log: Log, *, health_port: int | None = None) 
     address = Address.of(environment)
     address.wait()
     environment |= build_client_auth_env(settings, environment, address)
+    make_home_private(Path(environment["PREFECT_HOME"]))
     with stop_together() as programs:
         programs.start("worker", _build_worker_command(health_port), environment)
         log(f"A worker for {address.page}; its files go to {settings.out.absolute()}. Stop with Ctrl-C.")
@@ -138,7 +138,7 @@ class Programs:
     """
 
     started: dict[str, _Process] = field(default_factory=dict)
-    _commands: dict[str, tuple[Sequence[str], dict[str, str]]] = field(default_factory=dict)
+    _commands: dict[str, tuple[Sequence[str], dict[str, str], int]] = field(default_factory=dict)
     _needs: dict[str, Callable[[], bool]] = field(default_factory=dict)
     _pauses: dict[str, float] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
@@ -150,14 +150,20 @@ class Programs:
         command: Sequence[str],
         environment: Mapping[str, str],
         needs: Callable[[], bool] = lambda: True,
+        umask: int = -1,
     ) -> None:
-        """Start one more; ``name`` is for people, and it starts again once ``needs`` holds."""
-        self._commands[name], self._needs[name] = (command, dict(environment)), needs
+        """Start one more; ``name`` is for people, and it starts again once ``needs`` holds.
+
+        ``umask``: what is taken from the mode of files that it makes; -1: as for this process.
+        """
+        self._commands[name], self._needs[name] = (command, dict(environment), umask), needs
         self._begin(name)
 
     def _begin(self, name: str) -> None:
-        command, environment = self._commands[name]
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+        command, environment, umask = self._commands[name]
+        process = subprocess.Popen(  # noqa: S603
+            command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, umask=umask
+        )
         self.started[name], self._since[name] = process, time.monotonic()
 
     def restart_exited(self, log: Callable[[str], None]) -> None:

@@ -12,6 +12,7 @@ from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.server.environment import build_prefect_environment
 from privsyn.server.login import CLIENT, build_client_login, make_login, make_login_error
+from privsyn.server.private_home import make_home_private
 
 if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
@@ -24,9 +25,9 @@ SERVER_TIMEOUT = 5.0
 def start_temporary_server() -> Iterator[None]:
     """Start the server that a flow would start for itself, load other things in the block, and wait for it at the end.
 
-    Where PREFECT_API_URL names a server, RequestError if none answers there.  A temporary one that does not come up is
-    no error here: the flow tries again and says what is wrong.  An interrupt does not wait for it; Prefect stops its
-    server when the process ends.
+    Raises RequestError if PREFECT_API_URL names a server that does not answer, or if PREFECT_HOME cannot be made
+    private for a temporary one.  A temporary server that does not come up is no error here: the flow tries again and
+    says what is wrong.  An interrupt does not wait for it; Prefect stops its server when the process ends.
     """
     from prefect.client.base import ServerType, determine_server_type
 
@@ -39,6 +40,7 @@ def start_temporary_server() -> Iterator[None]:
         return
     from privsyn.server.release_server import ReleaseServer
 
+    _make_home_private()
     starting = Thread(target=_start, args=(ReleaseServer(),), name="start-server", daemon=True)
     starting.start()
     yield
@@ -64,6 +66,15 @@ def _set_login(*, temporary: bool) -> None:
     if login:
         os.environ.update(login)
         refresh_global_settings_context()
+
+
+def _make_home_private() -> None:
+    """Make the folder private in which the temporary server keeps its history."""
+    from prefect.settings import get_current_settings
+
+    settings = get_current_settings()
+    database = settings.server.database.connection_url
+    make_home_private(settings.home, database.get_secret_value() if database is not None else "")
 
 
 def _start(server: SubprocessASGIServer) -> None:

@@ -21,7 +21,15 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.csv_fields import as_written
 from privsyn.sources.csv_lines import LineReader, build_text_options
-from privsyn.sources.private_table import LEFT_OUT, Note, Source, check_types, list_columns_to_read, with_valid_text
+from privsyn.sources.private_table import (
+    BY_A_VALUE,
+    LEFT_OUT,
+    Note,
+    Source,
+    check_types,
+    list_columns_to_read,
+    with_valid_text,
+)
 from privsyn.storage.objects import StoredObject
 from privsyn.storage.table_files import (
     File,
@@ -47,7 +55,7 @@ _RECORDS_BLOCK = 1 << 23
 _BROKEN = (OSError, EOFError, ValueError, KeyError, pa.ArrowException)
 """What pyarrow raises on a file that is not what its name says."""
 
-_WHOLE: set[tuple[Any, ...]] = set()
+_WHOLE: dict[tuple[Any, ...], int] = {}
 """Files, as they were when every row of theirs could be read."""
 
 
@@ -93,16 +101,15 @@ class FileSource(Source):
         single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
         return (store.fingerprint_of_macs(macs), *single)
 
-    def check_rows(self) -> None:
-        """Read every row once and keep none; RequestError as of :meth:`batches`.
+    def check_rows(self) -> int:
+        """Read every row once and keep none; see :class:`Source`.
 
         Files that were read whole are not read again in this process unless one was written since.
         """
         key = (tuple(_stamp(file) for file in self.files), self.read, self.spec.csv)
         if key not in _WHOLE:
-            for _ in self.batches():
-                pass
-            _WHOLE.add(key)
+            _WHOLE[key] = sum(batch.num_rows for batch in self.batches())
+        return _WHOLE[key]
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for file in self.files:
@@ -167,7 +174,9 @@ def read_parquet(
             for batch in table.iter_batches(batch_size=batch_rows, row_groups=groups, columns=list(read)):
                 yield with_valid_text(batch.select(read), note)
     except _BROKEN as error:
-        damaged = RequestError(f"{file} breaks off or is damaged", "Write or copy the Parquet file again", "data")
+        damaged = RequestError(
+            f"{file} breaks off or is damaged {BY_A_VALUE}", "Write or copy the Parquet file again", "data"
+        )
         failure = (None if isinstance(file, str) else _find_store_error(file, error)) or damaged
     if failure is not None:
         raise failure
@@ -210,11 +219,11 @@ def _make_csv_error(file: File, words: str) -> RequestError:
     """Return which of the known failures the parser's words mean; the words themselves may hold a row."""
     if words.startswith("straddling"):
         return RequestError(
-            f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark",
+            f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark {BY_A_VALUE}",
             "Close every quotation mark, or leave `line_breaks` out",
             "csv.line_breaks",
         )
-    return RequestError(f"{file} breaks off or is not a whole CSV file", "Write or copy it again", "data")
+    return RequestError(f"{file} breaks off or is not a whole CSV file {BY_A_VALUE}", "Write or copy it again", "data")
 
 
 def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> dict[str, pa.DataType]:

@@ -36,7 +36,7 @@ from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
-from privsyn.tasks.panels.row_order import RowOrder
+from privsyn.tasks.panels.row_order import RowOrder, simplify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ class JoinedSource(Source):
     joined: Mapping[str, JoinedSource] = field(default_factory=dict)
     person: str | None = None
     order: RowOrder = field(default_factory=RowOrder)
-    _checked: list[bool] = field(default_factory=list, repr=False)
+    _checked: list[int] = field(default_factory=list, repr=False)
 
     @classmethod
     def open(
@@ -198,15 +198,13 @@ class JoinedSource(Source):
         for _, source in self._tables:
             source.close()
 
-    def check_rows(self) -> None:
-        """Read every row once; RequestError as of :meth:`batches`."""
-        if self._checked:
-            return
-        for joined in self.joined.values():
-            joined.check_rows()
-        for _ in self._join(choose_batch_rows(len(self.read)), forget):
-            pass
-        self._checked.append(True)
+    def check_rows(self) -> int:
+        """Read every row once, of further tables, too; see :class:`Source`: it counts those of all tables."""
+        if not self._checked:
+            further = sum(joined.check_rows() for joined in self.joined.values())
+            own = sum(batch.num_rows for batch in self._join(choose_batch_rows(len(self.read)), forget))
+            self._checked.append(further + own)
+        return self._checked[0]
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for batch in self._join(batch_rows, note):
@@ -270,7 +268,7 @@ class JoinedSource(Source):
         hashes = np.concatenate([self.order.hash_rows(batch) for batch in batches])
         known, table = np.flatnonzero(codes.is_valid()), pa.Table.from_batches(batches)
         group = np.asarray(codes.indices.drop_null())
-        in_order = self.order.sort((group,), hashes[known], lambda rows: table.take(pa.array(known[rows])))
+        in_order = self.order.sort((group,), hashes[known], lambda rows: _read_simply(table, known[rows]))
         kept_rows = pa.array(known[np.sort(in_order.find_first(group))])
         table = table.take(kept_rows).combine_chunks()
         again = len(codes) - codes.null_count - len(kept_rows)
@@ -309,7 +307,7 @@ class JoinedSource(Source):
         if isinstance(self.above[1], DrawnSource):
             group = np.asarray(keys.dictionary_encode().indices)
             hashes = [np.empty(0, np.uint64), *map(self.order.hash_rows, persons.to_batches())]
-            in_order = self.order.sort((group,), np.concatenate(hashes), lambda rows: persons.take(pa.array(rows)))
+            in_order = self.order.sort((group,), np.concatenate(hashes), lambda rows: _read_simply(persons, rows))
             places = np.sort(in_order.find_first(group))
         return _Keys(keys.take(pa.array(places))), pa.array(places)
 
@@ -347,9 +345,9 @@ class PlacedSource(Source):
         """End what is held open between passes."""
         self.rows.close()
 
-    def check_rows(self) -> None:
-        """Read every row once; RequestError as of :meth:`batches`."""
-        self.rows.check_rows()
+    def check_rows(self) -> int:
+        """Read every row once; see :class:`Source`."""
+        return self.rows.check_rows()
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         for batch in self.rows._stream(batch_rows, note):
@@ -391,10 +389,9 @@ class DrawnSource(Source):
         """End what is held open between passes."""
         self.rows.close()
 
-    def check_rows(self) -> None:
-        """Read every row once; RequestError as of :meth:`batches`."""
-        for _ in self.batches():
-            pass
+    def check_rows(self) -> int:
+        """Read every row once; see :class:`Source`."""
+        return sum(batch.num_rows for batch in self.batches())
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the drawn rows: of each person the first one in order, by the row's key and all other columns.
@@ -452,6 +449,11 @@ class _Keys:
         place = self._index.get_indexer(self._hash(texts))
         positions = pa.array(place, mask=place < 0)
         return pc.if_else(pc.equal(self._keys.take(positions), texts), positions, pa.scalar(None, positions.type))
+
+
+def _read_simply(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Return rows of a table in memory, to be compared."""
+    return pa.Table.from_batches(list(map(simplify, table.take(pa.array(rows)).combine_chunks().to_batches())))
 
 
 def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:

@@ -1,17 +1,16 @@
 """A private table in memory: pyarrow, pandas, polars and whatever else exports an Arrow stream.
 
 The rules are those of Parquet files.  A column's type never depends on its values: where a pandas column says only
-that it holds objects, all of them must be of one plain class, because Arrow's own choice would let one row change how
+that it holds objects, each is read by itself (object_cells.py), because Arrow's own choice would let one row change how
 the others are read (a date beside a moment makes dates of all).
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,9 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.object_cells import OBJECTS, read_objects
 from privsyn.sources.private_table import (
+    BY_A_VALUE,
     Note,
     Source,
     SupportsArrowStream,
@@ -32,6 +33,7 @@ from privsyn.sources.private_table import (
     list_columns_to_read,
 )
 from privsyn.storage.table_files import refuse_repeats
+from privsyn.tasks.codecs.parsing import get_type_codes, split_union
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
@@ -42,18 +44,6 @@ WHERE = "the table in memory"
 
 FINGERPRINT_ROWS = 1 << 16
 """Rows of a block of canonical bytes; another number would give every table another fingerprint."""
-
-_CLASSES: dict[type, pa.DataType] = {
-    str: pa.large_string(),
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    dt.date: pa.date32(),
-    dt.datetime: pa.timestamp("us"),
-    dt.tzinfo: pa.timestamp("us", "UTC"),
-    dt.time: pa.time64("us"),
-}
-"""What the objects of a pandas column may be, and the type as which they are read; dt.tzinfo: moments with a zone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +62,13 @@ class MemorySource(Source):
         """
         columns = list_column_names(data, spec.columns)
         read = list_columns_to_read(columns, spec, WHERE)
-        table = (
-            _list_pandas_columns(data, read) if isinstance(data, pd.DataFrame) else _read_arrow_table(data).select(read)
-        )
+        if isinstance(data, pd.DataFrame):
+            table, of_objects = _list_pandas_columns(data, read), OBJECTS
+        else:
+            table, of_objects = _read_arrow_table(data).select(read), None
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        check_types(types, read, spec, WHERE)
+        declared = {name: pa.null() if type_ == of_objects else type_ for name, type_ in types.items()}
+        check_types(declared, read, spec, WHERE)
         return cls(columns, read, types, table)
 
     @property
@@ -87,16 +79,17 @@ class MemorySource(Source):
     def fingerprint(self, store: Store) -> str:
         """HMAC (hex) of the columns that are read, by the private root's key.
 
-        Equal values of equal types have the same fingerprint however they are held in memory; no file has it.
+        Equal values of equal types have the same fingerprint however they are held in memory; no file has it.  Objects
+        that are all of one type have that of a column of this type.
         """
+        narrow = replace(self, table=_narrow_objects(self.table))
         return store.fingerprint_of_table(
-            iterate_canonical_bytes(self.table.schema, self._stream(FINGERPRINT_ROWS, forget))
+            iterate_canonical_bytes(narrow.table.schema, narrow._stream(FINGERPRINT_ROWS, forget))
         )
 
-    def check_rows(self) -> None:
-        """Read every row once and keep none; RequestError as of :meth:`batches`."""
-        for _ in self.batches():
-            pass
+    def check_rows(self) -> int:
+        """Read every row once and keep none; see :class:`Source`."""
+        return sum(batch.num_rows for batch in self.batches())
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Batches of ``batch_rows`` rows (the last: what is left), checked, without dictionaries and views."""
@@ -178,39 +171,37 @@ def _export_table(data: Any, export: Any) -> Any:
 
 
 def _list_pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
-    arrays: dict[str, Any] = {}
-    for name in read:
-        with suppress(Exception):  # objects' own code may raise anything
-            arrays[name] = _convert_pandas_column(frame[name])
-        if arrays.get(name) is None:
-            raise RequestError(
-                "its cells in the pandas table are not all of one type that can be read",
-                "Give the column one type, for example with `infer_objects()` or `astype()`, or list it as "
-                "`{kind: drop}`",
-                f"columns.{name}",
-            )
-    return pa.table(arrays)
+    return pa.table({name: _convert_pandas_column(name, frame[name]) for name in read})
 
 
-def _convert_pandas_column(column: pd.Series) -> Any:
-    """Return the column in Arrow; None if it holds objects that are not all of one class of _CLASSES."""
-    if not _holds_objects(column):
-        return pa.Array.from_pandas(column)
-    cells = column.astype(object)
-    classes = set(map(_name_class, cells[cells.notna()]))
-    if not classes:
-        return pa.nulls(len(cells))
-    type_ = _CLASSES.get(classes.pop()) if len(classes) == 1 else None
-    return None if type_ is None else pa.Array.from_pandas(cells, type=type_)
+def _convert_pandas_column(name: str, column: pd.Series) -> Any:
+    """Return the column in Arrow.  Raises RequestError for a type that Arrow does not have."""
+    if isinstance(column.dtype, pd.CategoricalDtype) and _is_stored_as_objects(column):
+        categories = read_objects([*column.cat.categories, None])
+        return categories.take(pa.array(column.cat.codes.to_numpy() % len(categories)))  # -1: the last one, null
+    if _is_stored_as_objects(column):
+        return read_objects(column)
+    if _get_declared_type(column) is None:
+        problem = f"its type in {WHERE} is {str(column.dtype)[:60]}, which cannot be encoded"
+    else:
+        with suppress(Exception):  # an extension's own code may raise anything
+            return pa.Array.from_pandas(column)
+        problem = f"its cells in {WHERE} cannot be read {BY_A_VALUE}"
+    cure = "Give the column another type, for example with `astype()`, or list it as `{kind: drop}`"
+    raise RequestError(problem, cure, f"columns.{name}")
 
 
-def _name_class(cell: object) -> type:
-    return dt.tzinfo if type(cell) is dt.datetime and cell.tzinfo is not None else type(cell)
+def _is_stored_as_objects(column: pd.Series) -> bool:
+    """Return whether the cells are Python objects, also those of a type that says that they are texts."""
+    return _holds_objects(column) or getattr(_get_dtype_of_values(column), "storage", "") == "python"
+
+
+def _get_dtype_of_values(column: pd.Series) -> Any:
+    return column.cat.categories.dtype if isinstance(column.dtype, pd.CategoricalDtype) else column.dtype
 
 
 def _holds_objects(column: pd.Series) -> bool:
-    dtype = column.cat.categories.dtype if isinstance(column.dtype, pd.CategoricalDtype) else column.dtype
-    return bool(pd.api.types.is_object_dtype(dtype))
+    return bool(pd.api.types.is_object_dtype(_get_dtype_of_values(column)))
 
 
 def _get_declared_type(column: pd.Series) -> pa.DataType | None:
@@ -218,7 +209,7 @@ def _get_declared_type(column: pd.Series) -> pa.DataType | None:
         return None
     try:
         return pa.Array.from_pandas(column.iloc[:0]).type
-    except (pa.ArrowException, TypeError, ValueError):
+    except Exception:  # an extension's own code may raise anything
         return None
 
 
@@ -233,14 +224,32 @@ def _to_one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
             dense = check_valid_text(name, chunk, note)
             chunks.append(dense.dictionary_decode() if pa.types.is_dictionary(dense.type) else dense)
         return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
-    raise RequestError(f"its cells in {WHERE} are damaged", "Make the table again", f"columns.{name}")
+    raise RequestError(f"its cells in {WHERE} are damaged {BY_A_VALUE}", "Make the table again", f"columns.{name}")
+
+
+def _narrow_objects(table: pa.Table) -> pa.Table:
+    """Return the table with the cells of each column of objects that are all of one type as a column of that type."""
+    for place, column in enumerate(table.columns):
+        if column.type != OBJECTS or not table.num_rows:
+            continue
+        array = column.combine_chunks()
+        array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+        types = {part.type for _, part in split_union(array)} - {pa.null()}
+        if len(types) <= 1 and pa.binary() not in types:
+            type_ = types.pop() if types else pa.null()
+            rows, parts = zip(*split_union(array), strict=True)
+            cells = pa.concat_arrays([pa.nulls(len(p), type_) if pa.types.is_null(p.type) else p for p in parts])
+            table = table.set_column(
+                place, table.schema.names[place], cells.take(pa.array(np.argsort(np.concatenate(rows))))
+            )
+    return table
 
 
 def iterate_canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield the bytes of a table in blocks: its schema, then each batch, column by column.
 
-    ``batches`` hold no dictionaries, views or nested types, and all but the last have one fixed number of rows: where
-    they are cut is part of the bytes.
+    ``batches`` hold no dictionaries, views or nested types but OBJECTS, and all but the last have one fixed number of
+    rows: where they are cut is part of the bytes.
 
     Equal tables have equal bytes, however Arrow holds them: names, types, values, nulls and the order of rows and
     columns enter; chunks, slices, what lies under a null, unused bits, dictionaries and the layout of text do not.  The
@@ -259,6 +268,8 @@ def _name_type(type_: pa.DataType) -> str:
     """Return the type's name; every layout of text has the same, and a dictionary that of its values."""
     if pa.types.is_dictionary(type_):
         return _name_type(type_.value_type)
+    if type_ == OBJECTS:
+        return "objects"
     return "text" if _is_text(type_) else str(type_)
 
 
@@ -267,10 +278,18 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _iterate_column(array: pa.Array) -> Iterator[bytes]:
-    """Yield which rows are not null, as bits; then lengths and bytes of texts, or values of fixed width (0: null)."""
+    """Yield which rows are not null, as bits; then lengths and bytes of texts, or values of fixed width (0: null).
+
+    Of objects the types of the cells, then so the cells of each type; those that no column can hold are alike.
+    """
+    if pa.types.is_union(array.type):
+        yield get_type_codes(array).tobytes()
+        for _, cells in split_union(array):
+            yield from _iterate_column(cells)
+        return
     valid = np.asarray(array.is_valid())
     yield np.packbits(valid).tobytes()
-    if pa.types.is_null(array.type) or not len(array):
+    if pa.types.is_null(array.type) or pa.types.is_binary(array.type) or not len(array):
         return
     if _is_text(array.type):
         text = pc.fill_null(array.cast(pa.large_string()), "")

@@ -49,7 +49,7 @@ def list_table_columns(data: AnyPlace, spec: ReleaseSpec) -> tuple[str, ...]:
     if isinstance(data, Mapping) and spec.tables:
         return tuple(name for table in spec.tables.values() for name in table.columns)
     if is_streamed(data):
-        return tuple(read_schema(data).names)
+        return tuple(read_schema(data, spec.columns).names)
     if isinstance(data, str | os.PathLike | tuple):
         return read_layout(data, spec.columns, spec.csv).columns
     from privsyn.sources.memory_source import list_column_names

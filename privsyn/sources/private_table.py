@@ -34,6 +34,10 @@ NOT_UTF8 = "not UTF-8"
 """The repairs of reading."""
 
 
+BY_A_VALUE = "(PRIVATE: a value may be why); no budget is lost"
+"""What an error ends with that is found while rows are read."""
+
+
 def forget(column: str, repairs: Counter[str]) -> None:
     """Ignore a note."""
 
@@ -93,8 +97,8 @@ class Source(ABC):
         """End what is held open between passes; a later pass opens it again."""
 
     @abstractmethod
-    def check_rows(self) -> None:
-        """Read every row once and keep none; RequestError as of :meth:`batches`.
+    def check_rows(self) -> int:
+        """Read every row once and keep none; return how many there are (private).  RequestError as of :meth:`batches`.
 
         So a table that cannot be read to its end is refused before its release reserves anything.
         """

@@ -1,130 +1,194 @@
-"""A digest of a table's rows as they stream by: equal rows have the same, wherever they are stored.
+"""A keyed digest of a table's rows as they stream by: equal rows have the same, wherever they are stored.
 
 Whole numbers are one whatever their width, and in a float or a decimal; days, moments and texts whatever their layout.
-Columns are known by their names.  Two tables of other rows have the same digest with a chance of about 2^-64.
+Columns are known by their names.
+
+The digest is MSet-Add-Hash of Clarke, Devadas, van Dijk, Gassend and Suh, "Incremental Multiset Hash Functions and
+Their Application to Memory Integrity Checking" (ASIACRYPT 2003): the sum modulo 2^256 of a keyed hash of each row,
+here BLAKE2b of 256 bits, beside the number of rows.  What is hashed of a row can be read back, so different rows have
+different bytes.  Sums of hashes that everybody can compute can be steered, wide ones too (Wagner, "A Generalized
+Birthday Problem", CRYPTO 2002).  So the key is what counts: without it, the hashes of rows are as good as random.  Two
+different tables that are chosen without the key, of fewer than 2^40 rows each, have equal sums with probability at
+most 2^-216: some row is in one of them more often by m, where 0 < m < 2^40, and m times a random number has to be one
+value modulo 2^256.  No digest leaves the process.  The store records an HMAC of it, so whoever compares fingerprints
+learns only whether two tables are equal.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.tasks.kernels.streams import GAMMA, mix_bits
+KEY_BYTES = 32
+"""Bytes of a digest's key, and of the hash of a row."""
 
-Hashes = NDArray[np.uint64]
+_BLOCK_ROWS = 1 << 14
+"""Rows whose bytes are in memory at a time."""
 
-_NULL = np.uint64(0x6A09E667F3BCC909)
-_MOMENT, _TIME = np.uint64(0xBB67AE8584CAA73B), np.uint64(0x3C6EF372FE94F82B)
 _INT64 = float(1 << 63)
+
+_CELL = np.dtype([("word", "<u8"), ("tag", "<u4")])
+"""The bytes of a cell: a number, or the number of bytes of a text, and what the number is."""
+
+_NULL, _INTEGER, _LARGE, _FLOAT, _TIME, _TEXT = (np.uint32(0xFFFFFFFF - i) for i in range(6))
+"""Tags of cells; that of a moment is its nanoseconds, which are fewer."""
 
 
 class RowDigest:
     """The digest of the rows so far: ``content``, which does not depend on their order, and ``order``, which does."""
 
-    def __init__(self) -> None:
-        self.rows, self.content, self.order = 0, 0, 0
+    def __init__(self, key: bytes) -> None:
+        """Begin the digest of no rows; ``key``: KEY_BYTES secret bytes."""
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+        self.key, self.rows, self.content = key, 0, 0
+        self._of_row = hashlib.blake2b(key=key, digest_size=KEY_BYTES, person=b"row")
+        self._of_order = hashlib.blake2b(key=key, digest_size=KEY_BYTES, person=b"order")
+
+    @property
+    def order(self) -> bytes:
+        """The digest of the rows in their order."""
+        return self._of_order.digest()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in the rows of a batch, whatever the size of batches."""
-        rows = np.zeros(batch.num_rows, np.uint64)
-        for name, array in zip(batch.schema.names, batch.columns, strict=True):
-            seed = np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
-            rows += mix_bits(_hash_column(array) ^ seed)
-        rows = mix_bits(rows)
-        places = np.arange(self.rows, self.rows + batch.num_rows, dtype=np.uint64)
-        self.content, self.order = _add(self.content, rows), _add(self.order, mix_bits(rows + places * GAMMA))
+        columns = [column for _, column in sorted(zip(batch.schema.names, batch.columns, strict=True), key=_get_name)]
+        for start in range(0, batch.num_rows, _BLOCK_ROWS):
+            hashes = b"".join(self._hash_rows([column.slice(start, _BLOCK_ROWS) for column in columns]))
+            self._of_order.update(hashes)
+            self.content = (self.content + _sum_hashes(hashes)) % (1 << 8 * KEY_BYTES)
         self.rows += batch.num_rows
+
+    def _hash_rows(self, columns: Sequence[pa.Array]) -> Iterator[bytes]:
+        """Yield the keyed hash of each row; a sum of hashes, so each is of all the bytes of its row."""
+        offsets, content = _lay_out_rows(columns)
+        begin = self._of_row.copy
+        for start, end in pairwise(offsets):
+            hashed = begin()
+            hashed.update(content[start:end])
+            yield hashed.digest()
 
     def iterate_bytes(self, names: tuple[str, ...]) -> Iterator[bytes]:
         """Yield the bytes of a fingerprint of the rows, whose columns are ``names``."""
-        yield f"rows {self.rows} {self.content} {sorted(names)}".encode()
+        yield f"keyed rows {self.rows} {self.content:x} {sorted(names)}".encode()
 
 
-def _add(total: int, hashes: Hashes) -> int:
-    return (total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
+def _get_name(column: tuple[str, pa.Array]) -> str:
+    return column[0]
 
 
-def _hash_column(array: pa.Array) -> Hashes:
-    """Return a hash of each value, shape (rows,)."""
+def _sum_hashes(hashes: bytes) -> int:
+    """Return the sum of hashes of KEY_BYTES bytes each, as numbers whose first byte counts least."""
+    words = np.frombuffer(hashes, "<u4").reshape(-1, KEY_BYTES // 4).sum(axis=0, dtype=np.uint64)
+    return sum(int(word) << 32 * place for place, word in enumerate(words))
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The cells of a column; ``words`` and ``tags``, shape (rows,); ``texts``: those of a column of texts."""
+
+    words: NDArray[np.uint64]
+    tags: NDArray[np.uint32] | np.uint32
+    texts: pa.Array | None = None
+
+
+def _lay_out_rows(columns: Sequence[pa.Array]) -> tuple[list[int], memoryview]:
+    """Return where the bytes of each row begin, and where the last ones end; and the bytes of all.
+
+    A row has a fixed number of bytes for each cell, then the texts in the order of their columns.
+    """
+    rows = len(columns[0])
+    cells, texts = np.empty((rows, len(columns)), _CELL), []
+    for number, column in enumerate(columns):
+        found = _read_cells(column)
+        cells["word"][:, number], cells["tag"][:, number] = found.words, found.tags
+        texts += [] if found.texts is None else [found.texts]
+    width, fixed = cells.dtype.itemsize * len(columns), cells.tobytes()
+    if not texts:
+        return list(range(0, rows * width + 1, width)), memoryview(fixed)
+    parts = pa.Array.from_buffers(pa.binary(width), rows, [None, pa.py_buffer(fixed)]).cast(pa.large_binary())
+    joined = pc.binary_join_element_wise(parts, *texts, pa.scalar(b"", pa.large_binary()))
+    _, offsets, content = joined.buffers()
+    return np.frombuffer(offsets, np.int64, rows + 1, joined.offset * 8).tolist(), memoryview(content)
+
+
+def _read_cells(array: pa.Array) -> _Cells:
+    """Return what the cells hold, the same for equal values in whatever type they are stored."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind, valid = array.type, np.asarray(array.is_valid())
     if pa.types.is_null(kind):
-        return np.full(len(array), _NULL)
+        return _Cells(np.zeros(len(array), np.uint64), _NULL)
     if pa.types.is_boolean(kind) or (pa.types.is_integer(kind) and kind != pa.uint64()):
-        hashes = _hash_integers(array.cast(pa.int64()))
+        cells = _Cells(_read_integers(array.cast(pa.int64())), _INTEGER)
     elif pa.types.is_integer(kind):
-        hashes = _hash_unsigned(array)
+        cells = _read_unsigned(array)
     elif pa.types.is_decimal(kind):
-        hashes = _hash_decimals(array)
+        cells = _read_decimals(array)
     elif pa.types.is_floating(kind):
         numbers = _to_floats(array)
         valid = valid & ~np.isnan(numbers)
-        hashes = _hash_floats(np.where(valid, numbers, 0))
+        cells = _read_floats(np.where(valid, numbers, 0))
     elif pa.types.is_time(kind):
-        hashes = _hash_integers(array.cast(pa.time64("ns"), safe=False).cast(pa.int64())) ^ _TIME
+        cells = _Cells(_read_integers(array.cast(pa.time64("ns"), safe=False).cast(pa.int64())), _TIME)
     elif pa.types.is_temporal(kind):
-        hashes = _hash_moments(array) ^ _MOMENT
+        cells = _read_moments(array)
     else:
-        hashes = _hash_texts(array)
-    return np.where(valid, hashes, _NULL)
+        texts = pc.fill_null(array.cast(pa.large_binary()), b"")
+        cells = _Cells(pc.binary_length(texts).to_numpy().view(np.uint64), _TEXT, texts)
+    if valid.all():
+        return cells
+    return _Cells(np.where(valid, cells.words, np.uint64(0)), np.where(valid, cells.tags, _NULL), cells.texts)
 
 
-def _hash_integers(array: pa.Array) -> Hashes:
-    return mix_bits(pc.fill_null(array, 0).to_numpy(zero_copy_only=False).view(np.uint64) + GAMMA)
+def _read_integers(array: pa.Array) -> NDArray[np.uint64]:
+    return pc.fill_null(array, 0).to_numpy(zero_copy_only=False).view(np.uint64)
 
 
 def _to_floats(array: pa.Array) -> NDArray[np.float64]:
     return pc.fill_null(array.cast(pa.float64(), safe=False), 0).to_numpy(zero_copy_only=False)
 
 
-def _hash_unsigned(array: pa.Array) -> Hashes:
-    """Return hashes of numbers up to 2^64: those of the same floats where floats hold them."""
+def _read_unsigned(array: pa.Array) -> _Cells:
+    """Return numbers up to 2^64: as the floats that hold them exactly, where integers of 64 bits with a sign do not."""
     values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
-    floats = values.astype(np.float64)
-    exact = floats.astype(np.longdouble) == values.astype(np.longdouble)
-    large = np.where(exact, _hash_floats(floats), mix_bits(~values))
-    return np.where(values < 1 << 63, mix_bits(values + GAMMA), large)
+    floats, small = values.astype(np.float64), values < 1 << 63
+    exact = ~small & (floats.astype(np.longdouble) == values.astype(np.longdouble))
+    words = np.where(exact, floats.view(np.uint64), values)
+    return _Cells(words, np.where(small, _INTEGER, np.where(exact, _FLOAT, _LARGE)))
 
 
-def _hash_decimals(array: pa.Array) -> Hashes:
-    """Return hashes of decimals: of whole ones those of integers, of others those of floats, as which they are read."""
+def _read_decimals(array: pa.Array) -> _Cells:
+    """Return decimals: whole ones as integers, others as the floats as which they are read."""
     floats, zero = _to_floats(array), pa.scalar(Decimal(0), array.type)
     values = pc.fill_null(array, zero)
     whole = np.asarray(pc.equal(pc.trunc(values), values)) & (np.abs(floats) < _INT64)
     integers = pc.if_else(pa.array(whole), pc.trunc(values), zero).cast(pa.int64())
-    return np.where(whole, _hash_integers(integers), _hash_floats(floats))
+    cells = _read_floats(floats)
+    return _Cells(np.where(whole, _read_integers(integers), cells.words), np.where(whole, _INTEGER, cells.tags))
 
 
-def _hash_floats(numbers: NDArray[np.float64]) -> Hashes:
-    """Return hashes of numbers; those of whole ones are those of integers."""
+def _read_floats(numbers: NDArray[np.float64]) -> _Cells:
+    """Return numbers; whole ones as integers."""
     whole = (np.floor(numbers) == numbers) & (np.abs(numbers) < _INT64)
-    integers = np.where(whole, numbers, 0).astype(np.int64).view(np.uint64) + GAMMA
-    return mix_bits(np.where(whole, integers, np.ascontiguousarray(numbers).view(np.uint64) ^ _NULL))
+    integers = np.where(whole, numbers, 0).astype(np.int64).view(np.uint64)
+    words = np.where(whole, integers, np.ascontiguousarray(numbers).view(np.uint64))
+    return _Cells(words, np.where(whole, _INTEGER, _FLOAT))
 
 
-def _hash_moments(array: pa.Array) -> Hashes:
-    """Return hashes of days and moments, by seconds and the rest: nanoseconds reach no farther than 2262."""
+def _read_moments(array: pa.Array) -> _Cells:
+    """Return days and moments, by seconds and the rest: nanoseconds reach no farther than 2262."""
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
     if not pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("s" if pa.types.is_date32(array.type) else "ms"))
     ticks = per_second[array.type.unit]
     seconds, rest = np.divmod(pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), ticks)
-    rest *= 10**9 // ticks
-    return mix_bits(seconds.view(np.uint64) * GAMMA + rest.view(np.uint64))
-
-
-def _hash_texts(array: pa.Array) -> Hashes:
-    from pandas.util import hash_array  # here: it loads slowly
-
-    encoded = array.dictionary_encode()
-    if not len(encoded.dictionary):
-        return np.full(len(array), _NULL)
-    hashes = hash_array(np.array(encoded.dictionary.to_pylist(), dtype=object), categorize=False)
-    return hashes[pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False)]
+    return _Cells(seconds.view(np.uint64), (rest * (10**9 // ticks)).astype(np.uint32))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import secrets
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.time_formats import MONTHS
-from privsyn.tasks.kernels.streams import mix_bits
+from privsyn.sources.row_digest import KEY_BYTES, RowDigest
+from privsyn.tasks.codecs.parsing import split_union
 
-RowsFingerprint = tuple[int, int, int]
-"""Rows, and the sum and the exclusive or of their hashes; kept in memory only."""
+RowsFingerprint = tuple[int, int]
+"""Rows, and their digest by a key of this process (privsyn/sources/row_digest.py); kept in memory only."""
+
+_KEY = secrets.token_bytes(KEY_BYTES)
+_TEXT = pa.large_string()
 
 _NULL = "\0"
 _LARGEST_POWER = 400
@@ -44,32 +49,32 @@ def compute_rows_fingerprint(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], moments: Collection[str] = ()
 ) -> RowsFingerprint:
     """Return the fingerprint of the columns ``names``; ``moments``: those of dates or times, also as 20240105."""
-    from pandas.util import hash_array  # here: most runs need none
-
-    running = _RunningFingerprint()
+    digest = RowDigest(_KEY)
     for batch in batches:
-        hashes = np.zeros(batch.num_rows, np.uint64)
+        texts = []
         for name in names:
             column = batch.column(batch.schema.get_field_index(name))
             if pa.types.is_dictionary(column.type):  # encoding it again would leave its nulls without a code
                 column = column.dictionary_decode()
-            cells = pc.dictionary_encode(column, null_encoding="encode")
-            values = _format_cells(cells.dictionary, moment=name in moments)
-            if len(values):
-                hashed = hash_array(np.array(values, dtype=object), categorize=False)[cells.indices.to_numpy()]
-                hashes = mix_bits(hashes * np.uint64(31) + hashed)
-        running.add(hashes)
-    return running.fingerprint
+            if pa.types.is_decimal(column.type):  # Arrow encodes no decimals of 32 or 64 bits
+                column = column.cast(pa.decimal256(column.type.precision, column.type.scale))
+            rows, parts = [np.empty(0, np.int64)], [pa.array([], _TEXT)]
+            for some, part in split_union(column):
+                cells = pc.dictionary_encode(part, null_encoding="encode")
+                values = pa.array(_format_cells(cells.dictionary, moment=name in moments), _TEXT)
+                rows.append(some)
+                parts.append(values.take(cells.indices))
+            texts.append(pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows)))))
+        digest.add(pa.RecordBatch.from_arrays(texts, names=list(names)))
+    return digest.rows, digest.content
 
 
 def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
     """Return the fingerprint of the lines of text files, without space around them and without empty ones."""
-    from pandas.util import hash_array
-
-    running = _RunningFingerprint()
+    digest = RowDigest(_KEY)
     for lines in _iterate_lines(files):
-        running.add(mix_bits(hash_array(np.array(lines, dtype=object), categorize=False)))
-    return running.fingerprint
+        digest.add(pa.RecordBatch.from_arrays([pa.array(lines, _TEXT)], names=["line"]))
+    return digest.rows, digest.content
 
 
 def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[str]]:
@@ -80,25 +85,27 @@ def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[
                     yield stripped
 
 
-class _RunningFingerprint:
-    """The fingerprint of the rows so far."""
-
-    def __init__(self) -> None:
-        self.fingerprint: RowsFingerprint = (0, 0, 0)
-
-    def add(self, hashes: NDArray[np.uint64]) -> None:
-        rows, total, folded = self.fingerprint
-        total = (total + int(hashes.sum(dtype=np.uint64))) % (1 << 64)
-        self.fingerprint = rows + len(hashes), total, folded ^ int(np.bitwise_xor.reduce(hashes))
-
-
 def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:
     """Return each value as text that does not depend on the format of its file."""
     if pa.types.is_integer(values.type) and not moment:
         return [_NULL if text is None else text for text in values.cast(pa.string()).to_pylist()]
     if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
-    return [_format_cell(value, moment=moment) for value in values.to_pylist()]
+        zone = None if values.type.tz is None else "UTC"  # the stored zone's name may be unknown here
+        values = values.cast(pa.timestamp("us", zone), safe=False)
+    return [_format_cell(value, moment=moment) for value in _list_values(values)]
+
+
+def _list_values(values: pa.Array) -> list[Any]:
+    """Return the values in Python; of moments, days and times that Python does not have, their number as text."""
+    with suppress(OverflowError, ValueError):
+        return values.to_pylist()
+    return [_get_value(value) for value in values]
+
+
+def _get_value(value: pa.Scalar) -> Any:
+    with suppress(OverflowError, ValueError):
+        return value.as_py()
+    return f"beyond {value.value}"
 
 
 def _format_cell(value: Any, *, moment: bool = False) -> str:

@@ -6,6 +6,7 @@ that all of them see one table, also where a snapshot had to be opened again.
 
 from __future__ import annotations
 
+import secrets
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +21,9 @@ from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.sources.private_table import Note, Source, check_types, list_columns_to_read, with_valid_text
+from privsyn.sources.private_table import BY_A_VALUE, Note, Source, check_types, list_columns_to_read, with_valid_text
 from privsyn.sources.readers.reader import Reader
-from privsyn.sources.row_digest import RowDigest
+from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 from privsyn.storage.table_files import refuse_repeats
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) 
         if not is_url(place):
             return _open_file(Path(place), columns)
         url = DataUrl.parse(str(place))
-        return _open_workbook(url.file, url.options) if url.scheme == WORKBOOK else _open_database(url)
+        return _open_workbook(url.file, url.options, columns) if url.scheme == WORKBOOK else _open_database(url)
     except RequestError as error:
         failure = error
     raise _drop_context(failure)
@@ -64,7 +65,7 @@ def _open_file(path: Path, columns: Mapping[str, Column] | None) -> Reader:
 
         return ArrowFileReader(path)
     if ending == ".xlsx":
-        return _open_workbook(path, {})
+        return _open_workbook(path, {}, columns)
     from privsyn.sources.readers.statistics_file import StatisticsReader
 
     return StatisticsReader(path, columns)
@@ -76,12 +77,12 @@ def _check_file(path: Path) -> None:
         raise RequestError(f"there is no file {path}", another, "data")
 
 
-def _open_workbook(path: Path, options: Mapping[str, str]) -> Reader:
+def _open_workbook(path: Path, options: Mapping[str, str], columns: Mapping[str, Column] | None) -> Reader:
     """Return a reader of a sheet; ``options``: those of its URL."""
     from privsyn.sources.readers.workbook import WorkbookReader
 
     _check_file(path)
-    return WorkbookReader(path, options.get("sheet"), options.get("header", "1"))
+    return WorkbookReader(path, options.get("sheet"), options.get("header", "1"), all_named=columns is None)
 
 
 def _open_database(url: DataUrl) -> Reader:
@@ -108,9 +109,12 @@ def _drop_context(error: RequestError) -> RequestError:
     return error
 
 
-def read_schema(place: str | Path) -> pa.Schema:
-    """Return the columns of the table with their types; no row is read.  Raises RequestError."""
-    reader = open_reader(place)
+def read_schema(place: str | Path, columns: Mapping[str, Column] | None = None) -> pa.Schema:
+    """Return the columns of the table with their types; no row is read.  Raises RequestError.
+
+    ``columns``: as of :func:`open_reader`.
+    """
+    reader = open_reader(place, columns)
     reader.close()
     return reader.schema
 
@@ -122,10 +126,14 @@ def name_place(place: str | Path) -> str:
 
 @dataclass
 class _Snapshot:
-    """The reader that is open now, and the digest of the first whole pass."""
+    """The reader that is open now, and the digest of the first whole pass.
+
+    ``key``: that of the digests; random until a fingerprint is asked for, which needs the private root's.
+    """
 
     reader: Reader | None = None
     first: RowDigest | None = None
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(KEY_BYTES), repr=False)
 
     def close(self) -> None:
         """End the snapshot."""
@@ -178,13 +186,27 @@ class StreamSource(Source):
     def fingerprint(self, store: Store) -> str:
         """HMAC (hex) of the columns that are read, by the private root's key, of the rows that every pass is held to.
 
-        Equal rows have the same in any order, and in whatever database they are.
+        Equal rows have the same in any order, and in whatever database they are.  Who chooses rows cannot choose them
+        so that two tables have the same (privsyn/sources/row_digest.py).
         """
-        return store.fingerprint_of_table(self._measure().iterate_bytes(self.read))
+        digest = self._measure_by(store.derive_key("rows of a table"))
+        return store.fingerprint_of_table(digest.iterate_bytes(self.read))
 
-    def check_rows(self) -> None:
-        """Read every row once, unless a pass did, and keep none; RequestError as of :meth:`batches`."""
-        self._measure()
+    def check_rows(self) -> int:
+        """Read every row once, unless a pass did, and keep none; see :class:`Source`."""
+        return self._measure().rows
+
+    def _measure_by(self, key: bytes) -> RowDigest:
+        """Return the rows' digest by the key, which later passes are held to; a pass of another key is made again."""
+        snapshot = self._snapshot
+        if snapshot.first is None:
+            snapshot.key = key
+        if snapshot.key != key:
+            digest = RowDigest(key)
+            for batch in self.batches():  # held to the digest of the first pass, as every pass is
+                digest.add(batch)
+            snapshot.first, snapshot.key = digest, key
+        return self._measure()
 
     def _measure(self) -> RowDigest:
         if self._snapshot.first is None:
@@ -200,7 +222,7 @@ class StreamSource(Source):
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         if self._snapshot.reader is None:
             self._snapshot.reader = self.open_reader()
-        digest, failure = RowDigest(), None
+        digest, failure = RowDigest(self._snapshot.key), None
         try:
             for batch in self._snapshot.reader.read(self.read, batch_rows, note):
                 valid = with_valid_text(batch, note)
@@ -210,7 +232,9 @@ class StreamSource(Source):
         except RequestError as error:
             failure = error
         except (pa.ArrowException, IndexError):
-            failure = RequestError(f"{name_place(self.place)} is damaged", "Write or copy it again", "data")
+            failure = RequestError(
+                f"{name_place(self.place)} is damaged {BY_A_VALUE}", "Write or copy it again", "data"
+            )
         if failure is not None:
             self.close()
             raise _drop_context(failure)

@@ -23,7 +23,7 @@ from privsyn.sources.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns
 from privsyn.tasks.codecs.ordered import FRACTIONS
-from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
+from privsyn.tasks.codecs.parsing import decode_dictionary, split_union, to_keys
 from privsyn.tasks.steps.encode import NO_RECORD, NOT_KEPT, OF_RULE
 
 MISREAD_SHARE = 0.05
@@ -137,6 +137,8 @@ def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
 
 def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
     """Return the distinct values, similar ones next to each other, and each row's place among them."""
+    if pa.types.is_union(values.type):
+        return _list_different_objects(values)
     if pa.types.is_null(values.type):
         return values.slice(0, 1), np.zeros(len(values), dtype=np.intp)
     encoded = values.dictionary_encode(null_encoding="encode")
@@ -148,3 +150,13 @@ def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
     place = np.empty(len(listed), dtype=np.intp)
     place[np.asarray(order)] = np.arange(len(listed))
     return listed.take(order), place[np.asarray(encoded.indices)]
+
+
+def _list_different_objects(values: pa.Array) -> tuple[pa.Array, NDArray[np.intp]]:
+    """Return the same of cells that have several types: the distinct values of one type after those of another."""
+    first, place = [np.empty(0, np.intp)], np.zeros(len(values), dtype=np.intp)
+    for rows, cells in split_union(values):
+        listed, places = _list_different(decode_dictionary(cells))
+        place[rows] = sum(map(len, first)) + places
+        first.append(rows[np.unique(places, return_index=True)[1]][: len(listed)])
+    return values.take(pa.array(np.concatenate(first))), place

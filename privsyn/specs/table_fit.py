@@ -68,7 +68,7 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
     """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read."""
     ranges = {name: str(r.type) for codec in codecs for name, r in codec.ranges().items()}
     fits = {
-        name: ColumnFit(name, str(source.types[name] or "text")[:60], ranges.get(name, ""))
+        name: ColumnFit(name, _describe_type(source.types[name]), ranges.get(name, ""))
         for codec in codecs
         for name in codec.sources
     }
@@ -99,6 +99,12 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
     cut_by = {} if spec.unit.identifier is None else {cap: _cut(people, cap) for cap in CAPS}
     cut = None if spec.unit.identifier is None else _cut(people, spec.unit.records)
     return TableFit(rows, list(fits.values()), cut, cut_by, unread, misread)
+
+
+def _describe_type(stored: pa.DataType | None) -> str:
+    if stored is not None and pa.types.is_union(stored):
+        return "objects"
+    return str(stored or "text")[:60]
 
 
 def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[str]:

@@ -125,6 +125,10 @@ class Store:
         """Return the HMAC-SHA256 (hex) of the texts under the private root's key, which may leave that root."""
         return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
 
+    def derive_key(self, purpose: str) -> bytes:
+        """Return a key of 32 bytes for one purpose, from the private root's key; it stays in this process."""
+        return hmac.new(self._key, f"derived key\0{purpose}".encode(), hashlib.sha256).digest()
+
     # tables
 
     def write_table(

@@ -162,9 +162,12 @@ class _Utf8Stream(io.RawIOBase):
 
 
 def open_parquet(file: str | File) -> Any:
-    """Return a Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file."""
+    """Return a Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file.
+
+    Moments of 96 bits, as Spark writes them, are microseconds: as nanoseconds those of the year 9999 lie before 1900.
+    """
     opened = file.open_file() if isinstance(file, StoredObject) else file
-    return pq.ParquetFile(opened, pre_buffer=False, buffer_size=_BUFFER)
+    return pq.ParquetFile(opened, pre_buffer=False, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us")
 
 
 def iterate_batches(file: str | Path, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:

@@ -43,6 +43,8 @@ class CategoricalCodec(Codec):
         """See :class:`Codec`; unlisted values and unwanted nulls go where ``unlisted`` says."""
         keys = parsing.to_keys(columns[self.sources[0]], self._values.type)
         is_null = np.asarray(pc.is_null(keys, nan_is_null=True))
+        if pa.types.is_string(keys.type):  # an object that has no text, such as a list, is unlisted
+            is_null = is_null & parsing.find_nulls(columns[self.sources[0]])
         index = pc.index_in(keys, value_set=self._values)
         unlisted = np.asarray(pc.is_null(index)) & ~is_null
         codes = np.asarray(pc.fill_null(index, 0)).astype(choose_code_dtype(self.size))

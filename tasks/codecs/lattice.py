@@ -73,7 +73,8 @@ class Lattice:
             step = self.grid.step
             steps = np.rint(self.grid.below(inside) * float(step.denominator) / float(step.numerator))
             offset = (np.clip(steps, self.first, self.last) - self.first).astype(np.uint64)
-        numbers = np.where(exact >= 0, (exact + (self.last - self.first + 1)).astype(np.uint64), offset)
+        after = np.maximum(exact, 0).astype(np.uint64) + np.uint64(self.last - self.first + 1)
+        numbers = np.where(exact >= 0, after, offset)
         return pa.array(np.where(missing, np.uint64(0), numbers).astype(choose_code_dtype(self.size)), mask=missing)
 
     def find_multiples(self, numbers: pa.Array) -> tuple[Integers, NDArray[np.bool_]]:

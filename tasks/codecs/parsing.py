@@ -1,6 +1,7 @@
 """Total parsers: they turn any Arrow array of a readable type into numbers, moments, booleans or category keys.
 
-Text is what CSV gives; Parquet gives typed arrays.
+Text is what CSV gives; Parquet gives typed arrays.  A table in memory may have columns of Python objects, which are
+arrays of a dense union: each cell has a type of its own, and is read as a column of that type has it.
 
 Every result is a function of its own value and the column's type alone, never of the other rows: the
 sensitivity of every query rests on it (tests/privacy/test_row_locality.py).  So nothing here may infer a
@@ -9,8 +10,10 @@ type, a format or a resolution from a batch, as the parsers of pandas do.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import pyarrow as pa
@@ -46,21 +49,69 @@ def decode_dictionary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return array
 
 
+def split_union(array: pa.Array) -> Iterator[tuple[NDArray[np.int64], pa.Array]]:
+    """Yield the rows of each type that cells of a dense union have, and their cells as an array of that type.
+
+    Another array is one part.
+    """
+    if not pa.types.is_union(array.type):
+        yield np.arange(len(array)), array
+        return
+    codes, offsets = get_type_codes(array), _read_buffer(array, 2, np.int32)
+    for code in range(array.type.num_fields):
+        rows = np.flatnonzero(codes == code)
+        if rows.size:
+            yield rows, array.field(code).take(pa.array(offsets[rows]))
+
+
+def get_type_codes(array: pa.Array) -> NDArray[np.int8]:
+    """Return the number of the type of each cell of a dense union, shape (rows,)."""
+    return _read_buffer(array, 1, np.int8)
+
+
+def _read_buffer(array: pa.Array, number: int, type_: Any) -> NDArray[Any]:
+    """Return a buffer's values of the rows of an array, which may be a slice: pyarrow's properties forget where."""
+    values = np.frombuffer(array.buffers()[number], type_) if len(array) else np.empty(0, type_)
+    return values[array.offset : array.offset + len(array)]
+
+
+_Settings = ParamSpec("_Settings")
+_Parser = Callable[Concatenate[Any, _Settings], tuple[NDArray[Any], NDArray[np.bool_]]]
+
+
+def _parse_unions(parse: _Parser[_Settings]) -> _Parser[_Settings]:
+    """Let a parser of typed arrays parse unions, too: the cells of each type by themselves."""
+
+    @wraps(parse)
+    def parse_any(source: Any, *args: _Settings.args, **kwargs: _Settings.kwargs) -> Any:
+        array = decode_dictionary(source)
+        if not pa.types.is_union(array.type):
+            return parse(array, *args, **kwargs)
+        rows, parts = zip(*split_union(array), strict=True) if len(array) else ([np.arange(0)], [pa.nulls(0)])
+        values, is_null = zip(*(parse(part, *args, **kwargs) for part in parts), strict=True)
+        order = np.argsort(np.concatenate(rows))
+        return np.concatenate(values)[order], np.concatenate(is_null)[order]
+
+    return parse_any
+
+
 def _is_text(array: pa.Array) -> bool:
     return bool(pa.types.is_string(array.type))
 
 
-def _find_nulls(array: pa.Array) -> NDArray[np.bool_]:
+def find_nulls(array: pa.Array) -> NDArray[np.bool_]:
+    """Return the mask of nulls and NaN, shape (rows,)."""
     return np.asarray(pc.is_null(array, nan_is_null=True))
 
 
+@_parse_unions
 def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return float64 values (NaN where null or not a number) and the mask of nulls, both of shape (rows,).
 
     Text is read as a decimal number; booleans are 0 and 1; moments and other types are not numbers.
     """
     array = decode_dictionary(source)
-    is_null = _find_nulls(array)
+    is_null = find_nulls(array)
     kind = array.type
     if _is_text(array):
         return _parse_numbers(array), is_null
@@ -72,6 +123,7 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     return np.array(as_float.to_numpy(zero_copy_only=False), dtype=np.float64), is_null
 
 
+@_parse_unions
 def to_seconds(
     source: Any, pattern: str = "", zone: str | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -81,7 +133,7 @@ def to_seconds(
     cut to six digits; with a time zone, stored or written, the moment is its clock time in ``zone``, else in UTC.
     """
     array = decode_dictionary(source)
-    is_null = _find_nulls(array)
+    is_null = find_nulls(array)
     kind = array.type
     seconds: NDArray[np.float64]
     if _is_text(array):
@@ -178,13 +230,14 @@ def _convert_to_clock_time(seconds: NDArray[np.float64], zone: str | None) -> ND
     return seconds + (clock_time.astype("datetime64[s]") - whole_seconds).astype(np.float64)
 
 
+@_parse_unions
 def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return minutes (``HH:MM``, ``hhmm``) or seconds since midnight, NaN where null or not a time, and the null mask.
 
     Moments and stored times give their time of day; numbers and texts are read as ``format_`` says.
     """
     array = decode_dictionary(source)
-    is_null, per_minute = _find_nulls(array), format_ in ("HH:MM", "hhmm")
+    is_null, per_minute = find_nulls(array), format_ in ("HH:MM", "hhmm")
     if pa.types.is_timestamp(array.type):
         seconds = to_seconds(array, zone=zone)[0] % 86_400
     elif pa.types.is_time(array.type):
@@ -195,7 +248,7 @@ def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArra
         seconds = _parse_times(array) if _is_text(array) else np.full(len(array), np.nan)
     else:
         numbers = to_numbers(array)[0]
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             if format_ == "seconds":
                 seconds = np.where((numbers >= 0) & (numbers < 86_400), numbers, np.nan)
             else:
@@ -219,10 +272,11 @@ def _parse_times(array: pa.Array) -> NDArray[np.float64]:
     return np.where(valid, (hour % 24) * 3_600.0 + minute * 60 + second, np.nan)
 
 
+@_parse_unions
 def to_booleans(source: Any) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
     """Return 1, 0, or -1 (null or neither), and the mask of nulls, both of shape (rows,)."""
     array = decode_dictionary(source)
-    is_null = _find_nulls(array)
+    is_null = find_nulls(array)
     if pa.types.is_boolean(array.type):
         return np.asarray(pc.fill_null(array.cast(pa.int8()), -1)), is_null
     if not _is_text(array):
@@ -242,6 +296,10 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
     match numbers written as text.
     """
     array = decode_dictionary(source)
+    if pa.types.is_union(array.type):
+        rows, parts = zip(*split_union(array), strict=True) if len(array) else ([np.arange(0)], [pa.nulls(0)])
+        keys = pa.concat_arrays([to_keys(part, wanted) for part in parts])
+        return keys.take(pa.array(np.argsort(np.concatenate(rows))))
     if pa.types.is_string(wanted):
         return _to_text(array)
     if pa.types.is_boolean(wanted):
@@ -259,8 +317,8 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
         # A fraction is not null but unlisted: give it a key that no listed integer has.
         keys = np.full(len(numbers), unlisted)
         keys[is_whole] = numbers[is_whole].astype(np.int64)
-        return pa.array(keys, mask=np.isnan(numbers) & _find_nulls(array))
-    return pa.array(numbers, mask=_find_nulls(array))
+        return pa.array(keys, mask=np.isnan(numbers) & find_nulls(array))
+    return pa.array(numbers, mask=find_nulls(array))
 
 
 def _to_text(array: pa.Array) -> pa.Array:

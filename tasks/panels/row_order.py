@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.parsing import decode_dictionary
+from privsyn.tasks.codecs.parsing import decode_dictionary, find_nulls, split_union, to_keys
 from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 
 Words = NDArray[np.uint64]
 
 ReadRows = Callable[[NDArray[np.int64]], pa.Table]
-"""Returns the whole content of the rows at ascending positions, in their order."""
+"""Returns the whole content of the rows at ascending positions, in their order, as :func:`simplify` has it."""
 
 _NULL, _FRACTION, _TEXT = np.uint64(0x6E756C6C), np.uint64(0x66726163), np.uint64(0x74657874)
 """Salts that keep nulls, fractions and texts apart from whole numbers."""
@@ -135,6 +135,28 @@ def _rank_densely(column: pa.ChunkedArray) -> pa.Array:
     return pc.rank(_drop_nan(column), tiebreaker="dense")
 
 
+def simplify(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with columns that can be compared, of one type in every batch of a table.
+
+    A decimal is written out; so is a Python object, after the type that its cell has.
+    """
+    return pa.RecordBatch.from_arrays([_simplify(column) for column in batch.columns], names=batch.schema.names)
+
+
+def _simplify(array: pa.Array) -> pa.Array:
+    array = decode_dictionary(array)
+    if pa.types.is_decimal(array.type):
+        return to_keys(array, pa.string())
+    if not pa.types.is_union(array.type):
+        return array
+    rows, parts = [np.empty(0, np.int64)], [pa.array([], pa.string())]
+    for some, part in split_union(array):
+        texts = [None if value is None else f"{part.type} {value!r}" for value in part.to_pylist()]
+        rows.append(some)
+        parts.append(pa.array(texts, pa.string()))
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows))))
+
+
 def _drop_nan(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return one array of plain values, null in place of NaN and 0 in place of -0.0."""
     array = decode_dictionary(column)
@@ -150,9 +172,13 @@ def _compute_words(array: pa.Array) -> Words:
     if pa.types.is_dictionary(array.type):
         words = np.append(_compute_words(array.dictionary), _NULL)
         return words[np.asarray(array.indices.fill_null(len(words) - 1)).astype(np.int64)]
+    if pa.types.is_union(array.type):
+        words = np.full(len(array), _NULL)
+        for rows, part in split_union(array):
+            words[rows] = _compute_words(part)
+        return words
     array = decode_dictionary(array)
-    is_null = np.asarray(pc.is_null(array, nan_is_null=True))
-    return np.where(is_null, _NULL, _compute_words_of_plain(array))
+    return np.where(find_nulls(array), _NULL, _compute_words_of_plain(array))
 
 
 def _compute_words_of_plain(array: pa.Array) -> Words:
@@ -198,6 +224,7 @@ def _compute_words_of_moments(array: pa.Array) -> Words:
     else:
         unit = "ms" if pa.types.is_date64(kind) else kind.unit
         ticks, per_second = _view_integers(array.view(pa.int64())), _PER_SECOND[unit]
-    seconds, rest = ticks // per_second, (ticks % per_second) * (10**9 // per_second)
-    words: Words = mix_bits(seconds.view(np.uint64) ^ GAMMA) ^ rest.astype(np.int64).view(np.uint64)
+    seconds = (ticks // per_second).astype(np.int64)
+    rest = ((ticks % per_second) * (10**9 // per_second)).astype(np.int64)
+    words: Words = np.bitwise_xor(mix_bits(seconds.view(np.uint64) ^ GAMMA), rest.view(np.uint64))
     return words

@@ -77,7 +77,7 @@ def test_each_round_has_its_own_entries_and_the_whole_costs_what_a_release_costs
     spec: ReleaseSpec, released: ReleaseSummary
 ) -> None:
     ledger = Ledger(Settings().ledger)
-    rho = convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
+    rho = convert_epsilon_to_rho(1.0, 1e-9, "tight")
     third = rho * spec.mechanism.split.exact()[2]
     each = third * Fraction(6, 10) / 2
     budgets = {

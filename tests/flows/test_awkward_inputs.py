@@ -83,7 +83,7 @@ def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
     summary = release_in_process(spec, Settings())
     spent = Ledger(Settings().ledger).summary("people")[0].rho
     certificate = json.loads((Path(summary.released) / "certificate.json").read_text(encoding="utf-8"))
-    assert spent == (1 - spec.mechanism.split.exact()[1]) * convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
+    assert spent == (1 - spec.mechanism.split.exact()[1]) * convert_epsilon_to_rho(1.0, 1e-9, "tight")
     assert [bool(stage["groups"]) for stage in certificate["stages"]] == [True, False, True]
     assert release_in_process(spec, Settings()).drawn == ()
     assert Ledger(Settings().ledger).summary("people")[0].rho == spent

@@ -99,7 +99,7 @@ def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
     answer = json.loads(lines[0])
     assert set(answer) == JSON_KEYS
     assert answer["epsilon"] == 1.0
-    assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(1.0, 1e-9, "gaussian")))
+    assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(1.0, 1e-9, "tight")))
     assert pq.read_table(Path(answer["released"]) / "synthetic.parquet").num_rows == answer["rows"]
     assert "synthetic rows" in shown(result)
 
@@ -140,7 +140,7 @@ def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path
     assert Path(answer["released"]).is_relative_to(out / "released")
     assert Path(answer["private"]).is_relative_to(out / "private")
     assert Settings().out == places / "out"  # the option is this command's, and of nothing that it starts
-    assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(0.5, 1e-10, "gaussian")))
+    assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(0.5, 1e-10, "tight")))
 
 
 def test_a_refused_budget_is_3_and_spends_nothing(direct: None, spec: Path, places: Path) -> None:
@@ -362,7 +362,7 @@ def test_the_ledger_of_a_data_set(direct: None, spec: Path) -> None:
     assert whole["problems"] == []
     (answer,) = whole["datasets"]
     assert answer["dataset"] == "people"
-    assert answer["spent"]["rho"] == str(convert_epsilon_to_rho(1.0, 1e-9, "gaussian"))
+    assert answer["spent"]["rho"] == str(convert_epsilon_to_rho(1.0, 1e-9, "tight"))
     assert [entry["event"] for entry in answer["entries"]].count("spent") == 3
     assert {entry["run"] for entry in answer["entries"]} == {run}
 
@@ -423,14 +423,14 @@ def test_the_command_itself(spec: Path, first: tuple[str, ...], says_first: str)
         assert set(json.loads(result.stdout)) == JSON_KEYS
         assert says in " ".join(result.stderr.replace("│", " ").split())
         assert "Traceback" not in result.stderr
-        assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
+        assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight")
 
 
 def test_beyond_the_cap_is_3_and_nothing_else(spec: Path) -> None:
     assert privsyn("release", spec, "--json").exit_code == 0
     refusal = privsyn("release", spec, "--epsilon", 5, "--json")
     assert (refusal.exit_code, refusal.stdout) == (3, "")
-    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
+    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight")
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def check_money(spec: ReleaseSpec, releases: int = 1) -> None:
     held = [key for key in times.elements() if ledger.state("people", key) == "spent"]
     assert len(held) == len(set(held)) == len(steps) * releases
     assert {ledger.state("people", key) for key in reserved} <= {"spent", "cancelled"}
-    assert ledger.summary("people")[0].rho == releases * convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
+    assert ledger.summary("people")[0].rho == releases * convert_epsilon_to_rho(3.0, 1e-9, "tight")
     assert ledger.verify() == []
 
 
@@ -370,7 +370,7 @@ def test_noise_that_was_drawn_but_not_kept_is_not_used(children: Any, spec: Rele
     """Killed while the noise is being written: nobody has looked at the data, so nothing is charged for it."""
     killed(children, spec, Kill("keep_noise", 1, "before"))
     assert kept() == {}
-    assert Ledger(Settings().ledger).summary("people")[0].rho == convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
+    assert Ledger(Settings().ledger).summary("people")[0].rho == convert_epsilon_to_rho(3.0, 1e-9, "tight")
     check_recovery(spec)
 
 

@@ -66,7 +66,7 @@ def test_only_the_new_looks_are_charged_and_the_promise_is_of_all_together(first
     best = improve(better, 0.3)
     assert (better.drawn, again.drawn, best.drawn) == (NEW, (), THIRD)
     assert (again.run, len({first, better.run, best.run})) == (better.run, 3)
-    rho = [convert_epsilon_to_rho(epsilon, 1e-9, "gaussian") for epsilon in (0.5, 0.8, 0.3)]
+    rho = [convert_epsilon_to_rho(epsilon, 1e-9, "tight") for epsilon in (0.5, 0.8, 0.3)]
     new = {key: value for key, value in charged().items() if key not in before}
     assert {run for run, _ in new} == {better.run, best.run}
     for release, names, price in ((better, NEW, rho[1]), (best, THIRD, rho[2])):
@@ -74,7 +74,7 @@ def test_only_the_new_looks_are_charged_and_the_promise_is_of_all_together(first
     for release, total in ((better, sum(rho[:2])), (best, sum(rho))):
         c = release.certificate
         assert Fraction(c.rho_budget) == total == sum(Fraction(s.rho_budget) for s in c.stages)
-        assert c.epsilon == convert_rho_to_epsilon(Fraction(total), 1e-9, "gaussian")
+        assert c.epsilon == convert_rho_to_epsilon(Fraction(total), 1e-9, "tight")
         paid = [q for file in release.marginals if file.endswith("_receipts") for q in receipts(release, file[:-9])]
         assert total * Fraction(999, 1000) < sum_rho(paid) <= total
     assert Ledger(Settings().ledger).summary("people")[0].rho == sum(rho)
@@ -126,9 +126,7 @@ def test_the_command_says_what_was_made_and_refuses_in_a_sentence(first: str, mo
     done = privsyn("improve", first, "--epsilon", 0.5, "--json")
     answer = json.loads(done.stdout)
     assert (done.exit_code, answer["drawn"]) == (0, list(NEW))
-    assert (
-        answer["rho"] == float(convert_epsilon_to_rho(0.5, 1e-9, "gaussian")) and round(answer["epsilon"], 4) == 0.7176
-    )
+    assert answer["rho"] == float(convert_epsilon_to_rho(0.5, 1e-9, "tight")) and round(answer["epsilon"], 4) == 0.7169
     refused = privsyn("improve", "people-0", "--epsilon", 0.5)
     assert (refused.exit_code, "RUN: there is no run 'people-0'" in refused.stderr) == (2, True)
     too_little = privsyn("improve", first, "--epsilon", 0)

@@ -29,7 +29,7 @@ from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import read_manifest
-from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
+from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.commands import privsyn as command
 from tests.support.examples import keep_first
@@ -114,7 +114,7 @@ def test_what_is_released_and_nothing_else(listed: ItemsetSpec) -> None:
 
 def test_ledger_and_certificate_hold_the_whole_price(listed: ItemsetSpec) -> None:
     summary = ask(listed)
-    rho = convert_epsilon_to_rho(2.0, 1e-9, "gaussian")
+    rho = convert_epsilon_to_rho(2.0, 1e-9, "tight")
     certificate = Certificate.model_validate_json(contents(summary.released)["certificate.json"])
     assert Fraction(certificate.rho_budget) == rho
     assert [s.step for s in certificate.stages] == ["item_counts", "pair_counts", "basis_marginals"]
@@ -272,7 +272,7 @@ def test_a_killed_look_is_finished_on_its_draw(listed: ItemsetSpec, monkeypatch:
     monkeypatch.setenv("PRIVSYN_OUT", str(Path(listed.data).parent / "out"))
     monkeypatch.setenv("PRIVSYN_LEDGER", str(Path(listed.data).parent / "ledger.sqlite"))
     ask(listed)
-    assert spent() <= max(cost, convert_epsilon_to_rho(2.0, 1e-9, "gaussian"))
+    assert spent() <= max(cost, convert_epsilon_to_rho(2.0, 1e-9, "tight"))
 
 
 def test_the_command_runs_the_example(places: Path) -> None:
@@ -326,10 +326,24 @@ def test_numbers_of_16_bits_are_read(places: Path) -> None:
     assert all(r["count"] == pytest.approx(support(*r["items"])) for r in itemsets(exact))
 
 
+@pytest.mark.parametrize("cap", ["gaussian", "tight"])
+def test_a_request_that_names_no_accountant_follows_the_cap(listed: ItemsetSpec, cap: CapAccountant) -> None:
+    Ledger(Settings().ledger).register("baskets", listed.budget, cap)
+    made = ask(listed)
+    certificate = Certificate.model_validate_json((Path(made.released) / "certificate.json").read_text())
+    assert certificate.accountant == cap
+    again = ask(listed)
+    assert (again.run, again.drawn, spent()) == (made.run, (), convert_epsilon_to_rho(2.0, 1e-9, cap))
+
+
 def test_the_manifest_states_the_request_and_verify_compares_the_receipts(listed: ItemsetSpec) -> None:
     folder = Path(ask(listed).released)
     manifest = read_manifest(folder)
-    assert (manifest.spec, manifest.column_order, manifest.seeds) == (listed.public(), [], {})
+    assert (manifest.spec, manifest.column_order, manifest.seeds) == (
+        {**listed.public(), "accountant": "tight"},
+        [],
+        {},
+    )
     assert LedgerView(Settings()).verify().problems == ()
     file = folder / "marginals" / "pair_counts_receipts.parquet"
     table = pq.read_table(file)

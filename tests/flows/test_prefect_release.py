@@ -308,7 +308,7 @@ def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, p
     assert drew[0]["run"] == found[0]["run"]
     assert states(UUID(drew[1]), len(STEPS)) == dict.fromkeys(LABELS, "Completed")
     assert states(UUID(found[1]), len(STEPS)) == dict.fromkeys(LABELS, "Cached")
-    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
+    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight")
 
 
 def test_the_run_form_has_every_field_with_its_description_limits_and_choices() -> None:

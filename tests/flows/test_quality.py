@@ -105,7 +105,7 @@ def test_what_is_released_and_nothing_else(release: ReleaseSummary) -> None:
 def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSummary) -> None:
     before = spent()
     summary = ask(release, 0.7, delta=1e-10)
-    rho = convert_epsilon_to_rho(0.7, 1e-10, "gaussian")
+    rho = convert_epsilon_to_rho(0.7, 1e-10, "tight")
     assert spent() == before + rho
     certificate = Certificate.model_validate_json(contents(summary.released)["certificate.json"])
     (stage,) = certificate.stages
@@ -116,7 +116,7 @@ def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSum
     figures = report_of(summary).figures
     assert [(q.sigma, q.sensitivity) for q in queries] == [(f.sigma, f.compared) for f in figures]
     assert [g.sigma for g in stage.groups for _ in range(g.queries)] == [f.sigma for f in figures]
-    cost = sum(Fraction(f.compared) ** 2 / (2 * (Fraction(f.sigma) ** 2 - 3)) for f in figures)
+    cost = sum(Fraction(f.compared) ** 2 / (2 * Fraction(f.sigma) ** 2) for f in figures)
     assert cost <= Fraction(stage.rho_spent) < cost + Fraction(1, 10**30)
     assert rho * Fraction(999_999, 10**6) < cost <= rho
     last = [e for e in Ledger(Settings().ledger).entries("people") if e.step == "quality_figures"]
@@ -183,7 +183,7 @@ def test_whole_encoded_rows_are_used_again_and_lost_ones_made_again(
     assert passes == [str(Path(release.released) / "synthetic.parquet")]
     for path in Settings().private_root.glob("store/people/encode-*-encoded_rows.parquet"):
         path.write_bytes(b"")
-    monkeypatch.setattr("privsyn.sources.file_source._WHOLE", set())  # as in a new process
+    monkeypatch.setattr("privsyn.sources.file_source._WHOLE", {})  # as in a new process
     other = ask(release, 0.5)
     assert passes.count(spec.data) == 2  # looked through before anything is reserved, then encoded
     assert other.drawn == ("quality_figures",)
@@ -198,9 +198,9 @@ def test_figures_of_an_improved_release_with_a_prior_cost_their_own_price(places
     for epsilon in (0.5, 3.0):
         made = publish_quality(better.run, epsilon, Settings())
         assert made.drawn == ("quality_figures",)
-        assert float(made.rho) == pytest.approx(float(convert_epsilon_to_rho(epsilon, 1e-9, "gaussian")))
+        assert float(made.rho) == pytest.approx(float(convert_epsilon_to_rho(epsilon, 1e-9, "tight")))
     assert float(spent() - before) == pytest.approx(
-        sum(float(convert_epsilon_to_rho(e, 1e-9, "gaussian")) for e in (0.5, 3.0))
+        sum(float(convert_epsilon_to_rho(e, 1e-9, "tight")) for e in (0.5, 3.0))
     )
 
 
@@ -431,7 +431,7 @@ def test_killed_once_the_figures_rest_on_one_draw_and_one_charge(
     found = [f.noisy_sum for f in summary.figures]
     for noise in kept:
         assert found == [e + n for e, n in zip(exact, noise, strict=True)]
-    assert spent() == before + convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
+    assert spent() == before + convert_epsilon_to_rho(1.0, 1e-9, "tight")
     assert Ledger(Settings().ledger).verify() == []
     assert not list(Settings().private_root.glob("noise/people/*.parquet"))
     assert json.loads(contents(summary.released)["certificate.json"])["run"] == summary.run

@@ -209,12 +209,12 @@ def test_words_about_a_column_make_no_other_request(home: Path) -> None:
 
 
 def test_the_fields_whose_defaults_changed_are_named(home: Path) -> None:
-    assert "(accountant, mechanism.split.one_way, " in refusal(home).problem
+    assert "(mechanism.split.one_way, " in refusal(home).problem
     assert "(its steps changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
 
 
 def test_a_default_that_was_another_when_it_was_said_is_no_other_request(home: Path) -> None:
-    """0.2.0's default accountant, given explicitly, is what was paid for then."""
+    """0.2.0's accountant, given explicitly, is what was paid for then."""
     content = load_spec(home / "default.yaml").model_dump(exclude_unset=True)
     assert RUN in refusal(home, ReleaseSpec.model_validate({**content, "accountant": "tight"})).problem
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from privsyn.sources.open_source import open_source
 from privsyn.sources.readers.reader import Reader, translate_errors
 from privsyn.specs.draft import draft
 from privsyn.storage.store import Store
+from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.steps.encode import Repairs, encode
 from tests.support import databases, postgres, repeated_noise
 from tests.support.households import make_household_spec, make_households
 from tests.support.places import ROOT
@@ -111,6 +114,49 @@ def test_a_query_stands_beside_its_database(database: Any, save: Any) -> None:
     with pytest.raises(RequestError, match=r"^query: the query's table is not there"):
         open_source(few(url, query="SELECT * FROM persons").place, spec)
     assert open_source(spec.place, spec).columns == tuple(table.column_names)
+
+
+_NOT_ONE_SELECT = (
+    "SELECT age, region, income FROM people; SELECT age, region, income FROM people",
+    "SELECT * FROM people) AS a WHERE age > 40; SELECT * FROM (SELECT * FROM people",
+    "SELECT * FROM people) AS a; --",
+    "SELECT * FROM people) AS a WHERE age > 40 --",
+    "SELECT * FROM people) AS a /*",
+    "SELECT * FROM people /* open",
+    "SELECT * FROM people WHERE region = 'north",
+    "SELECT age FROM people) AS a, (SELECT region, income FROM people LIMIT 1",
+    "SELECT * FROM (SELECT * FROM people",
+    "-- nothing",
+    ";",
+    "DELETE FROM people",
+    "EXPLAIN SELECT * FROM people",
+)
+
+
+def test_a_query_that_is_not_one_whole_select_is_refused_and_never_cut(database: Any) -> None:
+    url = database(people(30)).partition("?table=")[0].partition("&table=")[0]
+    for query in _NOT_ONE_SELECT:
+        with pytest.raises(RequestError) as caught:
+            open_source(few(url, query=query).place, few(""))
+        assert caught.value.field == "query" and "one SELECT" in str(caught.value), query
+        assert "PRIVATE" not in str(caught.value) and "north" not in str(caught.value) and spent() == 0
+
+
+def test_one_whole_select_is_read_however_it_is_written(database: Any) -> None:
+    url = database(people(30)).partition("?table=")[0].partition("&table=")[0]
+    for query in (
+        "SELECT * FROM people;",
+        "  SELECT * FROM people ;; ",
+        "SELECT * FROM people -- all; of them)",
+        "/* all; of (them */ SELECT * FROM people",
+        "SELECT * FROM people WHERE ';)' <> '/*--('",
+        "WITH a AS (SELECT * FROM people) SELECT * FROM (SELECT * FROM a) AS b",
+        "(SELECT * FROM people WHERE age < 0) UNION ALL SELECT * FROM people",
+    ):
+        if "sqlite" in url and query.startswith("("):
+            continue  # no query of SQLite begins with a bracket
+        spec = few(url, query=query)
+        assert sum(batch.num_rows for batch in open_source(spec.place, spec).batches()) == 30, query
 
 
 def test_equal_rows_have_one_fingerprint_in_every_database_and_order(tmp_path: Path, postgres_database: str) -> None:
@@ -326,8 +372,6 @@ def test_a_cell_of_sqlite_is_read_by_itself(tmp_path: Path) -> None:
         rows = [(1, 1, "a"), ("CANARY", "CANARY", 1.5), (2.5, 2.5, 7), (b"\xff", b"\xff", b"\xff")]
         connection.executemany("INSERT INTO mixed VALUES (?, ?, ?)", rows)
     source = open_source(f"sqlite:///{file}?table=mixed", make_spec(columns))
-    from privsyn.tasks.steps.encode import Repairs
-
     repairs = Repairs()
     found = pa.Table.from_batches(list(source.batches(repairs))).slice(200_000).to_pydict()
     assert found == {"n": [1, None, None, None], "x": [1.0, None, 2.5, None], "t": ["a", "1.5", "7", None]}
@@ -371,6 +415,67 @@ def test_infinite_days_and_moments_of_duckdb_are_null(tmp_path: Path) -> None:
     moments = make_spec({"moment": columns["moment"]})
     (seconds,) = open_source(f"duckdb:///{tmp_path}/db?table=far", moments).batches()
     assert seconds.column(0).null_count == 1 and seconds.num_rows == 3
+
+
+def test_whole_numbers_of_duckdb_beyond_64_bits_are_the_numbers_that_they_are(tmp_path: Path) -> None:
+    """DuckDB sends those of 128 bits as decimals of 38 digits, where the largest is -1 and the least cannot be read."""
+    import duckdb
+
+    signed = [1, 2**127 - 1, -(2**127), None, 10**38, -1, -5]
+    unsigned = [1, 2**128 - 1, 2**127, None, 10**38, 2**64, 5]
+    with duckdb.connect(str(tmp_path / "db")) as connection:
+        connection.execute("CREATE TABLE large (s HUGEINT, u UHUGEINT, d DECIMAL(38, 2), b UBIGINT)")
+        for s, u in zip(signed, unsigned, strict=True):
+            connection.execute(f"INSERT INTO large VALUES ({s or 'NULL'}, {u or 'NULL'}, {'9' * 36}.99, {2**64 - 1})")
+    number = {"kind": "integer", "min": -10, "max": 10, "nullable": True}
+    spec = make_spec(dict.fromkeys("sudb", number))
+    source = open_source(f"duckdb:///{tmp_path}/db?table=large", spec)
+    source.check_rows()
+    rows = pa.Table.from_batches(list(source.batches(batch_rows=3))).to_pydict()
+    assert rows["s"] == signed and rows["u"] == unsigned
+    (codes,) = encode(source.batches, Request(spec, source.columns).encoding, spec.unit, Repairs())
+    assert codes.to_pydict() == {
+        "s": [11, 20, 0, 21, 20, 9, 5],
+        "u": [11, 20, 20, 21, 20, 20, 15],
+        "d": [20] * 7,
+        "b": [20] * 7,
+    }
+    texts = to_keys(next(iter(source.batches())).column("u"), pa.string()).to_pylist()
+    assert texts[:3] == ["1", str(2**128 - 1), str(2**127)]
+
+
+def test_the_farthest_values_of_postgres_end_no_release(postgres_database: str) -> None:
+    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE far (n numeric, w numeric(50, 10), x float8, r real, i bigint, day date, at timestamp, "
+            "zoned timestamptz, clock time, money money)"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO far VALUES (1, 1, 1, 1, 1, '2020-01-01', '2020-01-01', '2020-01-01', '10:00', 1), "
+            "(1e1000, 1e39, 'Infinity', 'Infinity', 9223372036854775807, '5874897-12-31', '294276-12-31 23:59:59', "
+            "'294276-12-31 23:59:59+00', '24:00', '92233720368547758.07'), "
+            "(-1e1000, -1e39, '-Infinity', '-Infinity', -9223372036854775808, '4713-01-01 BC', "
+            "'4713-01-01 BC', '4713-01-01 BC', '00:00', '-92233720368547758.08'), "
+            "('NaN', 'NaN', 'NaN', 'NaN', NULL, NULL, NULL, NULL, NULL, NULL)"
+        )
+    engine.dispose()
+    number = {"kind": "number", "min": 0, "max": 100, "bins": 100, "nullable": True}
+    moment = {"kind": "datetime", "min": "2010-01-01", "max": "2030-01-01", "bins": 10, "zone": "UTC"}
+    columns: dict[str, Any] = {
+        **dict.fromkeys(("n", "w", "x", "r", "i", "money"), number),
+        "day": {"kind": "date", "min": "2010-01-01", "max": "2030-01-01", "bins": 10, "nullable": True},
+        "at": {**moment, "nullable": True},
+        "zoned": {**moment, "nullable": True},
+        "clock": {"kind": "time", "nullable": True},
+    }
+    spec = make_spec(columns)
+    source = open_source(f"{postgres_database}&table=far", spec)
+    source.check_rows()
+    (codes,) = encode(source.batches, Request(spec, source.columns).encoding, spec.unit, Repairs())
+    for name in columns:
+        first, high, low, null = column = codes.column(name).to_pylist()
+        assert low == 0 and null == max(column) and low <= first <= high < null, name
 
 
 def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) -> None:
@@ -420,7 +525,7 @@ def test_postgres_types_are_read_as_a_spec_means_them(postgres_database: str) ->
     ]
     assert rows["id"].to_pylist()[0] == columns["id"]["values"][0] and rows["mood"].to_pylist() == ["high", *[None] * 3]
     assert [str(v) for v in rows["amount"].to_pylist()] == ["12.50", *["None"] * 3]
-    assert rows["free"].to_pylist()[1:] == [2.5, None, None]
+    assert rows["free"].to_pylist() == [inf, 2.5, inf, -inf]
     assert rows["at"].null_count == rows["day"].null_count == 3
 
 

@@ -2,6 +2,10 @@
 
 Short here: some hundred runs, with seeded noise of the same distribution.  `make audit` has thousands, with the
 release's own noise.
+
+It does not see counts of cells and of single values, named sets, further rounds, other mechanisms, person_id, linked
+rows, linked tables, itemsets or priors: its canary is ten equal rows of three columns of two values, under
+records_per_person.
 """
 
 from __future__ import annotations
@@ -119,7 +123,7 @@ def test_19_the_audit_runs_the_releases_own_steps_noise_and_budget() -> None:
             assert step.rho(release.request) == own.rho(release.request)
     assert isinstance(release.noise, OpenDPNoise)
     receipts = release.run(canary=True).receipts
-    rho = convert_epsilon_to_rho(1.0, DELTA, spec.accountant)
+    rho = convert_epsilon_to_rho(1.0, DELTA, spec.effective_accountant)
     assert rho * Fraction(999_999, 10**6) <= sum_rho(receipts) <= rho
     without, with_canary = (side["encode.encoded_rows"].num_rows for side in release.encoded)
     assert with_canary - without == RECORDS

@@ -2,6 +2,8 @@
 
 Two copies know one key and so ask for one charge.  The ledger enters each draw before its look, and takes one a
 charge: of two copies one looks at the rows and the other is refused, whenever the copy was made.
+
+It does not see looks beyond the default three, nor two copies whose ledgers are copies, too.
 """
 
 from __future__ import annotations

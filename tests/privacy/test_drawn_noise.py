@@ -2,6 +2,9 @@
 
 That the chi-square referee has the power and the false-alarm rate that these tests rest on, and many more scales and
 shapes: tests/statistical/test_noise.py.
+
+It does not see which noise looks beyond the default three draw: it tests the one function that draws, and releases of
+two columns.
 """
 
 from __future__ import annotations

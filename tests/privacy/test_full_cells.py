@@ -1,4 +1,8 @@
-"""Bug classes 2, 5 and 6 where cells that hold most rows are found: the sensitivity of the look, and what is cut."""
+"""Bug classes 2, 5 and 6 where cells that hold most rows are found: the sensitivity of the look, and what is cut.
+
+It does not see person_id, linked rows or linked tables, nor which rows of a person are kept: records_per_person of 1
+and 2, two columns with one description, and tables of at most one row and the rows of one person.
+"""
 
 from __future__ import annotations
 

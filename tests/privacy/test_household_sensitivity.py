@@ -1,4 +1,8 @@
-"""Households: one with all members is one record of every look, whatever number of members it has."""
+"""Households: one with all members is one record of every look, whatever number of members it has.
+
+It does not see counts of cells and of single values, which look at more than codes, nor the noise, named sets, scores
+of trends and other mechanisms: it counts encoded records and pairs when a whole household leaves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Bug class 5 for itemsets: the sensitivity of every look, by brute force over all neighbours of small tables."""
+"""Bug class 5 for itemsets: the sensitivity of every look, by brute force over all neighbours of small tables.
+
+It does not see files and layouts other than pairs, nor which items of a transaction with too many are kept when their
+order changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bug classes 1, 3 and 8: known totals that are read from the private table, or checked against it."""
+"""Bug classes 1, 3 and 8: known totals that are read from the private table, or checked against it.
+
+It does not see totals of linked rows, of linked tables or of a period, nor looks beyond the default three.
+"""
 
 from __future__ import annotations
 

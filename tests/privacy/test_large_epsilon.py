@@ -1,4 +1,8 @@
-"""Bug classes 17 and 18: an evaluation is private and says so, and a large epsilon is warned of and measured."""
+"""Bug classes 17 and 18: an evaluation is private and says so, and a large epsilon is warned of and measured.
+
+It does not see attacks on linked rows, linked tables or itemsets, nor on counts that are released beside the rows: the
+attack looks at synthetic rows of five columns.
+"""
 
 from __future__ import annotations
 

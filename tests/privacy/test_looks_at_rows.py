@@ -1,4 +1,9 @@
-"""Bug classes 3, 4 and 7: private rows reach what is released through the noisy answers of release steps only."""
+"""Bug classes 3, 4 and 7: private rows reach what is released through the noisy answers of release steps only.
+
+It does not see readers of private tables in requests for counts of cells and of single values, named sets, trends,
+linked rows, linked tables and itemsets: its releases have the default looks of one table of two to five columns under
+records_per_person, and of each mechanism.
+"""
 
 from __future__ import annotations
 

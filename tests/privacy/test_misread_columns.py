@@ -1,4 +1,7 @@
-"""Bug class 12: how much of a column was repaired is private: it reaches the private zone and a terminal only."""
+"""Bug class 12: how much of a column was repaired is private: it reaches the private zone and a terminal only.
+
+It does not see repairs of databases, workbooks, linked tables and itemsets: its table is a CSV file.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 A table that was released under one name is refused under another, whole or as one of the files of a folder, unless
 somebody states why; the ledger keeps the reason.
+
+It does not see the same people in another file or source: a table is known by its fingerprint, and an exported file has
+another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Linked rows: a person with all rows is one record of every look, whatever number of rows it has."""
+"""Linked rows: a person with all rows is one record of every look, whatever number of rows it has.
+
+It does not see counts of cells and of single values, which look at more than codes, nor two rows of a person at one
+time, a changed row, named sets and other mechanisms: it counts encoded records, pairs and kept rows when a whole person
+leaves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bug class 12: the progress shown of a step that goes through private rows does not say how many there are."""
+"""Bug class 12: the progress shown of a step that goes through private rows does not say how many there are.
+
+It does not see steps of linked rows, linked tables, other mechanisms and itemsets, nor how long a step takes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Bug classes 1, 2 and 17: bounds, bins, categories and settings come from the spec and public constants."""
+"""Bug classes 1, 2 and 17: bounds, bins, categories and settings come from the spec and public constants.
+
+It does not see bins that follow from counts of cells and of single values, nor units other than records_per_person; its
+extreme row is one of one table.
+"""
 
 from __future__ import annotations
 

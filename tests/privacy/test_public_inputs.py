@@ -1,4 +1,8 @@
-"""Bug class: what a spec calls public is the private table, in another order, format or place."""
+"""Bug class: what a spec calls public is the private table, in another order, format or place.
+
+It does not see a public file that has some of the private rows, or other columns than the private table: whole tables
+are compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Bug class: a public prior that lets private rows in, or a score against it that one record moves by more than one."""
+"""Bug class: a public prior that lets private rows in, or a score against it that one record moves by more than one.
+
+It does not see a prior beside person_id, linked rows, linked tables or itemsets, nor one whose publisher had the
+private rows.
+"""
 
 from __future__ import annotations
 

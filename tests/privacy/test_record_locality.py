@@ -1,6 +1,9 @@
 """Bug class 21, a parser that is not row-local: from bytes to codes, a record changes its own row only.
 
 An open quotation mark may swallow every record after it, so adding one person would change everybody's rows.
+
+What is tested are CSV files, and texts of Arrow's layouts.  Records that may take several lines are not local, as
+docs/privacy.md says.  What other readers do to a record is tested beside each of them, as test_row_locality.py says.
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 If one person's value could change how another's is read (a parser that picks one resolution or type for
 the whole batch), adding that person would change more than their own rows.
+
+What is tested begins with Arrow arrays and Python objects.  How the readers make arrays of what is stored is tested for
+each of them in tests/unit/sources (workbooks, SPSS, Stata, tables in memory) and in
+tests/flows/test_release_from_databases.py (SQLite, DuckDB, PostgreSQL): on the values named there, not on all.  SAS
+files and object stores are not, nor are values that only another program can write.  The choice among the rows of a
+person, counts of single values, transitions and rows below another table are for the referee (audit/referee.py).
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.sources.object_cells import read_objects
 from privsyn.tasks.codecs import Codec, parsing, plan
 from tests.support.examples import choose_example_count
 from tests.support.specs import anything, make_spec, specs
@@ -84,7 +91,13 @@ decimals = st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size
     lambda v: pa.array([None if n is None else Decimal(n) for n in v], pa.decimal128(38, 0))
 )
 unsigned = st.lists(st.none() | st.integers(0, 2**64 - 1), max_size=12).map(lambda v: pa.array(v, pa.uint64()))
-arrays = anything | texts | ticks() | decimals | unsigned
+objects = st.lists(
+    st.none() | st.booleans() | st.integers(-(2**65), 2**65) | st.floats() | st.decimals() | st.dates() | st.times()
+    | st.datetimes(timezones=st.none() | st.timezones()) | st.binary(max_size=2) | st.lists(st.none(), max_size=1)
+    | st.sampled_from(ODD_MOMENTS + ODD_NUMBERS),
+    max_size=12,
+).map(read_objects)  # fmt: skip
+arrays = anything | texts | ticks() | decimals | unsigned | objects
 
 
 def assert_row_local(codec: Codec, array: pa.Array) -> None:
@@ -143,6 +156,27 @@ def test_05_one_persons_nanoseconds_change_nobody_elses_year() -> None:
     before, _ = parsing.to_seconds(pa.array(far))
     after, _ = parsing.to_seconds(pa.array([*far, "2015-06-01T00:00:00.123456789"]))
     assert after[:3].tolist() == before.tolist() and np.isfinite(after).all()
+
+
+def infer_one_type(cells: list[Any]) -> pa.Array:
+    """Planted mutant: objects as the one type that pandas and Arrow choose for all of them, else as texts."""
+    try:
+        return pa.Array.from_pandas(pd.Series(cells).infer_objects())
+    except (pa.ArrowException, OverflowError):
+        return pa.array([str(cell) for cell in cells])
+
+
+@pytest.mark.parametrize(
+    ("cells", "more"), [([dt.date(2020, 1, 2)], "x"), ([dt.datetime(2020, 1, 1, 12)], dt.date(2020, 1, 1))]
+)
+def test_05_mutant_one_object_changes_the_type_of_all(cells: list[Any], more: Any) -> None:
+    """Planted mutant: what a table in memory was before each object was read by itself, or refused."""
+
+    def read(make: Callable[[list[Any]], pa.Array], objects: list[Any]) -> list[list[int]]:
+        return [codec.encode({codec.sources[0]: make(objects)})[0][: len(cells)].tolist() for codec in codecs()]
+
+    assert read(read_objects, [*cells, more]) == read(read_objects, cells)
+    assert read(infer_one_type, [*cells, more]) != read(infer_one_type, cells)
 
 
 def old_to_seconds(source: Any, pattern: str = "", zone: str | None = None) -> tuple[np.ndarray, np.ndarray]:

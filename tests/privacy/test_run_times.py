@@ -1,4 +1,8 @@
-"""Bug class 20: timing and memory are outside the promise, and nothing that is released tells of them."""
+"""Bug class 20: timing and memory are outside the promise, and nothing that is released tells of them.
+
+It does not see how long a run takes or how much memory it needs, which is not promised; its release is one table with
+the default looks.
+"""
 
 from __future__ import annotations
 

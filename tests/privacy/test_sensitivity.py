@@ -1,4 +1,9 @@
-"""Bug class 5, wrong neighbour relation or sensitivity: brute force over all neighbours of small tables."""
+"""Bug class 5, wrong neighbour relation or sensitivity: brute force over all neighbours of small tables.
+
+It does not see how rows become codes or which rows of a person are kept, nor counts of cells and of single values,
+transitions, kept rows, persons without rows and itemsets, which have modules of their own: its tables are up to six
+rows of two columns, in codes, and a person's rows are any that are added.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """A role that may only add to the ledger puts a ledger of its own before it: charges go to the real one all the same.
 
 The attack is what PostgreSQL lets any role do: set its own search path, and fill a schema that it owns.
+
+It does not see a ledger in SQLite, nor an owner of the ledger who changes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Bug class 12: no log, message, Prefect row, result file or released file shows a private value, whatever fails."""
+"""Bug class 12: no log, message, Prefect row, result file or released file shows a private value, whatever fails.
+
+It does not see canaries of numbers that were rounded or binned, nor commands on linked rows, linked tables, itemsets,
+databases and Dask: its releases are of one CSV file.
+"""
 
 from __future__ import annotations
 

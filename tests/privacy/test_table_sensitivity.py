@@ -1,4 +1,8 @@
-"""Two tables: a person with all rows, or with none, is one record of every look, in one place or the other."""
+"""Two tables: a person with all rows, or with none, is one record of every look, in one place or the other.
+
+It does not see counts of cells and of single values, which look at more than codes, two persons with one key, rows
+again under one key, named sets and other mechanisms: it counts encoded records when a whole unit leaves.
+"""
 
 from __future__ import annotations
 

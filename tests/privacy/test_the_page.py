@@ -1,4 +1,7 @@
-"""docs/privacy.md lists all bug classes, each with tests and planted mutants that exist."""
+"""docs/privacy.md lists all bug classes, each with tests and planted mutants that exist.
+
+It does not see what a test looks at: the module of each test says what it cannot see.
+"""
 
 from __future__ import annotations
 

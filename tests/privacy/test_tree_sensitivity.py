@@ -1,4 +1,8 @@
-"""A tree of tables: a person with all rows of all tables is one record of every look, at most, in each branch."""
+"""A tree of tables: a person with all rows of all tables is one record of every look, at most, in each branch.
+
+It does not see counts of cells and of single values, which look at more than codes, trees of more than three levels,
+keys again above, households above and other mechanisms: it counts encoded records when a whole person leaves.
+"""
 
 from __future__ import annotations
 

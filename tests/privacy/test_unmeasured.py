@@ -1,4 +1,8 @@
-"""Bug class 1: a column that is said not to be measured, and whose private values show all the same."""
+"""Bug class 1: a column that is said not to be measured, and whose private values show all the same.
+
+It does not see an unmeasured column of linked rows, linked tables and itemsets, nor the other mechanisms: its releases
+have the default looks and at most two rows of a person.
+"""
 
 from __future__ import annotations
 

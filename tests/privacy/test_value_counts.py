@@ -1,4 +1,8 @@
-"""Bug classes 2, 5 and 6 where single values are counted: what is counted, its sensitivity, and what comes out."""
+"""Bug classes 2, 5 and 6 where single values are counted: what is counted, its sensitivity, and what comes out.
+
+It does not see person_id: one column under records_per_person is counted, so that no choice among the rows of a person
+stands before the count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Bug classes 9, 14, 15 and 16: what a value, an order or a person's many rows may change, and what not."""
+"""Bug classes 9, 14, 15 and 16: what a value, an order or a person's many rows may change, and what not.
+
+It does not see counts of cells and of single values, which tell rows of equal codes apart, nor trends, named sets,
+other mechanisms, priors, databases and itemsets; in the whole release of class 14 all rows of a person are equal, so
+only the mutant's own table shows which of them are kept.
+"""
 
 from __future__ import annotations
 

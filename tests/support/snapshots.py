@@ -105,6 +105,7 @@ def make_spec_of(fields: dict[str, Any], data: str = "people.parquet") -> Releas
         "privacy": {"epsilon": 2.0, "delta": 1e-9},
         "budget": {"epsilon": 10.0, "delta": 1e-8},
         "columns": COLUMNS,
+        "accountant": "paper" if fields.get("preset") == "paper" else "gaussian",  # as where 0.3.0 was told none
     }
     return ReleaseSpec.model_validate({**base, **fields})
 

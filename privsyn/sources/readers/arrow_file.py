@@ -16,7 +16,7 @@ class ArrowFileReader(Reader):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with refuse_damaged(path), pa.OSFile(str(path)) as file:
+        with refuse_damaged(path, ""), pa.OSFile(str(path)) as file:
             self.schema = pa.ipc.open_file(file).schema
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from privsyn.base.data_url import DataUrl
 from privsyn.sources.private_table import Note
@@ -15,11 +17,13 @@ from privsyn.sources.readers.reader import (
     Reader,
     build_select,
     check_file,
+    get_query,
     is_moment,
     name_rows,
     need_package,
     quote_name,
     quote_text,
+    refuse_further_statements,
     translate_errors,
 )
 
@@ -31,6 +35,10 @@ CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": "true",
     "threads": "1",  # each pass has the rows in one order
 }
+_LARGE = {"HUGEINT": True, "UHUGEINT": False}
+"""DuckDB's whole numbers of 128 bits, and whether they have a sign."""
+_WIDE = pa.decimal256(39, 0)
+
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true", "BEGIN TRANSACTION")
 
 
@@ -47,8 +55,13 @@ class DuckdbReader(Reader):
             file = quote_text(str(url.file.absolute()))
             for statement in (f"ATTACH {file} AS private (READ_ONLY, TYPE duckdb)", "USE private", *_CLOSE):
                 self._connection.execute(statement)
-            stored = self._open(build_select("*", f"{name_rows(url)} LIMIT 0"), 1).schema
-        self.schema = pa.schema([(f.name, _plain_type(f.type)) for f in stored])
+            if url.query is not None:
+                refuse_further_statements(len(self._connection.extract_statements(get_query(url))))
+            described = self._connection.sql(build_select("*", f"{name_rows(url)} LIMIT 0"))
+            large = [_LARGE.get(str(type_)) for type_ in described.types]
+            stored = described.to_arrow_reader(1).schema
+        self._signed = {field.name: signed for field, signed in zip(stored, large, strict=True) if signed is not None}
+        self.schema = pa.schema([(f.name, _WIDE if f.name in self._signed else _plain_type(f.type)) for f in stored])
 
     def _open(self, sql: str, batch_rows: int) -> pa.RecordBatchReader:
         return self._connection.sql(sql).to_arrow_reader(batch_rows)
@@ -67,12 +80,28 @@ class DuckdbReader(Reader):
         with translate_errors(self._url):
             wanted = [self._select(name) for name in columns]
             for batch in self._open(build_select(wanted, name_rows(self._url)), batch_rows):
-                arrays = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in batch.columns]
+                arrays = [self._convert(name, array) for name, array in zip(columns, batch.columns, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _convert(self, name: str, array: pa.Array) -> pa.Array:
+        if name in self._signed:
+            return _widen(array, signed=self._signed[name])
+        return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
     def close(self) -> None:
         """End the transaction and the connection."""
         self._connection.close()
+
+
+def _widen(array: pa.Array, *, signed: bool) -> pa.Array:
+    """Return whole numbers of 128 bits that DuckDB calls decimals of 38 digits, which are too few for them."""
+    if not len(array):
+        return pa.array([], _WIDE)
+    halves = np.frombuffer(array.buffers()[1], "<i8", 2 * len(array), 16 * array.offset).reshape(-1, 2)
+    above = np.where(halves[:, 1:] < 0, -1, 0) if signed else np.zeros_like(halves[:, 1:])
+    words = np.ascontiguousarray(np.hstack([halves, above, above]), "<i8")
+    wide = pa.Array.from_buffers(_WIDE, len(array), [None, pa.py_buffer(words)])
+    return pc.if_else(array.is_valid(), wide, pa.scalar(None, _WIDE))
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:

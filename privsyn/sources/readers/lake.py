@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
-from privsyn.sources.private_table import Note
+from privsyn.sources.private_table import BY_A_VALUE, Note
 from privsyn.sources.readers.reader import AGAIN, Problem, Reader, need_package, translate_errors
 
 _BUFFER = 1 << 20
-_DAMAGED = Problem("", "cannot be read to its end; no budget is lost", "Look whether its files are all there")
+_DAMAGED = Problem("", f"cannot be read to its end {BY_A_VALUE}", "Look whether its files are all there")
 _PROBLEMS = (
     Problem(
         r"end version|Invalid table version|version to load|VersionNotFound",
@@ -85,6 +85,7 @@ class DeltaReader(Reader):
     def __init__(self, url: DataUrl) -> None:
         with need_package("deltalake", "reading Delta tables", "delta"):
             import deltalake
+            from pyarrow.dataset import ParquetReadOptions
         version = _read_number(url, "version")
         plain = replace(url, scheme=url.scheme.removeprefix("delta+"), options={})
         is_plain_http = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
@@ -96,7 +97,8 @@ class DeltaReader(Reader):
             table = deltalake.DeltaTable(str(url.file.absolute() if url.is_file else plain), version, options)
             if url.is_file:
                 _refuse_elsewhere(table.file_uris(), url.file, url.where)
-            self._dataset = table.to_pyarrow_dataset()
+            microseconds = ParquetReadOptions(coerce_int96_timestamp_unit="us")  # nanoseconds end in 2262
+            self._dataset = table.to_pyarrow_dataset(parquet_read_options=microseconds)
         self.schema = self._dataset.schema
         self.place = _pin(url, "version", table.version())
 

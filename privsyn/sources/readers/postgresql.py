@@ -18,6 +18,7 @@ from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import (
     Reader,
     build_select,
+    get_query,
     is_moment,
     name_rows,
     need_package,
@@ -35,6 +36,8 @@ _BEGIN = (
 )
 _BATCH_BYTES = 1 << 22
 _MOST_DIGITS = 38
+_LAST_MOMENT = "294247-01-01"
+"""Microseconds since 1970 end a few days later, those of PostgreSQL, since 2000, 30 years later."""
 
 
 class PostgresReader(Reader):
@@ -51,6 +54,8 @@ class PostgresReader(Reader):
                 for statement in _BEGIN:
                     with closing(self._connection.cursor()) as cursor:
                         cursor.execute(statement)
+                if url.query is not None:
+                    self._prepare(get_query(url))
                 stored = self._fetch(build_select("*", f"{name_rows(url)} LIMIT 0")).schema
                 texts = self._find_texts(stored)
         except BaseException:
@@ -60,6 +65,11 @@ class PostgresReader(Reader):
         self._texts, self.schema = texts, pa.schema(fields)
         self._money = {f.name for f in stored if _name_type(f) == "money"}
         self._moments = {f.name for f in self.schema if is_moment(f.type)}
+
+    def _prepare(self, sql: str) -> None:
+        """Let the server parse one statement, and run nothing."""
+        with closing(self._connection.cursor()) as cursor:
+            cursor.adbc_execute_schema(sql)
 
     def _fetch(self, sql: str) -> pa.Table:
         with closing(self._connection.cursor()) as cursor:
@@ -86,7 +96,16 @@ class PostgresReader(Reader):
             return f"{quoted}::text AS {quoted}"
         if name in self._money:
             return f"{quoted}::numeric AS {quoted}"  # the driver would give whole numbers of cents
-        return f"CASE WHEN isfinite({quoted}) THEN {quoted} END AS {quoted}" if name in self._moments else quoted
+        if name not in self._moments:
+            return quoted
+        return f"CASE WHEN isfinite({quoted}) THEN {self._limit(quoted, name)} END AS {quoted}"
+
+    def _limit(self, quoted: str, name: str) -> str:
+        """Return the SQL of a day or moment that Arrow holds; the driver would make the last ones the first."""
+        type_ = self.schema.field(name).type
+        if not pa.types.is_timestamp(type_):
+            return quoted
+        return f"LEAST({quoted}, '{_LAST_MOMENT}'::{'timestamp' if type_.tz is None else 'timestamptz'})"
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows as the server sends them."""
@@ -132,10 +151,9 @@ def _choose_type(field: Any) -> pa.DataType:
 
 
 def _read_numeric(array: Any, type_: pa.DataType) -> pa.Array:
-    """Return numbers that PostgreSQL sends as text; null what is no number."""
+    """Return numbers that PostgreSQL sends as text; null what is no number, infinite what no float holds."""
     texts = array.storage if isinstance(array, pa.ExtensionArray) else array
     numbers, _ = to_numbers(texts)
-    finite = np.isfinite(numbers)
     if not pa.types.is_decimal(type_):
-        return pa.array(numbers, mask=~finite)
-    return pc.if_else(pa.array(finite), texts, pa.scalar(None, texts.type)).cast(type_)
+        return pa.array(numbers, mask=np.isnan(numbers))
+    return pc.if_else(pa.array(np.isfinite(numbers)), texts, pa.scalar(None, texts.type)).cast(type_)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
-from privsyn.sources.private_table import Note
+from privsyn.sources.private_table import BY_A_VALUE, Note
 
 NOT_OF_TYPE = "not of its column's type"
 """The repair of a cell that its column cannot hold as it is read: it is null."""
@@ -54,9 +54,13 @@ class Problem:
 
 
 AGAIN = "; the same request then goes on where it stopped"
+_ONE_SELECT = (
+    "Try it in the database's own shell; it has to be one SELECT, with no second statement behind it, and with every "
+    "bracket, quotation mark and comment closed"
+)
 _VALUE = Problem(
     r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
-    "cannot be read to its end (PRIVATE: a value may be why); no budget is lost",
+    f"cannot be read to its end {BY_A_VALUE}",
     "Let the query compute and convert nothing: the spec says what is done with each value",
     "query",
 )
@@ -116,9 +120,10 @@ _READING = (
     ),
     *REFUSED_BY_DATABASE,
     Problem(
-        r"\b42\w{3}\b|syntax|Parser Error|Binder Error|Catalog Error|no such column",
+        r"\b42\w{3}\b|syntax|incomplete input|unrecognized token|Parser Error|Binder Error|Catalog Error"
+        r"|no such column",
         "cannot be read: the database does not take the SQL",
-        "Try it in the database's own shell; it has to be one SELECT",
+        _ONE_SELECT,
         "query",
     ),
 )
@@ -153,8 +158,11 @@ def _name_field(url: DataUrl, field: str) -> str:
 
 
 @contextmanager
-def refuse_damaged(path: Path) -> Iterator[None]:
-    """Raise RequestError for what a reader of files raises: its words may hold a value."""
+def refuse_damaged(path: Path, why: str = BY_A_VALUE) -> Iterator[None]:
+    """Raise RequestError for what a reader of files raises: its words may hold a value.
+
+    ``why``: what the error ends with; nothing where only the structure of the file is read.
+    """
     damaged = False
     try:
         yield
@@ -163,7 +171,9 @@ def refuse_damaged(path: Path) -> Iterator[None]:
     except Exception:  # readers raise errors of many kinds
         damaged = True
     if damaged:
-        raise RequestError(f"{path} cannot be read, breaks off or is damaged", "Write or copy it again", "data")
+        raise RequestError(
+            f"{path} cannot be read, breaks off or is damaged {why}".strip(), "Write or copy it again", "data"
+        )
 
 
 @contextmanager
@@ -206,7 +216,30 @@ def build_select(columns: Sequence[str], rows: str) -> str:
 
 
 def name_rows(url: DataUrl) -> str:
-    """Return what stands behind FROM: the table, with its schema where the name has one, or the query."""
+    """Return what stands behind FROM: the table, with its schema where the name has one, or the query.
+
+    The database has to have taken the query alone before (:func:`get_query`): else what stands in the brackets may not
+    be what the database reads.
+    """
     if url.query is not None:
-        return f"(\n{url.query.strip().rstrip(';')}\n) AS rows_of_query"
+        return f"(\n{get_query(url)}\n) AS rows_of_query"
     return ".".join(map(quote_name, str(url.table).split(".")))
+
+
+def get_query(url: DataUrl) -> str:
+    """Return the query without a semicolon at its end.
+
+    A reader lets the database parse the query alone first, without running it.  A closing bracket, with which the query
+    would leave the brackets of :func:`name_rows`, is an error of syntax there.  A second statement is one there, or in
+    the brackets.  Raises RequestError for an empty query.
+    """
+    query = str(url.query).strip().rstrip(";")
+    if not query:
+        raise RequestError("is empty", "Write one SELECT", "query")
+    return query
+
+
+def refuse_further_statements(number: int) -> None:
+    """Raise RequestError unless the database found exactly one statement in the query."""
+    if number != 1:
+        raise RequestError(f"has {number} statements", _ONE_SELECT, "query")

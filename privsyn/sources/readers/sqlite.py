@@ -22,6 +22,7 @@ from privsyn.sources.readers.reader import (
     Reader,
     build_select,
     check_file,
+    get_query,
     name_rows,
     need_package,
     quote_name,
@@ -67,6 +68,8 @@ class SqliteReader(Reader):
         with translate_errors(url):
             self._connection = dbapi.connect(f"file:{quote(str(url.file.absolute()))}?mode=ro")
         with translate_errors(url):
+            if url.query is not None:
+                self._fetch(f"EXPLAIN {get_query(url)}")  # parsed, not run; the driver ignores what follows a `;`
             self._run(f"CREATE TEMP VIEW {_VIEW} AS {build_select('*', name_rows(url))}")
             described = self._fetch(_DESCRIBE)
             self._in_view, declared = (column.to_pylist()[1:] for column in described.columns)
@@ -83,8 +86,9 @@ class SqliteReader(Reader):
     def _read_names(self) -> list[str]:
         """Return the columns' names of the table or query itself: in a view SQLite has no column ``true``."""
         url = self._url
+        alone = f"{build_select('*', name_rows(url))} LIMIT 0" if url.query is None else get_query(url)
         with closing(self._connection.cursor()) as cursor:
-            cursor.execute(url.query or f"{build_select('*', name_rows(url))} LIMIT 0")
+            cursor.execute(alone)
             return [column[0] for column in cursor.description or ()]
 
     def _run(self, sql: str) -> None:

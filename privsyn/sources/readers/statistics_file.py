@@ -7,7 +7,10 @@ else null.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.base.foreign_files import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
-from privsyn.sources.private_table import Note
+from privsyn.sources.private_table import NOT_UTF8, Note
 from privsyn.sources.readers.reader import Reader, need_package, refuse_damaged
 
 _SPSS = (".sav", ".zsav")
+_BYTES = "LATIN1"
+"""The encoding in which a text has one character for each of its bytes."""
+_FIRST_UTF8_RELEASE = 118
+"""The format of Stata 14."""
 _SPSS_EPOCH = -12_219_379_200
 """Seconds from 1970 to 14 October 1582, where SPSS begins to count."""
 _EPOCH_1960 = -315_619_200
@@ -33,12 +40,13 @@ class StatisticsReader(Reader):
     def __init__(self, path: Path, columns: Mapping[str, Any] | None) -> None:
         with need_package("pyreadstat", "reading Stata, SPSS and SAS files", "codebooks"):
             import pyreadstat
-        self._path = path
+        self._path, self._failure = path, pyreadstat.ReadstatError
         self._read = getattr(pyreadstat, READERS[path.suffix.lower()])
         ending = path.suffix.lower()
         self._options: dict[str, Any] = {"disable_datetime_conversion": True, "user_missing": True}
-        with refuse_damaged(path):
+        with refuse_damaged(path, ""):
             _, metadata = self._read(str(path), metadataonly=True, **self._options, **find_catalogue(path))
+            self._encoding = _find_encoding(path, metadata.file_encoding)
         self._converters: dict[str, Callable[[Any], Any]] = {}
         types = {}
         for name in metadata.column_names:
@@ -48,18 +56,52 @@ class StatisticsReader(Reader):
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
         """Yield the rows in chunks."""
-        options = {**self._options, "output_format": "dict", "usecols": list(columns)}
         with refuse_damaged(self._path):
             start, rows = 0, batch_rows
             while rows == batch_rows:
-                values, _ = self._read(str(self._path), row_offset=start, row_limit=batch_rows, **options)
-                rows = len(values[columns[0]])
+                values = self._read_rows(columns, start, batch_rows, note)
+                rows = len(values[0])
                 start += rows
                 arrays = [
-                    pa.array(map(self._converters[name], values[name]), self.schema.field(name).type)
-                    for name in columns
+                    pa.array(map(self._converters[name], cells), self.schema.field(name).type)
+                    for name, cells in zip(columns, values, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+
+    def _read_rows(self, columns: Sequence[str], start: int, rows: int, note: Note) -> list[Sequence[Any]]:
+        """Return the values of some rows, column by column.
+
+        Where a text is not in the encoding of its file, which ends the reading, the rows are read as bytes, and only
+        this text is lost.
+        """
+        options = {**self._options, "output_format": "dict", "row_offset": start, "row_limit": rows}
+        with suppress(self._failure, UnicodeError):
+            values, _ = self._read(str(self._path), usecols=list(columns), **options)
+            return [values[name] for name in columns]
+        _, as_bytes = self._read(str(self._path), metadataonly=True, encoding=_BYTES, **self._options)
+        names = dict(zip(self.schema.names, as_bytes.column_names, strict=True))
+        values, _ = self._read(str(self._path), usecols=[names[n] for n in columns], encoding=_BYTES, **options)
+        return [[_decode(cell, self._encoding, name, note) for cell in values[names[name]]] for name in columns]
+
+
+def _find_encoding(path: Path, stated: str | None) -> str:
+    """Return the encoding of a file's texts: the stated one; Stata's files before version 14 state none."""
+    if stated is not None:
+        return stated
+    with path.open("rb") as file:
+        release = re.match(rb"<stata_dta><header><release>(\d+)<", file.read(40))
+    return "UTF-8" if release is not None and int(release[1]) >= _FIRST_UTF8_RELEASE else "WINDOWS-1252"
+
+
+def _decode(cell: Any, encoding: str, name: str, note: Note) -> Any:
+    """Return a text that was read as bytes in its encoding, None where it is not in it; other cells as they are."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return cell.encode(_BYTES).decode(encoding)
+    except UnicodeError:
+        note(name, Counter({NOT_UTF8: 1}))
+        return None
 
 
 def _plan_column(name: str, metadata: Any, column: Any, suffix: str) -> tuple[pa.DataType, Callable[[Any], Any]]:

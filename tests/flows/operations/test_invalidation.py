@@ -127,7 +127,7 @@ VALUES: dict[str, Any] = {
     "mechanism.rows_by": "mbi",
     "rules": [],  # the rows say which
     "preset": "paper",
-    "accountant": "tight",
+    "accountant": "gaussian",
     "mechanism.split.one_way": {"mechanism.split.one_way": 0.2, "mechanism.split.measurement": 0.7},
     "mechanism.split.selection": {"mechanism.split.selection": 0.2, "mechanism.split.measurement": 0.5},
     "mechanism.split.measurement": {"mechanism.split.measurement": 0.5, "mechanism.split.selection": 0.2},
@@ -313,7 +313,7 @@ def by_mechanism(content: dict[str, Any], name: str) -> dict[str, Any]:
 def based(row: Row) -> dict[str, Any]:
     """The request in which a row's field is changed."""
     if row.where == "every other field given":
-        return ReleaseSpec.model_validate(BASE).model_dump(mode="json")
+        return {**ReleaseSpec.model_validate(BASE).model_dump(mode="json"), "accountant": "tight"}
     content = BASE
     for text in re.findall(r"(?<!to )`([^`]+)`", row.where):
         ((path, value),) = YAML(typ="safe").load(text).items()

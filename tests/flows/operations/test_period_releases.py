@@ -70,7 +70,7 @@ def published() -> list[str]:
     return sorted(p.name for p in Settings().released_root.iterdir())
 
 
-ONE = convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
+ONE = convert_epsilon_to_rho(3.0, 1e-9, "tight")
 
 
 def test_one_release_a_period_until_the_cap_refuses(places: Path, spec: ReleaseSpec) -> None:
@@ -262,7 +262,7 @@ def test_another_private_folder_cannot_release_the_period_too(
     first = run(spec, "2026-10")
     with pytest.raises(PeriodReleasedError, match=first.run):
         release_in_process(spec, Settings(out=places / "elsewhere"), period="2026-10")
-    line = ChargeLine("one_way_marginals", "a" * 64, ONE / 100, {"accountant": "gaussian"})
+    line = ChargeLine("one_way_marginals", "a" * 64, ONE / 100)
     ledger().reserve("people", "people-2026-11-other", [line], period="2026-11")
     before = spent()
     with pytest.raises(RequestError, match="people-2026-11-other has begun the period 2026-11"):

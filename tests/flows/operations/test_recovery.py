@@ -26,8 +26,6 @@ from tests.support.opened import watched
 from tests.support.releases import few, run
 from tests.support.specs import changed, make_spec, people
 
-GAUSSIAN = {"accountant": "gaussian"}
-
 
 def put_back(copy: Path, ledger: Path) -> None:
     ledger.unlink()
@@ -69,7 +67,7 @@ def test_a_release_refuses_an_older_copy_before_it_reads_and_takes_the_newest(
     shutil.copy(ledger, places / "newest")
     others = Ledger(ledger)  # another private zone's entries, which only add
     others.register("others", spec.budget)
-    others.reserve("others", "run", [ChargeLine("one_way_marginals", "a" * 64, Fraction(1, 1000), GAUSSIAN)])
+    others.reserve("others", "run", [ChargeLine("one_way_marginals", "a" * 64, Fraction(1, 1000))])
     shutil.copy(ledger, places / "more")
     save(people(201))
     put_back(places / "older", ledger)
@@ -100,8 +98,7 @@ def test_a_ledger_with_another_history_of_the_same_length_is_refused(places: Pat
     put_back(places / "older", ledger)
     other = Ledger(ledger)
     lines = [
-        ChargeLine(step, step[0] * 64, Fraction(1, 1000), GAUSSIAN)
-        for step in ("one_way_marginals", "indif_scores", "measure")
+        ChargeLine(step, step[0] * 64, Fraction(1, 1000)) for step in ("one_way_marginals", "indif_scores", "measure")
     ]
     other.reserve("people", "another-run", lines)
     for line in lines:

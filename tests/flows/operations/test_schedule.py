@@ -122,7 +122,7 @@ def test_a_schedule_releases_each_period_once_until_the_cap_refuses(places: Path
     names = sorted(str(r.state_name) for r in scheduled)
     if len(days) == 1:  # midnight in Kiritimati may fall between them
         assert names == ["Cached", "Cached", "Completed"]
-        assert ledger.summary()[0].rho == convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
+        assert ledger.summary()[0].rho == convert_epsilon_to_rho(3.0, 1e-9, "tight")
     (today,) = [row for row in ledger.periods() if row.released][:1]
     assert today.period in days
     for r in scheduled:
@@ -145,7 +145,7 @@ def test_a_schedule_releases_each_period_once_until_the_cap_refuses(places: Path
     assert (first.state_name, first.state.type) == ("Refused", "FAILED")
     for figure in (before.epsilon, before.cap.epsilon):
         assert f"epsilon {figure:.4g}" in str(first.state.message)
-    assert ledger.summary()[0].rho == before.rho == 2 * convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
+    assert ledger.summary()[0].rho == before.rho == 2 * convert_epsilon_to_rho(3.0, 1e-9, "tight")
     assert len(list(Settings().released_root.iterdir())) == 2
     assert ledger.verify() == []
     (again,) = server.ended(server.trigger(deployment, missed))

@@ -55,9 +55,9 @@ def database() -> bytes:
 
 def test_a_release_that_the_cap_refuses_is_refused_with_the_ledgers_figures(spec: ReleaseSpec) -> None:
     ledger = Ledger(Settings().ledger)
-    ledger.register(spec.dataset, spec.budget, "gaussian")
+    ledger.register(spec.dataset, spec.budget)
     (before,) = ledger.summary()
-    charge = ChargeLine("one_way_marginals", "a" * 64, before.cap_rho - Fraction(1, 10**6), {"accountant": "gaussian"})
+    charge = ChargeLine("one_way_marginals", "a" * 64, before.cap_rho - Fraction(1, 10**6))
     ledger.reserve(spec.dataset, "another", [charge])
     Path(spec.data).unlink()  # nothing is read before the ledger agrees
     state, run = ended(spec)

@@ -134,8 +134,8 @@ def test_larger_columns_get_less_noise_a_count() -> None:
     """The default division: in proportion to cells^(2/3), so from the largest column's noise to the smallest's."""
     report = check(spec_of())
     parts = [c.codes ** (2 / 3) for c in report.columns]
-    rho = float(convert_epsilon_to_rho(1.0, 1e-9, "gaussian")) / 4
-    sigmas = sorted(math.sqrt(sum(parts) / (part * 2 * rho) + 3) for part in parts)
+    rho = float(convert_epsilon_to_rho(1.0, 1e-9, "tight")) / 4
+    sigmas = sorted(math.sqrt(sum(parts) / (part * 2 * rho)) for part in parts)
     line = report.noise[0]
     assert (line.low, line.high) == (pytest.approx(sigmas[0]), pytest.approx(sigmas[-1]))
     assert line.low < line.high and f"{line.low:,.1f} to {line.high:,.1f}" in shown(report)

@@ -140,7 +140,7 @@ def test_one_column_is_no_error(name: str) -> None:
 )
 def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, records: int) -> None:
     made = METHODS[name].run(trial(epsilon=epsilon, records=records))
-    accountant = "gaussian" if name in OURS else "paper"
+    accountant = "tight" if name in OURS else "paper"
     assert sum_rho(made.zcdp) <= convert_epsilon_to_rho(epsilon, DELTA, accountant)  # exact fractions
     assert made.epsilon(DELTA) <= epsilon
     assert {q.sensitivity for q in (*made.zcdp, *made.pure)} <= {records, 4 * records}
@@ -178,7 +178,7 @@ def test_receipts_cost_no_more_than_the_promise(name: str, epsilon: float, recor
 )
 def test_no_budget_lies_idle_but_what_is_said(name: str, share: float) -> None:
     made = METHODS[name].run(trial())
-    accountant = "gaussian" if name in OURS else "paper"
+    accountant = "tight" if name in OURS else "paper"
     used = sum_rho(made.zcdp) / convert_epsilon_to_rho(1.0, DELTA, accountant)
     assert float(used) == pytest.approx(share, rel=1e-9)
     if name == "equal-laplace":

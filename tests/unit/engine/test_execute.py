@@ -78,7 +78,7 @@ class Setting:
         self.records = Records(folder / "private", "people")
         self.ledger = Ledger(folder / "ledger.sqlite")
         spec = self.request.spec
-        self.ledger.register("people", spec.budget, cap_accountant(spec.accountant))
+        self.ledger.register("people", spec.budget, cap_accountant(spec.effective_accountant))
         for owner, name in ((Ledger, "reserve"), (Ledger, "claim"), (Ledger, "settle"), (Records, "keep_noise")):
             self.note(monkeypatch, owner, name)
         self.note(monkeypatch, type(self.noise), "draw")

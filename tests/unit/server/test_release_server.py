@@ -38,6 +38,7 @@ def test_it_differs_from_prefects_in_its_session_and_its_watching(monkeypatch: p
     assert behind != command
     assert ours.pop("args") == [python, "-P", ends_with_parent.__file__, str(os.getpid()), *behind]
     assert ours.pop("start_new_session") is True
+    assert ours.pop("umask") == 0o077
     assert ours == prefects
 
 

@@ -81,6 +81,16 @@ def test_a_temporary_server_has_a_login_that_only_this_process_knows(monkeypatch
     assert os.environ[CLIENT] == first  # a process has one
 
 
+def test_the_folder_of_its_history_is_made_private_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "prefect.db").touch(mode=0o644)
+    begin(monkeypatch, Fake(), None)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "prefect.db").stat().st_mode & 0o777 == 0o600
+
+
 class Health(BaseHTTPRequestHandler):
     """Answers as the server's class says: 200 where Prefect's server would, another number where it is not one."""
 

@@ -20,6 +20,7 @@ from privsyn.sources.open_source import list_table_columns
 from privsyn.storage.table_files import read_csv_header
 from privsyn.tasks.codecs.parsing import to_keys, to_seconds
 from privsyn.tasks.steps.encode import Repairs
+from tests.support.specs import make_spec
 
 CANARY = "CANARY7391"
 
@@ -242,6 +243,16 @@ def test_nested_types_only_dropped(tmp_path: Path, array: pa.Array) -> None:
     path = parquet(tmp_path / "t.parquet", a=[True, False], odd=array)
     assert "columns.odd" in refused(path, spec=spec_of("a", "odd"))
     assert read(path, spec=spec_of("a", "odd", drop=("odd",))) == [{"a": True}, {"a": False}]
+
+
+def test_a_far_moment_of_96_bits_lies_at_its_own_end(tmp_path: Path) -> None:
+    """Spark writes such moments; as nanoseconds the year 9999 would be 1816."""
+    moments = [dt.datetime(2015, 1, 1), dt.datetime(9999, 12, 31), dt.datetime(1, 1, 1)]
+    table = pa.table({"seen": pa.array(moments, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+    spec = make_spec({"seen": {"kind": "datetime", "min": "2010-01-01", "max": "2020-01-01"}})
+    (batch,) = FileSource.open(tmp_path / "t.parquet", spec).batches()
+    assert batch.column(0).to_pylist() == moments
 
 
 def test_damaged_parquet(tmp_path: Path) -> None:

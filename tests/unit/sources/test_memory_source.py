@@ -20,13 +20,19 @@ from hypothesis import strategies as st
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.request import Request
 from privsyn.sources import memory_source
 from privsyn.sources.memory_source import iterate_canonical_bytes
+from privsyn.sources.object_cells import read_objects
 from privsyn.sources.open_source import open_source
+from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
+from privsyn.specs.misread import find_odd_texts
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.panels.choose_rows import RowsOfPersons
+from privsyn.tasks.steps.encode import Repairs, encode, encode_batch
 from tests.support.examples import choose_example_count
+from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content
 from tests.support.specs import anything, make_spec, people
 
 CANARY = "CANARY7391"
@@ -198,57 +204,236 @@ def test_batches_are_bounded_whatever_the_chunks(rows: int) -> None:
 
 # a column of objects: no row changes how another is read
 
-OBJECTS = st.none() | st.just(float("nan")) | st.booleans() | st.integers(-(2**70), 2**70) | st.floats()
+KINDS = {
+    "whole": {"kind": "integer", "min": -5, "max": 99, "nullable": True},
+    "number": {"kind": "number", "min": -5, "max": 99.5, "step": 0.5, "nullable": True},
+    "texts": {"kind": "categorical", "values": ["1", "a", "true", "2020-01-02", "0.5"], "unlisted": "other"},
+    "numbers": {"kind": "categorical", "values": [0, 1, 2], "unlisted": "null"},
+    "fractions": {"kind": "categorical", "values": [0.5, 1.5], "unlisted": "null"},
+    "truth": TRUTH,
+    "day": {"kind": "date", "min": "1900-01-01", "max": "2100-01-01", "format": "%m/%d/%Y", "zone": "UTC"},
+    "seen": {"kind": "datetime", "min": "1950-01-01", "max": "2050-01-01", "zone": "Europe/Berlin", "nullable": True},
+    "clock": {"kind": "time", "zone": "Asia/Tokyo", "nullable": True},
+    "hhmm": {"kind": "time", "format": "hhmm", "zone": "UTC", "nullable": True},
+}
+"""Columns of every kind, all of one pandas column's objects."""
+
+RAISING = type("Raising", (), {"__str__": lambda self: 1 / 0, "__float__": lambda self: 1 / 0, "__eq__": None})()
+BERLIN = dt.timezone(dt.timedelta(hours=2))
+ODD_OBJECTS = [
+    *(None, pd.NA, pd.NaT, float("nan"), Decimal("NaN"), Decimal("sNaN"), np.datetime64("NaT"), np.timedelta64("NaT")),
+    *(True, np.bool_(False), "x", "1", " 1 ", "", "\0", "true", "12:30", "1230", "01/02/2020", CANARY + "\udcff"),
+    *(1, 2.5, 1.0, -0.0, float("inf"), np.int8(1), np.uint64(2**64 - 1), np.float32(0.5), np.float16(1), 1230),
+    *(2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**400, -(10**5_000), np.longdouble("1e4000")),
+    *(
+        Decimal("1.0"),
+        Decimal("1E+999999"),
+        Decimal("-1E-999999"),
+        Decimal("-Infinity"),
+        Decimal("0.1" + "0" * 40 + "1"),
+    ),
+    *(b"1", bytearray(b"x"), [1], (), {"x": CANARY}, {1}, np.array([1, 2]), np.array(1), 1j, object(), RAISING, int),
+    *(dt.date(2020, 1, 2), dt.date.min, dt.date.max, dt.datetime.min, dt.datetime.max, dt.time(12, 30), MOMENT),
+    *(MOMENT.replace(tzinfo=dt.UTC), MOMENT.replace(tzinfo=BERLIN), dt.datetime.max.replace(tzinfo=dt.UTC)),
+    *(dt.datetime.min.replace(tzinfo=BERLIN), dt.datetime.max.replace(tzinfo=dt.timezone(-dt.timedelta(hours=9)))),
+    *(
+        pd.Timestamp("2020-01-02T12:30", tz="Asia/Tokyo"),
+        pd.Timestamp.min,
+        pd.Timestamp.max,
+        pd.Timestamp(np.datetime64("30000-01-01")),
+    ),
+    *(np.datetime64("2020-01-02"), np.datetime64(10**18, "Y"), np.datetime64(2**63 - 1, "s"), np.datetime64(1, "as")),
+    *(pd.Timedelta(1), dt.timedelta(1), np.timedelta64(1, "s"), pd.Period("2020"), pd.Interval(0, 1), Path("x")),
+]
+
+
+def codes_of_objects(cells: list[Any]) -> list[tuple[int, ...]]:
+    """Return the codes that each cell has in columns of every kind."""
+    column = pd.Series(np.fromiter(cells, dtype=object, count=len(cells)), dtype=object)
+    return list(zip(*codes(pd.DataFrame(dict.fromkeys(KINDS, column)), spec_for(KINDS)).values(), strict=True))
+
+
+def test_each_odd_object_is_read_by_itself() -> None:
+    alone = [codes_of_objects([cell])[0] for cell in ODD_OBJECTS]
+    assert codes_of_objects(ODD_OBJECTS) == alone
+    assert codes_of_objects(ODD_OBJECTS[::-1]) == alone[::-1]
+    frame = pd.DataFrame(dict.fromkeys(KINDS, pd.Series(np.fromiter(ODD_OBJECTS, dtype=object), dtype=object)))
+    source, encoding = open_source(frame, spec_for(KINDS)), plan(spec_for(KINDS), tuple(KINDS))
+    for rows in (1, 7):
+        parts = (encode_batch(batch, encoding, Repairs()) for batch in source.batches(batch_rows=rows))
+        assert list(zip(*pa.Table.from_batches(parts).to_pydict().values(), strict=True)) == alone
+
+
+OBJECTS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3) | st.dates()
 OBJECTS = (
-    OBJECTS | st.text(max_size=3) | st.dates() | st.datetimes() | st.times() | st.decimals() | st.binary(max_size=2)
+    OBJECTS | st.datetimes(timezones=st.none() | st.timezones()) | st.times() | st.decimals() | st.binary(max_size=2)
 )
 
 
 @settings(max_examples=choose_example_count(25), deadline=None)
-@given(st.lists(OBJECTS, max_size=6) | st.sampled_from([st.dates(), st.datetimes()]).flatmap(lambda s: st.lists(s)))
-def test_objects_are_read_alone_or_refused(cells: list[Any]) -> None:
-    columns = {"number": NUMBER, "text": TEXT, "seen": SEEN}
-    spec = spec_for(columns)
-
-    def read(part: list[Any]) -> dict[str, list[int]]:
-        return codes(pd.DataFrame({name: pd.Series(part, dtype=object) for name in columns}), spec)
-
-    try:
-        whole = read(cells) if cells else {}
-    except RequestError as error:
-        assert error.field == "columns.number"
-        return
-    alone = [read([cell]) for cell in cells]
-    assert whole == {name: [row[name][0] for row in alone] for name in whole}
+@given(st.lists(OBJECTS | st.sampled_from(ODD_OBJECTS), max_size=6))
+def test_each_object_is_read_by_itself(cells: list[Any]) -> None:
+    alone = [codes_of_objects([cell])[0] for cell in cells]
+    assert (codes_of_objects(cells) if cells else []) == alone
 
 
-def test_a_date_among_moments_is_refused_not_made_to_cut_them() -> None:
+AS_TYPED: list[tuple[Any, pa.Array]] = [
+    (True, pa.array([True])),
+    (np.bool_(False), pa.array([False])),
+    (1, pa.array([1])),
+    (1, pa.array([1.0])),
+    (1, pa.array([1], pa.uint64())),
+    (1.0, pa.array([1])),
+    (1.5, pa.array([1.5])),
+    (np.float32(0.5), pa.array([0.5], pa.float32())),
+    (1230, pa.array([1230], pa.int16())),
+    (2020, pa.array([2020])),
+    (2**63, pa.array([2**63], pa.uint64())),
+    (-(2**63), pa.array([-(2**63)])),
+    (10**30, pa.array([Decimal(10**30)], pa.decimal128(38, 0))),
+    (-(10**30), pa.array([Decimal(-(10**30))], pa.decimal128(38, 0))),
+    (Decimal("1.50"), pa.array([1.5])),
+    (Decimal("1.50"), pa.array([Decimal("1.50")], pa.decimal128(9, 2))),
+    (float("-inf"), pa.array([float("-inf")])),
+    (float("nan"), pa.array([float("nan")])),
+    (None, pa.nulls(1, pa.string())),
+    ("1", pa.array(["1"])),
+    ("01/02/2020", pa.array(["01/02/2020"])),
+    (dt.date(2020, 1, 2), pa.array([dt.date(2020, 1, 2)])),
+    (MOMENT, pa.array([MOMENT], pa.timestamp("us"))),
+    (pd.Timestamp(MOMENT), pa.array([MOMENT], pa.timestamp("us"))),
+    (np.datetime64(MOMENT), pa.array([MOMENT], pa.timestamp("us"))),
+    (MOMENT.replace(tzinfo=BERLIN), pa.array([MOMENT.replace(tzinfo=BERLIN)], pa.timestamp("us", "UTC"))),
+    (pd.Timestamp(MOMENT, tz="Asia/Tokyo"), pa.array([pd.Timestamp(MOMENT, tz="Asia/Tokyo")])),
+    (dt.time(12, 30), pa.array([dt.time(12, 30)])),
+]
+
+
+@pytest.mark.parametrize(("cell", "typed"), AS_TYPED, ids=range(len(AS_TYPED)))
+def test_an_object_is_read_as_in_a_column_of_its_type(cell: Any, typed: pa.Array) -> None:
+    """Whatever stands beside it: so one row more, which makes objects of a column, changes no other."""
+    expected = codes(pa.table(dict.fromkeys(KINDS, typed)), spec_for(KINDS))
+    for beside in (cell, "x", [1]):
+        assert codes_of_objects([beside, cell])[1] == tuple(column[0] for column in expected.values())
+
+
+@pytest.mark.parametrize("value", [1, 2**31, 2**53 - 1, -7])
+def test_a_whole_number_has_one_text_in_every_type(value: int) -> None:
+    """pandas makes floats of whole numbers beside a null or a fraction, objects of them beside a text."""
+    columns = {"text": {"kind": "categorical", "values": [str(value), "x"], "unlisted": "other", "nullable": True}}
+    columns["whole"] = {"kind": "categorical", "values": [value, 0], "unlisted": "null"}
+    for beside in (5, 2.5, None, 2**63, 2**64, True, "x", Decimal(1), pd.NA):
+        cells = pd.Series([value, beside])
+        found = codes(pd.DataFrame(dict.fromkeys(columns, cells)), spec_for(columns))
+        assert (found["text"][0], found["whole"][0]) == (0, 0), cells.dtype
+
+
+def test_an_object_that_no_column_holds_is_a_repair_and_not_null() -> None:
+    repairs = Repairs()
+    spec = spec_for({"text": TEXT, "number": NUMBER})
+    objects = pd.Series([[CANARY], b"a", None, "\udcff"], dtype=object)
+    source = open_source(pd.DataFrame({"text": objects, "number": objects}), spec)
+    encoded = pa.Table.from_batches(encode(source.batches, plan(spec), spec.unit, repairs)).to_pydict()
+    assert encoded["text"] == [4, 4, 5, 4] and len(set(encoded["number"])) == 1
+    assert repairs.counts == {("text", "unlisted"): 3, ("number", "unparseable"): 3}
+
+
+def test_persons_of_objects_are_equal_where_their_texts_are() -> None:
+    """Rows of nobody are left out: a list names no person."""
+    persons = [1, 1.0, "1", Decimal("1.0"), np.int8(1), 2**64, "18446744073709551616", [1], b"1", None, "q"]
+    frame = pd.DataFrame({"who": pd.Series(persons, dtype=object), "a": True})
+    spec = spec_for({"who": {"kind": "drop"}, "a": TRUTH}, unit={"person_id": "who", "max_records": 1})
+    assert codes(frame, spec) == {"a": [1, 1, 1]}
+
+
+def test_a_text_with_half_a_character_fails_no_column_of_text() -> None:
+    texts = pd.Series(["a", "\udcff", None], dtype=pd.StringDtype("python"))
+    assert codes(pd.DataFrame({"a": texts}), spec_for({"a": TEXT})) == {"a": [0, 4, 5]}
+
+
+def test_a_date_among_moments_does_not_cut_them() -> None:
     """What Arrow's own choice would do, and a moment more or less would then change the others."""
     cells = pd.Series([MOMENT.date(), MOMENT], dtype=object)
     assert pa.array(cells).type == pa.date32()
-    assert refused(pd.DataFrame({"seen": cells}), spec_for({"seen": SEEN})).field == "columns.seen"
+    assert codes(pd.DataFrame({"clock": cells}), spec_for({"clock": KINDS["clock"]}))["clock"] == [48, 25]
+
+
+def test_a_category_of_objects_is_read_as_its_object() -> None:
+    categories = pd.Categorical.from_codes([0, 1, -1, 2, 3, 4], pd.Index([1, "a", False, b"x", 0.5], dtype=object))
+    column = pd.Series([1, "a", None, False, b"x", 0.5], dtype=object)
+    spec = spec_for(KINDS)
+    assert codes(pd.DataFrame(dict.fromkeys(KINDS, categories)), spec) == codes(
+        pd.DataFrame(dict.fromkeys(KINDS, column)), spec
+    )
+
+
+def test_tables_of_objects_are_joined_as_typed_ones() -> None:
+    """Keys, orders and values of a tree of tables, in the passes over the rows of each person."""
+    tables, spec = make_tree(60), make_tables_spec(make_tree_content())
+
+    def read(data: Any) -> list[list[tuple[Any, ...]]]:
+        source = open_source(data, spec)
+        source.check_rows()
+        released = tuple(name for name in source.columns if name in spec.released_columns)
+        found = []
+        for name, branch in Request(spec, released).branches.items():
+            rows = RowsOfPersons(source.further.get(name, source).batches)
+            records = pa.Table.from_batches(encode(rows, branch.encoding, branch.spec.unit, Repairs()))
+            found.append(sorted(zip(*records.to_pydict().values(), strict=True)))
+        return found
+
+    objects = {name: table.to_pandas().astype(object) for name, table in tables.items()}
+    assert read(objects) == read(tables)
+
+
+def test_objects_have_the_fingerprint_of_a_column_of_their_one_type(tmp_path: Path) -> None:
+    """What was paid for tables of objects stays paid."""
+    kept, types = store(tmp_path), {"s": pa.large_string(), "n": pa.int64(), "b": pa.bool_(), "d": pa.date32()}
+    cells = {"s": ["a", None, "é"], "n": [1, None, 3], "b": [None, True, False], "d": [MOMENT.date(), None, None]}
+    typed = pa.table({name: pa.array(cells[name], type_) for name, type_ in types.items()})
+    objects = pd.DataFrame({name: pd.Series(cells[name], dtype=object) for name in types})
+    spec = spec_for(dict.fromkeys(types, TEXT))
+    marks = [open_source(data, spec).fingerprint(kept) for data in (typed, objects, objects.iloc[::-1])]
+    assert marks[0] == marks[1] != marks[2]
+    changed = []
+    for column, cell in (("s", 1), ("s", "1"), ("s", True), ("n", "1"), ("n", 2.5), ("d", [1]), ("d", MOMENT)):
+        frame = objects.copy()
+        frame.at[0, column] = cell
+        changed.append(open_source(frame, spec).fingerprint(kept))
+    assert len({*marks, *changed}) == 2 + len(changed)
+
+
+def test_rows_of_objects_and_of_far_moments_are_compared_with_public_ones() -> None:
+    far = pa.array([2**63 - 1, 0, -(2**63) + 1], pa.int64())
+    for type_ in (pa.timestamp("us"), pa.timestamp("s", "No/Where"), pa.time64("us"), pa.date64()):
+        batch = pa.record_batch({"a": far.view(type_)})
+        assert compute_rows_fingerprint([batch], ["a"])[0] == 3
+    cells = [1, "x", True, 2.5, None, MOMENT, dt.date(2020, 1, 2)]
+    objects = pa.record_batch({"a": read_objects(cells)})
+    texts = pa.record_batch({"a": ["1.0", "X", "yes", "2.50", "", "01.06.2015 12:30", "20200102"]})
+    assert compute_rows_fingerprint([objects], ["a"], ["a"]) == compute_rows_fingerprint([texts], ["a"], ["a"])
+
+
+def test_odd_objects_are_listed_as_texts() -> None:
+    cells = ["a", 7, 7.0, "7", True, [1], None, 2.25, "a", b"x", dt.date(2020, 1, 2)] * 30
+    source = open_source(pd.DataFrame({"a": pd.Series(cells, dtype=object)}), spec_for({"a": TEXT}))
+    (batch,) = source.batches()
+    odd = find_odd_texts(plan(spec_for({"a": TEXT})).codecs[0], {"a": batch.column("a")}, 10)
+    assert odd == {"7": 90, "2.25": 30, "2020-01-02": 30}
 
 
 # what is refused
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [
-        pd.Series([1, CANARY], dtype=object),
-        pd.Series([1, 0.5], dtype=object),
-        pd.Series([{"x": CANARY}], dtype=object),
-        pd.Series([CANARY.encode()], dtype=object),
-        pd.Series([2**70], dtype=object),
-        pd.Series([CANARY + "\udcff"], dtype=object),
-        pd.Series([1j]),
-        pd.Categorical([1, CANARY]),
-    ],
-    ids=range(8),
-)
-def test_a_pandas_column_that_cannot_be_read_is_named_and_its_cells_are_not(cells: Any) -> None:
-    error = refused(pd.DataFrame({"odd": cells}), booleans("odd"))
-    assert error.field == "columns.odd" and "not all of one type" in error.problem
+def test_a_union_of_another_program_is_refused() -> None:
+    """Its cells may be of types that no column can hold."""
+    cells = read_objects([1, CANARY])
+    assert refused(pa.table({"odd": cells}), booleans("odd")).field == "columns.odd"
+
+
+def test_a_pandas_type_that_arrow_does_not_have_is_named() -> None:
+    error = refused(pd.DataFrame({"odd": pd.Series([1j])}), booleans("odd"))
+    assert (error.field, error.problem[:50]) == ("columns.odd", "its type in the table in memory is complex128, whi")
 
 
 def test_a_type_that_cannot_be_read_is_named_in_a_word() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_a_sheet_and_the_row_of_its_names_are_told_in_a_url(tmp_path: Path) -> N
     for options, words in {
         "": r"has 2 sheets, and one is read.*excel:///FILE\?sheet=NAME",
         "?sheet=None": "has no sheet of cells called 'None'",
-        "?sheet=People%20of%202020": "row 1 of people.xlsx should have the names.*cell 2 is empty",
+        "?sheet=People%20of%202020": "'seen', which people.xlsx does not have",
         "?sheet=People%20of%202020&header=900": "people.xlsx has no columns",
         "?sheet=People%20of%202020&header=0": "has the header '0', which is not a row's number",
         "?header=0000000019999999999": "which is not a row's number",
@@ -116,6 +117,8 @@ def test_a_sheet_and_the_row_of_its_names_are_told_in_a_url(tmp_path: Path) -> N
     }.items():
         with pytest.raises(RequestError, match=words):
             open_source(place + options, SPEC)
+    with pytest.raises(RequestError, match=r"row 1 of people.xlsx should have the names.*cell 2 is empty"):
+        draft(f"{place}?sheet=People%20of%202020", folder=tmp_path)
     with pytest.raises(RequestError, match="names no file"):
         open_source("excel:///?header=2", SPEC)
 
@@ -194,6 +197,120 @@ def test_12_no_warning_shows_a_cell_of_a_workbook(tmp_path: Path, recwarn: pytes
     reader = workbook.WorkbookReader(tmp_path / "t.xlsx")
     assert sum(batch.num_rows for batch in reader.read(list(COLUMNS), 7, lambda *note: None)) == 20
     assert [str(w.message) for w in recwarn if "98765432123" in str(w.message)] == []
+
+
+@pytest.mark.parametrize(("ending", "column"), [("sav", "c"), ("sav", "größe"), ("dta", "c")])
+def test_a_text_that_is_not_utf8_is_null_and_no_other_changes(ending: str, column: str, tmp_path: Path) -> None:
+    """pyreadstat ends the reading of a file at such a text."""
+    frame = pd.DataFrame({column: ["x", "yéz", "ü", ""], "n": [1.0, 2.0, 3.0, None], "t": ["é", "a", "b", "c"]})
+    path = tmp_path / f"t.{ending}"
+    (pyreadstat.write_dta if ending == "dta" else pyreadstat.write_sav)(frame, str(path))
+    spec = make_spec(
+        {
+            column: {"kind": "categorical", "values": ["x", "yéz", "ü"], "nullable": True},
+            "n": {"kind": "integer", "min": 0, "max": 9, "nullable": True},
+            "t": {"kind": "categorical", "values": ["é", "a", "b", "c"]},
+        }
+    )
+    whole = codes(str(path), spec)
+    assert whole[column] == [0, 1, 2, 3] and whole["t"] == [0, 1, 2, 3]
+    content = path.read_bytes()
+    assert content.count("yéz".encode()) == 1
+    path.write_bytes(content.replace("yéz".encode(), b"y\xff\xfez"))
+    repairs = Repairs()
+    source = open_source(str(path), spec)
+    for rows_at_once in (1, 2, 10):
+        read = pa.Table.from_batches(list(source.batches(repairs, batch_rows=rows_at_once))).to_pydict()
+        assert (
+            read[column] == ["x", None, "ü", None] and read["n"] == [1, 2, 3, None] and read["t"] == frame["t"].tolist()
+        )
+    assert repairs.counts[column, "not UTF-8"] == 3
+
+
+RAW_CELLS = {
+    "a number that is none": (b'<c r="A5" t="n"><v>abc</v></c>', "null"),
+    "not a number": (b'<c r="A5"><v>NaN</v></c>', "null"),
+    "a number of 5,000 digits": (b'<c r="A5"><v>' + b"9" * 5_000 + b"</v></c>", "max"),
+    "a day that is none": (b'<c r="A5" t="d"><v>2020-13-45</v></c>', "null"),
+    "a text that the workbook does not have": (b'<c r="A5" t="s"><v>9</v></c>', "null"),
+    "the last of all texts": (b'<c r="A5" t="s"><v>-1</v></c>', "null"),
+    "a text of no number": (b'<c r="A5" t="s"><v>x</v></c>', "null"),
+    "an error": (b'<c r="A5" t="e"><v>#DIV/0!</v></c>', "null"),
+    "an error that is none": (b'<c r="A5" t="e"/>', "null"),
+    "no truth": (b'<c r="A5" t="b"><v>x</v></c>', "null"),
+    "an unknown type": (b'<c r="A5" t="?"><v>1</v></c>', 1),
+    "a style that is none": (b'<c r="A5" s="x"><v>1</v></c>', 1),
+    "a place that is none": (b'<c r="?"><v>1</v></c>', 1),
+    "a place far away": (b'<c r="ZZZ5"><v>1</v></c>', "null"),
+    "a text with a wrong size": (b'<c r="A5" t="inlineStr"><is><r><rPr><sz val="x"/></rPr><t>1</t></r></is></c>', 1),
+    "a text with odd marks": (b'<c r="A5" t="inlineStr"><is><r><rPr><b val="?"/></rPr><t>1</t></r></is></c>', 1),
+}
+"""Fifth rows' first cells as other programs may write them, and what a column of 0 to 10 has there."""
+
+
+@pytest.mark.parametrize("kind", RAW_CELLS)
+@pytest.mark.parametrize("row", [b'<row r="5">', b'<row r="1048577">', b'<row r="x">', b'<row r="2">', b"<row>"])
+def test_a_cell_of_a_workbook_that_cannot_be_read_is_its_own_repair(tmp_path: Path, kind: str, row: bytes) -> None:
+    """It moves no other cell and ends no sheet, whatever number its row states."""
+    raw, expected = RAW_CELLS[kind]
+    book = openpyxl.Workbook()
+    for line in (["a", "c"], [1, "x"], [2, "y"], [3, "x"], [4, "y"], [5, "x"], [6, "y"]):
+        book.worksheets[0].append(line)
+    book.save(tmp_path / "t.xlsx")
+    with zipfile.ZipFile(tmp_path / "t.xlsx") as parts:
+        contents = {name: parts.read(name) for name in parts.namelist()}
+    sheet = contents["xl/worksheets/sheet1.xml"]
+    changed = re.sub(rb'<c r="A5"[^>]*>.*?</c>', lambda _: raw, sheet).replace(b'<row r="5">', row)
+    assert changed != sheet
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as parts:
+        for name, content in {**contents, "xl/worksheets/sheet1.xml": changed}.items():
+            parts.writestr(name, content)
+    columns = {"a": {"kind": "integer", "min": 0, "max": 10, "nullable": True}}
+    spec = make_spec({**columns, "c": {"kind": "categorical", "values": ["x", "y"]}})
+    number = {"null": 11, "max": 10}.get(str(expected), expected)
+    whole = codes(str(tmp_path / "t.xlsx"), spec)
+    assert whole == {"a": [1, 2, 3, number, 5, 6], "c": [0, 1, 0, 1, 0, 1]}
+
+
+def test_a_text_of_all_texts_whose_format_is_wrong_ends_no_workbook(tmp_path: Path) -> None:
+    """As programs write them that keep every text once, which openpyxl does not."""
+    book = openpyxl.Workbook()
+    for line in (["a"], [1], [2], [3]):
+        book.worksheets[0].append(line)
+    book.save(tmp_path / "t.xlsx")
+    with zipfile.ZipFile(tmp_path / "t.xlsx") as parts:
+        contents = {name: parts.read(name) for name in parts.namelist()}
+    namespace = b'<sst xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main">'
+    texts = [
+        b"<t>unused</t>",
+        b"<t>x</t>",
+        b'<r><rPr><sz val="big"/></rPr><t>one</t></r><!-- --><r><t> two</t></r><rPh sb="x"><t>wan</t></rPh>',
+        b"<t>y</t>",
+    ]
+    contents["xl/sharedStrings.xml"] = namespace + b"".join(b"<si>" + text + b"</si>" for text in texts) + b"</sst>"
+    kind = b"application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    override = b'<Override PartName="/xl/sharedStrings.xml" ContentType="' + kind + b'"/></Types>'
+    types = contents["[Content_Types].xml"]
+    if kind not in types:
+        contents["[Content_Types].xml"] = types.replace(b"</Types>", override)
+    sheet = contents["xl/worksheets/sheet1.xml"]
+    contents["xl/worksheets/sheet1.xml"] = re.sub(rb'(<c r="A[234]") t="n"', rb'\1 t="s"', sheet)
+    assert contents["xl/worksheets/sheet1.xml"] != sheet
+    with zipfile.ZipFile(tmp_path / "t.xlsx", "w") as parts:
+        for name, content in contents.items():
+            parts.writestr(name, content)
+    spec = make_spec({"a": {"kind": "categorical", "values": ["x", "y", "one two"]}})
+    assert codes(str(tmp_path / "t.xlsx"), spec) == {"a": [0, 2, 1]}
+
+
+def test_a_remark_beside_one_row_is_no_column(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for line in (["a"], [1], [2, None, "who is this?"], [3]):
+        book.worksheets[0].append(line)
+    book.save(tmp_path / "t.xlsx")
+    assert codes(str(tmp_path / "t.xlsx"), make_spec({"a": {"kind": "integer", "min": 0, "max": 9}})) == {
+        "a": [1, 2, 3]
+    }
 
 
 def test_a_time_of_day_beyond_a_day_fails_no_release(tmp_path: Path) -> None:
