@@ -374,7 +374,7 @@ def make_tree(persons: int = 90, seed: int = 0) -> Tables:
 
 
 def make_numbered_tree(persons: int = 90, seed: int = 0) -> Tables:
-    """Return the tables of :func:`make_tree`, with visits that are numbered within each person; drugs name the person."""
+    """Return the tables of :func:`make_tree`, with visits that are numbered within each person, whom drugs name."""
     tables = make_tree(persons, seed)
     visits, drugs = tables["visits"], tables["drugs"]
     whose = dict(zip(visits["visit"].to_pylist(), visits["pid"].to_pylist(), strict=True))

@@ -7,7 +7,6 @@ place where rows are chosen among several, and for what a look could declare wro
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ import pytest
 import privsyn
 from audit.referee import Other, Relation, Verdict, Violation, compare_answers, open_private
 from audit.referee_cases import AGAIN, CASES, Case, make_spec
+from audit.referee_table import name_look
 from audit.referee_tables import ORDERS, SMALL, Effort, make_rows
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
@@ -56,11 +56,6 @@ SLOW = {
 
 ALWAYS = {"quality_figures": 0.7, "indif_scores": 0.5, "pair_counts": 0.7}
 """Looks of which no neighbour is known that moves them by all that they declare: what one moves at least."""
-
-
-def name_look(step: str) -> str:
-    """The look of a step, without the table of a branch and the number of a round."""
-    return re.sub(r"_[0-9]+$", "", split_step_name(step)[1])
 
 
 def judge(case: str, effort: Effort = ORDERS, change: Callable[[Sequence[Step]], Sequence[Step]] = list) -> Verdict:
