@@ -328,8 +328,12 @@ def _make_two_tables(persons: int, seed: int) -> Tables:
 def _list_linked_cases() -> list[Case]:
     """Return the cases whose rows are linked: panels, households, two tables and trees of tables."""
     linked, without = (*LINKED, "measure_rows"), "measure_without_rows"
-    panel = {"order": "year", "constant": ["sex"], "with_order": ["age"]}
-    asked = [{"question": "share(ever(job == 'none')) by sex"}, {"question": "share(change(income) < 0) by sex"}]
+    price = {"privacy": {**PRICE, "epsilon": 16.0}}
+    panel = {"order": "year", "constant": ["sex"], "with_order": ["age"], **price}
+    statements = ("ever(job == 'none')", "always(income > 20)", "count(job == 'none') > 1", "spells(job == 'none') > 1")
+    asked = [{"question": f"share({statement}) by sex"} for statement in (*statements, "change(income) < 0")]
+    named = {"workload": [{"columns": ["age", "sex", "income"]}]}
+    sums = {"question": "share(sum(cost) > 200) by sex"}
     home = {"order": "role", "once": ROLES[:2], "constant": ["region"]}
     two_tables = {name: TREE[name] for name in ("persons", "visits")}
     drugs = {"drugs": ("visits", "visit")}
@@ -348,8 +352,8 @@ def _list_linked_cases() -> list[Case]:
         Case(
             "privsyn",
             "households with roles",
-            make_spec(HOME_COLUMNS, {"household_id": "hid", "max_records": 4}, **home),
-            (*LINKED, "trend_scores"),
+            make_spec(HOME_COLUMNS, {"household_id": "hid", "max_records": 4}, **home, **named),
+            (*LINKED, "trend_scores", "measure_sets"),
             make_households,
             Structure("hid"),
         ),
@@ -364,8 +368,8 @@ def _list_linked_cases() -> list[Case]:
         Case(
             "privsyn",
             "persons and visits",
-            make_spec({}, {"person_id": "pid"}, tables=two_tables),
-            (*linked, "trend_scores", without),
+            make_spec({}, {"person_id": "pid"}, tables=two_tables, workload=[sums]),
+            (*linked, "trend_scores", "measure_sets", without),
             _make_two_tables,
             Structure("pid", top="persons", keys=("visit",)),
             few=90,
@@ -441,7 +445,7 @@ def _build_itemset_case() -> Case:
         release_spec_of(asked),
         ("item_counts", "pair_counts", "basis_marginals"),
         _make_transactions,
-        Structure("pid", keys=("transaction",)),
+        Structure("pid", keys=("transaction",), enforced=False),
         build=lambda request: build_itemset_steps(asked),
         itemsets=asked,
     )

@@ -38,6 +38,7 @@ class Structure:
     ``unit``: the column that identifies a person or household; empty: nothing does, and ``records`` rows are one
     person's at most.  ``above``: table without that column -> the table above it and the column that names its row.
     ``top``: the table with one row for each unit, if there is one; ``keys``: the columns that rows below name.
+    ``enforced``: whether the release knows the units, and keeps a number of rows of each.
     """
 
     unit: str = ""
@@ -45,6 +46,7 @@ class Structure:
     above: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     top: str = ""
     keys: tuple[str, ...] = ()
+    enforced: bool = True
 
     def list_units(self, tables: Tables) -> list[str]:
         """Return all identifiers, sorted."""
@@ -169,8 +171,8 @@ def insert(tables: Tables, rows: Tables, place: str) -> Tables:
 def list_replacements(
     tables: Tables, structure: Structure, rng: np.random.Generator, times: int
 ) -> Iterator[tuple[str, Tables]]:
-    """Yield tables with one row more of a person who is there already, in one table; none without identifiers."""
-    if not structure.unit:
+    """Yield tables with one row more of a person who is there already, in one table; none where no unit is enforced."""
+    if not structure.unit or not structure.enforced:
         return
     units = structure.list_units(tables)
     for number in range(times):
@@ -200,7 +202,7 @@ class Effort(NamedTuple):
     size: int = 1
 
 
-SMALL, LARGE, ORDERS = Effort(), Effort(9, 4, sorts=True, size=2), Effort(0, 2)
+SMALL, LARGE, ORDERS = Effort(), Effort(6, 3, sorts=True, size=2), Effort(0, 2)
 """In continuous integration; in `make audit`; and for faults that mere order shows."""
 
 
