@@ -7,6 +7,7 @@ place where rows are chosen among several, and for what a look could declare wro
 from __future__ import annotations
 
 import ast
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -54,8 +55,12 @@ SLOW = {
 }
 """Cases whose looks others cover."""
 
-ALWAYS = {"quality_figures": 0.7, "indif_scores": 0.5, "pair_counts": 0.7}
-"""Looks of which no neighbour is known that moves them by all that they declare: what one moves at least."""
+MOST_MOVED = {
+    ("privsyn, persons of 2, the paper's method", "indif_scores"): 0.5,  # Lemma 4 bounds it by twice as much
+    ("itemsets, persons of 2 transactions", "pair_counts"): 0.7,  # a root that is rounded up
+    ("quality figures, persons of 2", "quality_figures"): 0.7,  # a record is outside some ranges
+}
+"""Case and look -> the share of its declared sensitivity that a neighbour moves; 1 of all others."""
 
 
 def judge(case: str, effort: Effort = ORDERS, change: Callable[[Sequence[Step]], Sequence[Step]] = list) -> Verdict:
@@ -75,7 +80,7 @@ def test_35_no_look_exceeds_what_it_declares(case: Case) -> None:
     assert min(verdict.tried[relation] for relation in (Relation.REORDERED, Relation.NEIGHBOUR)) >= 3
     assert {name_look(step) for step in verdict.asked} == set(case.looks)
     assert all(verdict.released[table].num_rows for table in case.found)
-    idle = {look: s for look, s in verdict.shares.items() if s < ALWAYS.get(name_look(look), 1.0)}
+    idle = {look: s for look, s in verdict.shares.items() if s < MOST_MOVED.get((case.name, name_look(look)), 1.0)}
     assert idle == {}, "a neighbour of these tables has to move each look by its whole sensitivity"
 
 
@@ -122,7 +127,7 @@ def list_declared_looks() -> set[str]:
 
 
 def list_makers() -> set[tuple[str, str]]:
-    """The functions that make a release step, by file; of a step that a module makes, `<module>`."""
+    """The functions that make a release step, by module; of a step that a module makes, `<module>`."""
     makers = set()
     for path in (ROOT / "privsyn").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -130,20 +135,18 @@ def list_makers() -> set[tuple[str, str]]:
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id in ("ReleaseStep", "TransactionLook"):
                 around = [f for f in functions if f.lineno <= call.lineno <= (f.end_lineno or 0)]
-                makers.add((path.name, max(around, key=lambda f: f.lineno).name if around else "<module>"))
+                name = max(around, key=lambda f: f.lineno).name if around else "<module>"
+                makers.add((".".join(path.relative_to(ROOT).with_suffix("").parts), name))
     return makers
 
 
 def list_steps_of_modules() -> set[str]:
     """The release steps that modules of privsyn hold."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("privsyn.")]
-    values = (value for module in modules for value in vars(module).values())
-    found = set()
-    for value in values:
-        found |= {
-            step.name for step in (value if isinstance(value, tuple) else (value,)) if isinstance(step, ReleaseStep)
-        }
-    return found
+    modules = {importlib.import_module(module) for module, maker in list_makers() if maker == "<module>"}
+    modules |= {module for name, module in sys.modules.items() if name.startswith("privsyn.")}
+    values = [value for module in modules for value in vars(module).values()]
+    steps = [step for value in values for step in (value if isinstance(value, tuple) else (value,))]
+    return {step.name for step in steps if isinstance(step, ReleaseStep)}
 
 
 def test_36_every_declared_look_has_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +156,8 @@ def test_36_every_declared_look_has_a_case(monkeypatch: pytest.MonkeyPatch) -> N
     for kind in (ReleaseStep, TransactionLook):
 
         def note(step: Any, *arguments: Any, made: Any = kind.__init__, **named: Any) -> None:
-            caller = sys._getframe(1).f_code
-            makers.add((Path(caller.co_filename).name, caller.co_name))
+            caller = sys._getframe(1)
+            makers.add((caller.f_globals["__name__"], caller.f_code.co_name))
             made(step, *arguments, **named)
 
         monkeypatch.setattr(kind, "__init__", note)
