@@ -36,7 +36,7 @@ from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
-from privsyn.tasks.panels.row_order import RowOrder, simplify
+from privsyn.tasks.panels.row_order import RowOrder, gather_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -453,7 +453,7 @@ class _Keys:
 
 def _read_simply(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Return rows of a table in memory, to be compared."""
-    return pa.Table.from_batches(list(map(simplify, table.take(pa.array(rows)).combine_chunks().to_batches())))
+    return gather_rows(table.take(pa.array(rows)).combine_chunks().to_batches())
 
 
 def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:

@@ -23,7 +23,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.kernels.streams import mix_bits
 from privsyn.tasks.panels.gaps import open_order
-from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, simplify
+from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, gather_rows
 
 RUN, PAIR = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
 LATER = np.uint64(0xA24BAED4963EE407)
@@ -172,7 +172,7 @@ class RowsOfPersons:
 
     def read_at(self, places: NDArray[np.int64]) -> pa.Table:
         """Return the rows at these ascending places, to be compared; it takes a pass."""
-        return pa.Table.from_batches(list(map(simplify, take_at(self(), places))))
+        return gather_rows(take_at(self(), places))
 
 
 def take_at(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from privsyn.tasks.kernels.streams import GAMMA, mix_bits
 Words = NDArray[np.uint64]
 
 ReadRows = Callable[[NDArray[np.int64]], pa.Table]
-"""Returns the whole content of the rows at ascending positions, in their order, as :func:`simplify` has it."""
+"""Returns the whole content of the rows at ascending positions, in their order, as :func:`gather_rows` has it."""
 
 _NULL, _FRACTION, _TEXT = np.uint64(0x6E756C6C), np.uint64(0x66726163), np.uint64(0x74657874)
 """Salts that keep nulls, fractions and texts apart from whole numbers."""
@@ -135,25 +135,45 @@ def _rank_densely(column: pa.ChunkedArray) -> pa.Array:
     return pc.rank(_drop_nan(column), tiebreaker="dense")
 
 
-def simplify(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with columns that can be compared, of one type in every batch of a table.
+def gather_rows(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Return rows as a table whose columns can be compared.
 
-    A decimal is written out; so is a Python object, after the type that its cell has.
+    Files of one table may store a column in several types: then, and where Arrow cannot compare a type, values are
+    written out.
     """
-    return pa.RecordBatch.from_arrays([_simplify(column) for column in batch.columns], names=batch.schema.names)
+    parts = [_convert(batch, decode_dictionary) for batch in batches]
+    fields = [{*part.schema} for part in parts]
+    mixed = {field.name for of_part in fields for field in of_part ^ fields[0]}
+    return pa.Table.from_batches([_convert(part, _write_out, mixed) for part in parts])
 
 
-def _simplify(array: pa.Array) -> pa.Array:
-    array = decode_dictionary(array)
-    if pa.types.is_decimal(array.type):
-        return to_keys(array, pa.string())
-    if not pa.types.is_union(array.type):
-        return array
+def _convert(
+    batch: pa.RecordBatch, convert: Callable[[pa.Array], pa.Array], also: Collection[str] | None = None
+) -> pa.RecordBatch:
+    """Return the batch with converted columns; ``also``: those besides decimals and unions, None: all."""
+    arrays = [
+        convert(array) if also is None or name in also or _has_no_order(array.type) else array
+        for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _has_no_order(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(type_) or pa.types.is_union(type_))
+
+
+def _write_out(array: pa.Array) -> pa.Array:
+    """Return values as texts: equal numbers of any type as one, others after their type."""
     rows, parts = [np.empty(0, np.int64)], [pa.array([], pa.string())]
     for some, part in split_union(array):
-        texts = [None if value is None else f"{part.type} {value!r}" for value in part.to_pylist()]
+        kind = part.type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            texts = to_keys(part, pa.string())
+        else:
+            values = part.to_pylist() if not pa.types.is_temporal(kind) else to_keys(part, pa.string()).to_pylist()
+            texts = pa.array([None if value is None else f"{kind} {value!r}" for value in values], pa.string())
         rows.append(some)
-        parts.append(pa.array(texts, pa.string()))
+        parts.append(texts)
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows))))
 
 

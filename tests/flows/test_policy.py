@@ -146,7 +146,9 @@ def test_what_it_allows_is_released_and_its_later_looks_are_bound_too(
     monkeypatch.setattr(
         coded_tables,
         "open_source",
-        lambda table, its: opened(table, its) if str(place) in str(table) else pytest.fail("the data was opened"),
+        lambda table, its, order=None: (
+            opened(table, its) if str(place) in str(table) else pytest.fail("the data was opened")
+        ),
     )
     refused: dict[str, tuple[Callable[[], object], str]] = {
         "add_formats.formats": (lambda: add_formats(made.folder.name, ["csv"], Settings()), "'csv'"),
