@@ -90,16 +90,31 @@ def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | No
 
 
 def run_release(
-    spec: ReleaseSpec, *, fresh: bool = False, period: str | None = None, new_dataset: str | None = None
+    spec: ReleaseSpec,
+    *,
+    fresh: bool = False,
+    period: str | None = None,
+    early: str | None = None,
+    calendar: str | None = None,
+    new_dataset: str | None = None,
 ) -> ReleaseSummary:
     """Return the body of this flow and of the scheduled one (flows/schedule.py), with the same results.
 
     ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
-    state named Cached and gives the earlier release's summary.
+    state named Cached and gives the earlier release's summary.  ``early``: why it is released before it begins;
+    ``calendar``: the time zone by which it begins (None: this computer's).
     """
     try:
         with hide_private_errors("release"):
-            candidate = build_candidate(spec, get_settings(), fresh=fresh, period=period, new_dataset=new_dataset)
+            candidate = build_candidate(
+                spec,
+                get_settings(),
+                fresh=fresh,
+                period=period,
+                early=early,
+                calendar=calendar,
+                new_dataset=new_dataset,
+            )
             telemetry = Telemetry(candidate.settings)
             log_lock_holder(spec.dataset, candidate.settings)
             with (

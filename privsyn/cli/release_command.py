@@ -70,6 +70,9 @@ def release_command(
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,
+    early: Annotated[
+        str | None, typer.Option(metavar="WHY", help="Why a period is released before it begins; kept in the ledger.")
+    ] = None,
     new_dataset: SecondName = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before the first charge of a data set, which fixes its cap.")
@@ -112,7 +115,7 @@ def release_command(
             _print_estimate(request, settings, rows_about, workers, as_json=as_json)
             return
         warn_of_epsilon(request.privacy.epsilon)
-        candidate = build_candidate(request, settings, fresh=fresh, period=period, new_dataset=new_dataset)
+        candidate = build_candidate(request, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
             _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
             return
@@ -276,7 +279,7 @@ def _run_flow(candidate: Candidate) -> ReleaseSummary:
         report_steps(report),
     ):
         if plan.period is not None:
-            return scheduled_release(spec, period=plan.period, new_dataset=candidate.new_dataset)
+            return scheduled_release(spec, period=plan.period, early=candidate.early, new_dataset=candidate.new_dataset)
         return release(spec, fresh=candidate.fresh, new_dataset=candidate.new_dataset)
 
 

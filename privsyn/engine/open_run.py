@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from importlib.metadata import version
@@ -13,11 +14,14 @@ from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
 from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.keys import keep_run_name, key_result
+from privsyn.engine.lost_tables import restore_lost_tables
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.public_table import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
 from privsyn.storage.records import write_json
 from privsyn.tasks.privacy.accountant import cap_accountant
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -35,6 +39,7 @@ def open_run(candidate: Candidate) -> Iterator[Run]:
     ):
         admission.admit(candidate, (*admission.LEDGER_CHECKS, *admission.TABLE_CHECKS))
         _give_back_begun_run(candidate)
+        _restore_lost_tables(candidate)
         admission.admit(candidate, admission.RUN_CHECKS)
         _reserve(candidate)
         run = candidate.run
@@ -63,6 +68,12 @@ def _give_back_begun_run(candidate: Candidate) -> None:
         run.give_back()
 
 
+def _restore_lost_tables(candidate: Candidate) -> None:
+    """Restore noisy tables that were paid for and are lost, unless new noise is asked for, and say which."""
+    for step in [] if candidate.fresh else restore_lost_tables(candidate.run):
+        _log.warning("The noisy table of the step %s was lost, and is restored from its released folder.", step)
+
+
 def _reserve(candidate: Candidate) -> None:
     """Reserve what is not yet drawn, and begin the period, in one transaction."""
     run, spec, period = candidate.run, candidate.spec, candidate.plan.period
@@ -76,7 +87,9 @@ def _reserve(candidate: Candidate) -> None:
         note_ledger(run.ledger, run.records, run.dataset)
         table = candidate.known_table if candidate.charges else None
         with name_asked_epsilon(spec):
-            run.ledger.reserve(run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table)
+            run.ledger.reserve(
+                run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table, candidate.payer
+            )
     except PrivsynError:
         _note_request(candidate, finished=True)
         raise
