@@ -23,6 +23,7 @@ from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
+from privsyn.base.wording import mention
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import AnyPlace
 from privsyn.sources.private_table import Table
@@ -108,11 +109,23 @@ def release(
             try:
                 summary = run_candidate(replace(candidate, report=report))
             except PeriodReleasedError as done:
-                return Release(settings.released_root / done.run)
+                return _open_released_period(done, settings)
     return Release(Path(summary.released), summary.drawn)
 
 
 _make_release = release
+
+
+def _open_released_period(done: PeriodReleasedError, settings: Settings) -> Release:
+    """Return the release that a period has.  Raises RequestError if its folder is not under the settings' root."""
+    folder = settings.released_root / done.run
+    if not folder.is_dir():
+        raise RequestError(
+            f"{done.problem}; its released folder is not in {settings.released_root}",
+            "Set " + mention("settings.out") + " to the folder that has it",
+            "release.period",
+        )
+    return Release(folder)
 
 
 def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping[str, Any] | None]:

@@ -233,7 +233,12 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
 
         summary = read_summary(done.run, settings)
         people.print(done.paragraph(COMMAND_LINE), soft_wrap=True, markup=False)
-        if summary is not None:
+        if summary is None:
+            elsewhere = (
+                f"Its released folder is not in {settings.released_root}: look in the folder that --out named then."
+            )
+            people.print(elsewhere, soft_wrap=True, markup=False)
+        else:
             people.print(f"  {summary.released}", soft_wrap=True, markup=False)
         if as_json:
             shown = {"run": done.run} if summary is None else _as_json(dataset, settings, summary)

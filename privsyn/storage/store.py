@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.paths import make_safe_name
-from privsyn.base.wording import mention
+from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
 from privsyn.storage.objects import check_store
@@ -405,7 +405,10 @@ _BYTES = 32
 _FILLED = ("store", "records", "noise")
 _CURE = (
     "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release into "
-    "another folder with " + mention("settings.out") + ", where every request is charged anew"
+    "another folder with "
+    + mention("settings.out")
+    + ", where every request is charged anew: "
+    + refer_to_action("redraw")
 )
 
 

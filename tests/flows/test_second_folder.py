@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import privsyn as privsyn_api
 from privsyn.api.ledger import LedgerView
 from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
@@ -97,6 +98,12 @@ def test_the_folder_that_paid_last_goes_on(spec: ReleaseSpec) -> None:
     with pytest.raises(RequestError, match="this would pay again"):
         ask(spec, "first")  # it has seen the request, and not the table
     assert ask(spec, "second").drawn == LOOKS
+
+
+def test_a_period_that_another_folder_released_is_named_with_its_run(spec: ReleaseSpec) -> None:
+    first = release_in_process(spec, at("first"), period="2026-10")
+    with pytest.raises(RequestError, match=f"released already, by the run {first.run}.*is not in .*second/released"):
+        privsyn_api.release(None, spec, period="2026-10", out=at("second").out)
 
 
 def test_another_request_is_another_price(spec: ReleaseSpec) -> None:

@@ -57,6 +57,7 @@ def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:
     Path(made["released"]).rename(spec.parent / "given-away")
     third = privsyn("release", spec, "--period", "2026-11", "--json")
     assert (third.exit_code, json.loads(third.stdout)["run"]) == (0, made["run"])
+    assert f"Its released folder is not in {Settings().released_root}" in third.stderr
     assert Ledger(Settings().ledger).summary("people")[0].rho == spent
 
     refused = privsyn("release", spec, "--period", "2026-09")
