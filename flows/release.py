@@ -44,6 +44,7 @@ from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.candidate import log_warning
 from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
@@ -118,7 +119,7 @@ def run_release(
             telemetry = Telemetry(candidate.settings)
             log_lock_holder(spec.dataset, candidate.settings)
             with (
-                open_run(replace(candidate, report=_report)) as run,
+                open_run(replace(candidate, report=_report, warn=_warn)) as run,
                 telemetry.observe(run.dataset, run.name) as observed,
             ):
                 run.validate = validate_with_great_expectations
@@ -136,6 +137,14 @@ def run_release(
         if isinstance(error, BudgetRefusedError):
             show_refusal(spec.dataset, error)
         return cast(ReleaseSummary, make_failed_state(error))
+
+
+def _warn(sentence: str) -> None:
+    """Log the sentence in the flow run; outside one, as Python does."""
+    if FlowRunContext.get() is None:
+        log_warning(sentence)
+    else:
+        get_run_logger().warning(sentence)
 
 
 def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:

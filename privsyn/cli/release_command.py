@@ -262,7 +262,7 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=report_first_lines))
+        return run_candidate(replace(candidate, report=report_first_lines, warn=warn))
 
 
 def _run_flow(candidate: Candidate) -> ReleaseSummary:

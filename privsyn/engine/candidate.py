@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -44,6 +46,11 @@ from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 OpenTable = Callable[[AnyPlace, ReleaseSpec], Source]
 
 
+def log_warning(sentence: str) -> None:
+    """Log the sentence: on standard error, unless a program says otherwise."""
+    logging.getLogger("privsyn").warning(sentence)
+
+
 def ignore_progress(step: str, done: int, total: int) -> None:
     """Report nothing."""
 
@@ -55,7 +62,8 @@ class Candidate:
     ``fresh``: new noise is asked for; ``data``: a table in memory in place of ``spec.data`` (None: it is there);
     ``new_dataset``: why a table that is known under another name gets a second one (None: nobody said); ``early``: why
     the period is released before it begins (None: it is not); ``calendar``: the time zone by which it begins (None:
-    this computer's); ``opened``: how the private table is opened (None: as a table of the spec's columns).
+    this computer's); ``opened``: how the private table is opened (None: as a table of the spec's columns); ``warn``:
+    who is told, in a sentence, what the caller may not expect.
 
     What follows from these is worked out, once, when it is first asked for: so ledger, table and noise are opened in
     the order of the checks (privsyn/engine/admission.py), and nothing is before its check.
@@ -71,6 +79,7 @@ class Candidate:
     opened: OpenTable | None = None
     noise: NoiseSource = field(default_factory=OpenDPNoise)
     report: ReportProgress = ignore_progress
+    warn: Callable[[str], None] = log_warning
 
     @property
     def spec(self) -> ReleaseSpec:
@@ -143,6 +152,14 @@ class Candidate:
         if self.opened is not None:
             return self.opened(place, self.spec)
         return open_source(place, self.spec, RowOrder(self.store.row_key))
+
+    @property
+    def newest_file(self) -> datetime | None:
+        """When the newest file of the private table was written, in UTC; None of a table that is not in files here."""
+        sources = (self.source, *self.source.further.values())
+        files = [file for source in sources if isinstance(source, FileSource) for file in source.files]
+        written = [file.stat().st_mtime for file in files if isinstance(file, Path)]
+        return datetime.fromtimestamp(max(written), UTC) if written else None
 
     @cached_property
     def table_fingerprints(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from privsyn.engine.earlier_runs import refuse_silent_redraw
 from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
-from privsyn.ledgers.calendar_periods import find_beginning
+from privsyn.ledgers.calendar_periods import find_beginning, format_moment
 from privsyn.ledgers.ledger import ChargeLine
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.specs.places import format_place
@@ -53,9 +53,8 @@ def check_begun(candidate: Candidate) -> None:
         return
     begins = find_beginning(period, candidate.calendar)
     if not early and begins > datetime.now(UTC):
-        moment = f"{begins:%Y-%m-%d %H:%M} UTC" if not begins.utcoffset() else begins.isoformat(" ", "minutes")
         raise RequestError(
-            f"{period} has not begun: it begins at {moment}; nothing was read, nothing was spent",
+            f"{period} has not begun: it begins at {format_moment(begins)}; nothing was read, nothing was spent",
             "Release it from then on, or say in " + mention("release.early") + " why it is released before",
             "release.period",
         )

@@ -150,19 +150,25 @@ class Run:
 
         Raises LostNoiseError if noise was paid for but its table is gone or changed: drawing again must be asked for.
         """
-        if (lost := self.lost_step()) is not None:
-            raise LostNoiseError(
-                f"the noisy table of the step {lost!r} was paid for but is missing or changed on disk, and no released "
-                f"folder here has it; nothing was spent",
-                f"Put the run's released folder back into {self.store.released_root}, restore the private folder from "
-                "a backup, or " + self.plan.redraw,
-            )
+        for step in self.list_lost_steps():
+            raise self._make_lost_error(step)
         lines, states = [], self.ledger.states(self.dataset)
         for step in self.release_steps:
             key = self.keys[step.name]
             if states.get(key) != "spent" and not self._has_no_queries(step):
                 lines.append(ChargeLine(step.name, key, step.rho(self.request), self._describe_charge(step)))
         return lines
+
+    def _make_lost_error(self, step: ReleaseStep) -> LostNoiseError:
+        """Return the refusal to draw a lost table anew unasked; its cure names the folder that would have it."""
+        lost = f"the noisy table of the step {step.name!r} was paid for but is missing or changed on disk"
+        if step.published.keys() >= step.outputs.keys():
+            folder = f"the run's released folder back into {self.store.released_root}"
+            problem = f"{lost}, and no released folder here has it"
+            cure = f"Put {folder}, restore the private folder from a backup, or " + self.plan.redraw
+        else:
+            problem, cure = lost, "Restore the private folder from a backup, or " + self.plan.redraw
+        return LostNoiseError(f"{problem}; nothing was spent", cure)
 
     def _has_no_queries(self, step: Step) -> bool:
         """Return whether the step is whole and has no query to pay for (one attribute has no pairs)."""

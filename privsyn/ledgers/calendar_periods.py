@@ -100,6 +100,11 @@ def find_beginning(label: str, zone: str | None) -> dt.datetime:
     return midnight.astimezone() if zone is None else midnight.replace(tzinfo=_get_zone(zone))
 
 
+def format_moment(moment: dt.datetime) -> str:
+    """Return an aware moment to the minute, as people read it: ``2031-01-01 00:00 UTC``."""
+    return moment.isoformat(" ", "minutes") if moment.utcoffset() else f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
 def _get_zone(name: str) -> dt.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)

@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.base.errors import RequestError
+from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.calendar_periods import name_period
@@ -133,6 +134,26 @@ def test_a_reason_releases_a_period_early_and_stays_in_the_ledger(spec: Path, ho
     certificate = Path(json.loads(made.stdout)["released"]) / "certificate.json"
     assert "complete" not in certificate.read_text(encoding="utf-8")
     assert privsyn("ledger", "verify").exit_code == 0
+
+
+@pytest.mark.parametrize(("written", "warned"), [("2026-09-30T23:00", True), ("2026-10-01T01:00", False)])
+def test_a_file_that_is_older_than_its_period_is_said_before_it_is_paid_for(
+    spec: Path, written: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = dt.datetime.fromisoformat(written).replace(tzinfo=dt.UTC).timestamp()
+    os.utime(spec.parent / "people.parquet", (moment, moment))
+    words = "Warning: The newest file of 'people' was written at 2026-09-30 23:00 UTC, before the period 2026-10 began"
+    with monkeypatch.context() as then:
+        then.setattr(Ledger, "reserve", _refuse)
+        stopped = privsyn("release", spec, "--period", "2026-10")
+    assert stopped.exit_code == 1 and (words in stopped.stderr) is warned
+    made = privsyn("release", spec, "--period", "2026-10")
+    assert made.exit_code == 0 and (words in made.stderr) is warned
+    assert "newest file" not in privsyn("release", spec).stderr
+
+
+def _refuse(*arguments: object, **options: object) -> None:
+    raise LedgerError("the test stops here")
 
 
 def test_a_day_begins_on_the_calendar_that_is_asked(spec: Path) -> None:
