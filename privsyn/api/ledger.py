@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from privsyn.api.kept_noise import list_lost_noise
 from privsyn.api.ledger_comparison import compare_with_certificates
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import LedgerMissingError, RequestError
@@ -137,7 +138,8 @@ class LedgerView:
         These are the ones under the released root, those in other output folders that the ledger remembers, and those
         in ``against``: released folders, or folders of them, wherever they were given to.  A ledger that has gone back
         behind any of them is found, also where ledger and private folder were restored together.  Charges whose
-        folders cannot be seen from here are counted, and asked for in the notes.
+        folders cannot be seen from here are counted, and asked for in the notes.  So are runs whose private folder
+        lacks a noisy table that was paid for.
 
         Raises LedgerMissingError where there is no ledger, RequestError as ``show`` and for a folder of
         ``against`` without a certificate.
@@ -147,7 +149,12 @@ class LedgerView:
         compared = compare_with_certificates(ledger, self.settings, dataset, places)
         problems = (*ledger.verify(), *compared.problems)
         counts = (len(ledger.summary(dataset)), len(ledger.entries(dataset)), compared.certificates)
-        notes = (*compared.notes, *_list_second_names(ledger, self.settings), *_list_unfinished(ledger, dataset))
+        notes = (
+            *compared.notes,
+            *list_lost_noise(ledger.entries(dataset), self.settings),
+            *_list_second_names(ledger, self.settings),
+            *_list_unfinished(ledger, dataset),
+        )
         lacking = (compared.charges_without_certificate, compared.charges_not_compared)
         return Verified(ledger.name, *counts, *lacking, problems, notes)
 

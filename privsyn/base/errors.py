@@ -84,6 +84,12 @@ class BudgetRefusedError(PrivsynError):
     exit_code = 3
 
 
+class LostNoiseError(PrivsynError):
+    """A noisy table was paid for and is nowhere here any more; nothing was drawn anew and nothing spent."""
+
+    exit_code = 4
+
+
 class PeriodReleasedError(PrivsynError):
     """The run ``run`` has released the period of the data set: nothing is left to do, so the exit status is 0."""
 

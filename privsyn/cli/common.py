@@ -60,8 +60,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It m
 
 @contextmanager
 def print_errors(*, debug: bool, out: str | None = None) -> Iterator[None]:
-    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C.
+    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 4 lost noise, 1 anything else.
 
+    SIGTERM is a Ctrl-C.
     ``out``: the option ``--out``, under which ``debug`` looks for the whole error of a failed step.
     """
     started, interrupts = time.time(), Interrupts()

@@ -70,6 +70,9 @@ def release_command(
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
     ] = None,
+    early: Annotated[
+        str | None, typer.Option(metavar="WHY", help="Why a period is released before it begins; kept in the ledger.")
+    ] = None,
     new_dataset: SecondName = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before the first charge of a data set, which fixes its cap.")
@@ -112,7 +115,7 @@ def release_command(
             _print_estimate(request, settings, rows_about, workers, as_json=as_json)
             return
         warn_of_epsilon(request.privacy.epsilon)
-        candidate = build_candidate(request, settings, fresh=fresh, period=period, new_dataset=new_dataset)
+        candidate = build_candidate(request, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
             _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
             return
@@ -230,7 +233,12 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
 
         summary = read_summary(done.run, settings)
         people.print(done.paragraph(COMMAND_LINE), soft_wrap=True, markup=False)
-        if summary is not None:
+        if summary is None:
+            elsewhere = (
+                f"Its released folder is not in {settings.released_root}: look in the folder that --out named then."
+            )
+            people.print(elsewhere, soft_wrap=True, markup=False)
+        else:
             people.print(f"  {summary.released}", soft_wrap=True, markup=False)
         if as_json:
             shown = {"run": done.run} if summary is None else _as_json(dataset, settings, summary)
@@ -254,7 +262,7 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=report_first_lines))
+        return run_candidate(replace(candidate, report=report_first_lines, warn=warn))
 
 
 def _run_flow(candidate: Candidate) -> ReleaseSummary:
@@ -276,7 +284,7 @@ def _run_flow(candidate: Candidate) -> ReleaseSummary:
         report_steps(report),
     ):
         if plan.period is not None:
-            return scheduled_release(spec, period=plan.period, new_dataset=candidate.new_dataset)
+            return scheduled_release(spec, period=plan.period, early=candidate.early, new_dataset=candidate.new_dataset)
         return release(spec, fresh=candidate.fresh, new_dataset=candidate.new_dataset)
 
 
