@@ -306,9 +306,8 @@ def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
     grid.add_row("Promise", f"{promise} for adding or removing {request.describe_unit()}")
     grid.add_row("This run cost", cost)
-    grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
-    if summary.delta != state.cap.delta:
-        grid.add_row("", explain_counting(summary.epsilon, summary.delta, state.cap.delta))
+    grid.add_row("Budget", f"{_draw_budget_bar(state)} {state.use}")
+    grid.add_row("", state.epsilon_words)
     grid.add_row("Files", f"{summary.released}  (give away)")
     grid.add_row("", f"{summary.private}  (keep: private)")
     grid.add_row("Time", f"{seconds:g} s")
@@ -325,10 +324,10 @@ def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float
     results.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
 
 
-def _draw_budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
-    full = min(width, round(width * spent / cap))
-    bar = "█" * full + "░" * (width - full)
-    return f"{bar} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"
+def _draw_budget_bar(state: DatasetSummary, width: int = 24) -> str:
+    """Return the used share of the cap's price as a bar; full only for the whole."""
+    full = min(width, int(width * state.rho / state.cap_rho))
+    return "█" * full + "░" * (width - full)
 
 
 A_FEW = 0.02
@@ -479,6 +478,8 @@ def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecas
 
 def print_price(ahead: FirstCharge, console: Console) -> None:
     """Print price and cap."""
+    from privsyn.engine.budget_ahead import describe_use_after
+
     request, state = ahead.request, ahead.state
     privacy, cap = request.privacy, request.budget
     price = (
@@ -486,10 +487,9 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
         f"accountant {request.effective_accountant}) at most"
     )
     whole = f"epsilon {cap.epsilon:g} at delta {cap.delta:g}"
-    counted = f"This release uses {ahead.share:.3g} of {cap.epsilon:g}."
-    if privacy.delta != cap.delta:
-        counted = f"{counted[:-1]}: {explain_counting(privacy.epsilon, privacy.delta, cap.delta)}."
     lines = [("Price", price)]
+    use, epsilons = describe_use_after(request, ahead.rho, state)
+    used = [("After", f"{use}."), ("", f"{epsilons}.")]
     if state is None:
         lines += [
             (
@@ -497,7 +497,7 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
                 f"{whole}, for all releases of {request.dataset!r} together.",
             ),
             ("", "The first charge sets it for good: it cannot be changed later."),
-            ("", counted),
+            *used,
             (
                 "New name",
                 f"The ledger does not know {request.dataset!r}: it gets a budget of its own. So would a part of a "
@@ -506,12 +506,7 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
             ),
         ]
     else:
-        together = ahead.convert(ahead.rho + state.rho)
-        lines += [
-            ("Cap", f"{whole}, set for good by the first charge."),
-            ("", counted),
-            ("", f"Used so far: {state.epsilon:.3g}; with this one {together:.3g} at most."),
-        ]
+        lines += [("Cap", f"{whole}, set for good by the first charge."), ("Before", f"{state.use}."), *used]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -559,11 +554,3 @@ def confirm(ahead: FirstCharge, rows_about: int | None) -> None:
     if not wanted:
         people.print("Nothing was read, nothing was charged. (--yes does not ask; --dry-run only prints this.)")
         raise typer.Exit(1)
-
-
-def explain_counting(epsilon: float, delta: float, cap_delta: float) -> str:
-    """Return why what is used of a cap is another number than the epsilon that was promised."""
-    return (
-        f"used is counted at the cap's delta of {cap_delta:g}, where the noise that promises epsilon {epsilon:g} at "
-        f"{delta:g} has {'a smaller' if delta < cap_delta else 'a larger'} epsilon"
-    )

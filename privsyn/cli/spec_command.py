@@ -260,6 +260,7 @@ def render_check(
         )
     )
     console.print(f"Accountant {report.accountant}.", soft_wrap=True, markup=False)
+    console.print(report.budget, soft_wrap=True, markup=False)
     if report.sets:
         title = "Named sets, each measured as one table (expected error by noise, as a share of the rows)"
         console.print(_build_table(title, [*SET_HEADERS], report.set_rows()))

@@ -90,7 +90,8 @@ def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes 
         "epsilon 1 at delta 1e-09",
         "epsilon 2 at delta 1e-08, for all releases of 'people' together",
         "it cannot be changed later",
-        "counted at the cap's delta of 1e-08",
+        "more releases like this one fit",
+        "of 2 at delta 1e-08",
         "So would a part of a table that was released under another name",
         "Forecast at epsilon 1",
         "Nothing was read, nothing was charged",
@@ -108,7 +109,8 @@ def test_a_yes_releases_and_the_second_release_asks_nothing(spec: Path, answer: 
     else:
         told, code = answered_here(spec, answer, "--rows-about", "300")
     assert code == 0, told
-    assert "synthetic rows" in told and "used is counted at the cap's delta of 1e-08" in told
+    assert "synthetic rows" in told and "more releases like the last one fit" in told
+    assert "of 2 at delta 1e-08" in told and "counted at" not in told
     again, code = answered_here(spec, "n\n", "--fresh")
     assert code == 0 and "[y/N]" not in again
 
@@ -141,7 +143,9 @@ def test_a_dry_run_of_a_known_data_set_says_what_would_be_used(spec: Path) -> No
     assert privsyn("release", spec).exit_code == 0
     entries = charged()
     told = privsyn("release", spec, "--dry-run", "--epsilon", 0.5, "--rows-about", 300)
-    assert "Used so far: 0.9" in told.stdout and "with this one" in told.stdout and charged() == entries
+    shown = " ".join(told.stdout.replace("│", " ").split())
+    assert " % used; 3 more releases like the last one fit" in shown and charged() == entries
+    assert "more releases like this one fit" in shown and "of 2 at delta 1e-08" in shown
     assert "With about 300 rows no relation between columns would be measured" in " ".join(told.stdout.split())
 
 

@@ -89,7 +89,7 @@ def test_nothing_is_written_but_where_it_is_said(
 def test_the_ledger_says_what_was_spent(made: privsyn.Release) -> None:
     ledger = privsyn.ledger()
     shown = ledger.show("people")
-    assert [row[0] for row in shown.rows] == ["people"] and "of cap" in str(shown)
+    assert [row[0] for row in shown.rows] == ["people"] and "used; " in str(shown)
     assert "<td>people</td>" in shown._repr_html_()
     assert {entry["run"] for entry in ledger.entries("people")} == {made.run}
     assert ledger.verify().verified and "ledger.sqlite" in repr(ledger)
