@@ -122,6 +122,14 @@ def test_a_look_reads_numbers_as_the_csv_options_write_them(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
+def test_a_look_takes_digits_after_a_zero_for_codes(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("zip,plain,below,mixed\n02134,0,0.5,7\n10001,10,-0.25,007\n", encoding="utf-8")
+    drafted = parse_yaml(draft(table, look=True), "draft").content["columns"]
+    kinds = {name: column["kind"] for name, column in drafted.items()}
+    assert kinds == {"zip": "categorical", "plain": "integer", "below": "number", "mixed": "categorical"}
+
+
 def test_the_categories_of_a_table_are_listed_only_where_a_look_is_asked_for(tmp_path: Path) -> None:
     frame = pd.DataFrame({"c": pd.Categorical(["b", "CANARY"], categories=["z", "CANARY", "b"]), "n": [1, 2]})
     frame.to_parquet(tmp_path / "t.parquet")
