@@ -287,7 +287,8 @@ class _Reader:
     def _describe_unknown_column(self, column: str) -> FieldError:
         return FieldError(
             f"`{self._text}` names {column!r}, which is not a released column",
-            "Name columns of the spec that are not dropped; a text value stands in quotation marks",
+            "Name columns of the spec that are not dropped; a text value stands in quotation marks, a name that is no "
+            "plain word in backticks",
         )
 
     def _read_truth(self, tree: ast.expr) -> Node:
@@ -378,8 +379,15 @@ class _Reader:
                 return (turned, a) if swapped else (a, turned)
         _refuse(
             f"`{self._text}` compares a {left.type} with a {right.type}",
-            "Compare like with like; a text value stands in quotation marks, a number does not",
+            self._find_quoted_column(left, right)
+            or "Compare like with like; a text value stands in quotation marks, a number does not",
         )
+
+    def _find_quoted_column(self, *nodes: Node) -> str:
+        """Return the cure for the name of a column in quotation marks, which are for values; empty for none."""
+        texts = (node.value for node in nodes if node.op == "constant" and node.type == "text")
+        column = next((text for text in texts if text in self._types), None)
+        return "" if column is None else f"Write the column in backticks, `{column}`: quotation marks are for values"
 
     @staticmethod
     def _read_moment(text: str) -> float:
