@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.unicode import adopt_names
 
 MAX_LENGTH = 2_000
 """Most characters of one expression."""
@@ -251,7 +252,7 @@ class _Reader:
         _refuse(f"{value!r} is not a value", "Use a number, a text in quotation marks, true, false or null")
 
     def _name(self, name: str) -> Node:
-        column = _unquote(name, self._quoted)
+        column = adopt_names((_unquote(name, self._quoted),), self._types)[0]
         if column in self._types:
             return Node("column", self._types[column], value=column)
         if column == name and name in CONSTANTS:

@@ -28,8 +28,9 @@ _PARTS = {
 }
 
 FORMAT = (
-    "How texts, and numbers such as 20230623, are written, with %Y %y %m %d %b %B %H %I %p %M %S %f, such as `%m/%d/%Y`; empty: ISO 8601. %y is 1969 "
-    "to 2068; names of months are English."
+    "How texts, and numbers such as 20230623, are written, with %Y %y %m %d %b %B %H %I %p %M %S %f, such as "
+    "`%m/%d/%Y`; empty: texts are ISO 8601, and a column of numbers is refused. %y is 1969 to 2068; names of months "
+    "are English."
 )
 ZONE = (
     "Time zone, such as Europe/Berlin, in whose clock time moments with a zone are read; those without one are in it "

@@ -376,6 +376,9 @@ def improve_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although this improvement exists; costs budget.")
     ] = False,
+    yes: Annotated[  # noqa: ARG001 - scripts give it to both commands
+        bool, typer.Option("--yes", "-y", help="As of release. An improvement asks nothing: the cap is set already.")
+    ] = False,
     as_json: AsJson = False,
     prefect: AsFlow = False,
     debug: Debug = False,

@@ -2,7 +2,8 @@
 
 Mapping keys are always text, exactly as written: a column called ``2019`` or ``no`` needs no quotation marks. A
 number with a leading zero is refused, because YAML would drop the zero of a code like 02134; but a listed value, or a
-cell of a lookup, like 00708, which YAML 1.1 takes for text, is that text.  A merge (`<<: *NAME`) brings another mapping's fields.
+cell of a lookup, like 00708, which YAML 1.1 takes for text, is that text.  A merge (`<<: *NAME`) brings another
+mapping's fields.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
 def test_without_json_the_result_is_on_standard_output_and_progress_is_not(direct: None, spec: Path) -> None:
     result = privsyn("release", spec)
     assert result.exit_code == 0
-    for words in ("Released", "(1, 1e-09)-differential privacy", "give away", "keep: private", "epsilon 1 of 2 used"):
+    for words in ("Released", "(1, 1e-09)-differential privacy", "give away", "keep: private", " % used; ", "more releases like the last one fit"):
         assert words in running(result.stdout), words
         assert words not in shown(result), words
     assert "Encode (transform)" in result.stderr and OPENING in result.stderr

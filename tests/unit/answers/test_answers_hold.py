@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from privsyn.answers import counted
 from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.correlations import answer_correlations
-from privsyn.answers import counted
 from privsyn.answers.counted import _bound_shares, answer_counts, answer_means, answer_shares
 from privsyn.answers.model_bounds import compute_bounds
 from privsyn.answers.quantiles import answer_quantiles
