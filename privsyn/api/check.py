@@ -466,6 +466,11 @@ def _list_idle_looks(plan: Plan) -> list[Stage]:
     return [stage for stage in plan.stages if stage.step.look.noise_of in ("a score", "a distance")]
 
 
+def measures_no_pair(plan: Plan) -> bool:
+    """Return whether the plan counts no two columns together, whatever the rows are."""
+    return plan.request.spec.mechanism.name == "independent" or bool(_list_idle_looks(plan))
+
+
 def _explain_idle_looks(plan: Plan) -> Iterator[str]:
     """Yield how much of the budget nothing is spent on, which is known before."""
     if idle := _list_idle_looks(plan):

@@ -376,7 +376,7 @@ def improve_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although this improvement exists; costs budget.")
     ] = False,
-    yes: Annotated[  # noqa: ARG001 - scripts give it to both commands
+    yes: Annotated[
         bool, typer.Option("--yes", "-y", help="As of release. An improvement asks nothing: the cap is set already.")
     ] = False,
     as_json: AsJson = False,
@@ -414,11 +414,17 @@ QUICK_MECHANISMS = frozenset({"privsyn", "independent"})
 
 
 class FirstCharge(NamedTuple):
-    """What a release would cost, and what the ledger knows: ``state`` is None where the name is new to it."""
+    """What a release would cost, and what the ledger knows: ``state`` is None where the name is new to it.
+
+    ``checked``: whether the table was checked with the spec, in words; ``no_pairs``: whether its plan measures no pair
+    of columns, whatever the rows.
+    """
 
     request: ReleaseSpec
     rho: Fraction
     state: DatasetSummary | None
+    checked: str
+    no_pairs: bool
 
     @property
     def share(self) -> float:
@@ -445,13 +451,17 @@ class FirstCharge(NamedTuple):
             "price": {"epsilon": privacy.epsilon, "delta": privacy.delta, "rho": float(self.rho)},
             "cap": {"epsilon": cap.epsilon, "delta": cap.delta},
             "counted": {"price": self.share, "used": used},
+            "checked": self.checked,
+            "no_pairs": self.no_pairs,
             "forecasts": [forecast.as_json() for forecast in forecasts],
         }
 
 
 def look_ahead(candidate: Candidate) -> FirstCharge:
     """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
+    from privsyn.api.check import measures_no_pair
     from privsyn.engine.admission import REQUEST_CHECKS, admit
+    from privsyn.engine.checked_tables import describe_checked
     from privsyn.engine.checks import check_whole_cap
     from privsyn.engine.choose_accountant import read_dataset_summary
 
@@ -459,7 +469,8 @@ def look_ahead(candidate: Candidate) -> FirstCharge:
     state = read_dataset_summary(candidate.spec.dataset, candidate.settings)
     if state is None:
         check_whole_cap(candidate.plan.request)
-    return FirstCharge(candidate.spec, candidate.plan.rho, state)
+    checked = describe_checked(candidate.spec, candidate.settings)
+    return FirstCharge(candidate.spec, candidate.plan.rho, state, checked, measures_no_pair(candidate.plan))
 
 
 def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
@@ -510,6 +521,9 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
         ]
     else:
         lines += [("Cap", f"{whole}, set for good by the first charge."), ("Before", f"{state.use}."), *used]
+    lines.append(("Table", ahead.checked))
+    if ahead.no_pairs:
+        lines.append(("Pairs", "No pair of columns will be measured: the release tells of single columns only."))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
