@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.release_spec import ReleaseSpec
     from privsyn.engine.candidate import Candidate
+    from privsyn.engine.checked_tables import State
     from privsyn.engine.plan import Plan
     from privsyn.forecasts.forecast import Forecast
     from privsyn.ledgers.dataset_summary import DatasetSummary
@@ -413,17 +414,26 @@ QUICK_MECHANISMS = frozenset({"privsyn", "independent"})
 """Mechanisms that are simulated unasked: the others take minutes."""
 
 
+CHECKED = {
+    "checked": "`privsyn spec check SPEC --data TABLE` was run on this table with this spec.",
+    "changed": "`privsyn spec check SPEC --data TABLE` was run on this table before the spec or the table changed.",
+    "not noted": "There is no record here that `privsyn spec check SPEC --data TABLE` was run on this table. It shows, "
+    "at no cost, which values the spec would change.",
+}
+"""What the question before the first charge says of the table."""
+
+
 class FirstCharge(NamedTuple):
     """What a release would cost, and what the ledger knows: ``state`` is None where the name is new to it.
 
-    ``checked``: whether the table was checked with the spec, in words; ``no_pairs``: whether its plan measures no pair
+    ``checked``: whether the table was checked with the spec; ``no_pairs``: whether its plan measures no pair
     of columns, whatever the rows.
     """
 
     request: ReleaseSpec
     rho: Fraction
     state: DatasetSummary | None
-    checked: str
+    checked: State
     no_pairs: bool
 
     @property
@@ -461,7 +471,7 @@ def look_ahead(candidate: Candidate) -> FirstCharge:
     """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
     from privsyn.api.check import measures_no_pair
     from privsyn.engine.admission import REQUEST_CHECKS, admit
-    from privsyn.engine.checked_tables import describe_checked
+    from privsyn.engine.checked_tables import find_state
     from privsyn.engine.checks import check_whole_cap
     from privsyn.engine.choose_accountant import read_dataset_summary
 
@@ -469,7 +479,7 @@ def look_ahead(candidate: Candidate) -> FirstCharge:
     state = read_dataset_summary(candidate.spec.dataset, candidate.settings)
     if state is None:
         check_whole_cap(candidate.plan.request)
-    checked = describe_checked(candidate.spec, candidate.settings)
+    checked = find_state(candidate.spec, candidate.settings)
     return FirstCharge(candidate.spec, candidate.plan.rho, state, checked, measures_no_pair(candidate.plan))
 
 
@@ -521,7 +531,7 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
         ]
     else:
         lines += [("Cap", f"{whole}, set for good by the first charge."), ("Before", f"{state.use}."), *used]
-    lines.append(("Table", ahead.checked))
+    lines.append(("Table", CHECKED[ahead.checked]))
     if ahead.no_pairs:
         lines.append(("Pairs", "No pair of columns will be measured: the release tells of single columns only."))
     grid = Table.grid(padding=(0, 2))

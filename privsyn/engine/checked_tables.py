@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
@@ -25,12 +25,8 @@ Places: TypeAlias = str | Path | Mapping[str, str | Path]
 FOLDER = "checks"
 """Folder of these records under the private root."""
 
-CHECKED = "`privsyn spec check SPEC --data TABLE` was run on this table with this spec."
-CHANGED = "`privsyn spec check SPEC --data TABLE` was run on this table before the spec or the table changed."
-NOT_CHECKED = (
-    "There is no record here that `privsyn spec check SPEC --data TABLE` was run on this table. It shows, at no cost, "
-    "which values the spec would change."
-)
+State = Literal["checked", "changed", "not noted"]
+"""Of a table: checked with just this spec, checked before the spec or the table changed, or without a record."""
 
 
 def note_checked(spec: ReleaseSpec, data: Places, settings: Settings) -> None:
@@ -42,14 +38,14 @@ def note_checked(spec: ReleaseSpec, data: Places, settings: Settings) -> None:
         write_json(path, _describe(spec, data))
 
 
-def describe_checked(spec: ReleaseSpec, settings: Settings) -> str:
+def find_state(spec: ReleaseSpec, settings: Settings) -> State:
     """Return whether the table that the spec names was checked with it, as far as the private root knows."""
     data: Places = {name: table.data for name, table in spec.tables.items()} if spec.tables else spec.data
     with suppress(OSError, ValueError, PrivsynError):
         path = _locate_record(spec, data, settings)
         if path.exists():
-            return CHECKED if json.loads(path.read_text(encoding="utf-8")) == _describe(spec, data) else CHANGED
-    return NOT_CHECKED
+            return "checked" if json.loads(path.read_text(encoding="utf-8")) == _describe(spec, data) else "changed"
+    return "not noted"
 
 
 def _locate_record(spec: ReleaseSpec, data: Places, settings: Settings) -> Path:

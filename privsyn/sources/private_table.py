@@ -183,14 +183,15 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
 def _check_moment_type(name: str, column: Written | TimeColumn, type_: Any, where: str) -> None:
     """RequestError for a type whose values are never moments of the column: numbers without a format for them."""
     stored = type_.value_type if pa.types.is_dictionary(type_) else type_
+    kind = "time" if isinstance(column, TimeColumn) else "date or moment"
     if isinstance(column, TimeColumn):
         reads_numbers, cure = column.format in ("hhmm", "seconds"), "Write `format: hhmm` or `format: seconds`"
     else:
         reads_numbers, cure = bool(column.format), 'Write `format`, such as "%Y%m%d" for numbers like 20230623'
     if is_number(stored) and not reads_numbers:
         raise RequestError(
-            f"its type in {where} is {_describe_type(type_)}, and a number is not a {column.kind} by itself; nothing "
-            "was spent",
+            f"its type in {where} is {_describe_type(type_)}, and a number is not a {kind} by itself; nothing was "
+            "spent",
             f"{cure}; or store the column as dates or text; or use `kind: integer`",
             f"columns.{name}.format",
         )
