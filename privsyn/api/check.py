@@ -1,6 +1,6 @@
 """``spec check``: what a spec would do, before anything is spent.
 
-Nothing is drawn, spent or written.
+Nothing is drawn, spent or written; the command notes that a table was checked (privsyn/engine/checked_tables.py).
 """
 
 from __future__ import annotations
