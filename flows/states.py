@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from prefect.context import FlowRunContext
 from prefect.states import State, StateType
 
+from privsyn.base.budget_words import describe_use
 from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.flows.private_errors import FORM
@@ -51,6 +52,7 @@ def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> 
     """
     remaining = budget.remaining_rho
     more = int(remaining / price)
+    like = f"the last one (rho {float(price):.4g})"
     labels: dict[str, str | float | int] = {
         DATASET: budget.dataset,
         BUDGET_LEFT_RHO: float(remaining),
@@ -59,8 +61,7 @@ def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> 
     }
     if drawn and more < FEW_RELEASES:
         labels[BUDGET_LOW] = (
-            f"{budget.dataset}: what is left (rho {float(remaining):.4g} of {float(budget.cap_rho):.4g}) is for {more} "
-            f"more releases like the last one (rho {float(price):.4g})."
+            f"{budget.dataset}: {describe_use(budget.rho, budget.cap_rho, price, like)} ({budget.epsilon_words})."
         )
     return labels
 

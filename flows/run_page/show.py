@@ -27,6 +27,7 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
+from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
@@ -299,18 +300,30 @@ class Budget:
     cap_rho: Fraction
     others: Fraction
     this: Fraction
+    last: Fraction | None = None
 
     @classmethod
     def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> Budget:
         """From the ledger's figures; ``keys``: the charges that this release rests on, whichever run paid them."""
         charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
         this = sum((charged[key] for key in set(keys) & set(charged)), Fraction(0))
-        return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, summary.rho - this, this)
+        others = summary.rho - this
+        return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, others, this, summary.last_rho)
+
+    @property
+    def used(self) -> Fraction:
+        """What all releases have taken of the cap (rho)."""
+        return self.others + self.this
+
+    @property
+    def words(self) -> str:
+        """The used share of the cap, and how many more releases like the last one fit, in words."""
+        return describe_use(self.used, self.cap_rho, self.last)
 
     @property
     def left(self) -> Fraction:
         """What no release has taken of the cap (rho, never below 0)."""
-        return max(self.cap_rho - self.others - self.this, Fraction(0))
+        return max(self.cap_rho - self.used, Fraction(0))
 
     def parts(self) -> dict[str, Fraction]:
         """Name -> rho, in the order of the bar."""
@@ -320,9 +333,15 @@ class Budget:
         """Return a price as a share of the cap, 0 to 1."""
         return float(rho / self.cap_rho)
 
-    def epsilon(self, rho: Fraction) -> float:
-        """Return what a total price of ``rho`` comes to by itself; 0 for nothing."""
-        return convert_rho_to_epsilon(rho, self.cap.delta, self.accountant) if rho else 0.0
+    def format_share(self, rho: Fraction) -> str:
+        """Return a price as a percentage of the cap."""
+        return format_share(rho, self.cap_rho)
+
+    @property
+    def epsilon_words(self) -> str:
+        """What all releases together come to as an epsilon, beside the cap's own."""
+        epsilon = convert_rho_to_epsilon(self.used, self.cap.delta, self.accountant)
+        return describe_epsilon(epsilon, self.cap.epsilon, self.cap.delta)
 
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Budget | None:
@@ -338,7 +357,6 @@ def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
         budget=budget,
         bar=draw_bar_uri(budget),
         rows=[*budget.parts().items(), ("lifetime cap", budget.cap_rho)],
-        percent=format_percent,
         at_cap_delta=AT_CAP_DELTA,
         ledger=ledger,
         now=now,
@@ -354,7 +372,7 @@ def draw_bar_uri(budget: Budget) -> str:
         x += width
     legend = [
         f'<rect x="{i * 213}" y="{_BAR + 14}" width="12" height="12" fill="{COLOURS[name]}"/>'
-        f'<text x="{i * 213 + 18}" y="{_BAR + 25}">{name}: {format_percent(budget.share(rho))}</text>'
+        f'<text x="{i * 213 + 18}" y="{_BAR + 25}">{name}: {budget.format_share(rho)}</text>'
         for i, (name, rho) in enumerate(budget.parts().items())
     ]
     picture = (
@@ -364,12 +382,3 @@ def draw_bar_uri(budget: Budget) -> str:
         f'<rect width="{_WIDTH}" height="{_BAR}" fill="none" stroke="#555"/>{"".join(legend)}</svg>'
     )
     return "data:image/svg+xml;base64," + b64encode(picture.encode()).decode("ascii")
-
-
-def format_percent(share: float) -> str:
-    """Return ``9.1 %``; what is not nothing is never shown as nothing, and what is not all never as all."""
-    if 0 < share < 0.001:
-        return "under 0.1 %"
-    if 0.999 < share < 1:
-        return "over 99.9 %"
-    return f"{100 * share:.1f} %".replace(".0 %", " %")

@@ -24,7 +24,7 @@ from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.known_tables import find_reason
 from privsyn.ledgers.ledger import Ledger
 
-HEADINGS = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
+HEADINGS = ("data set", "budget", "epsilon used", "at delta", "rho used", "entries")
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,8 @@ class Budgets:
         return [
             (
                 s.dataset,
-                f"{s.epsilon:.4g}",
-                f"{s.cap.epsilon:g}",
-                f"{s.remaining_epsilon:.4g}",
+                s.use,
+                f"{s.epsilon:.4g} of {s.cap.epsilon:g}",
                 f"{s.cap.delta:g}",
                 f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
                 str(s.entries),

@@ -90,8 +90,9 @@ def draft_command(
     with print_errors(debug=debug):
         from privsyn.api.draft import check_dictionary
         from privsyn.base.settings import Settings
-        from privsyn.specs.draft import open_todos
+        from privsyn.specs.draft import list_open_fields
         from privsyn.specs.draft_tables import draft_any
+        from privsyn.specs.messages import group_todos
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
         csv = {name: value for name, value in {**marks, "encoding": encoding}.items() if value is not None}
@@ -111,7 +112,10 @@ def draft_command(
         text = write_new(out, write, "--out")
         if look:
             people.print(f"PRIVATE: rows were looked at, so {out} is private until you checked it.", soft_wrap=True)
-        people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        todos = list_open_fields(text)
+        people.print(f"Wrote {out}: {len(todos)} TODOs left{':' if todos else '.'}", soft_wrap=True)
+        for group in group_todos(todos):
+            people.print(f"  {_clean(group)}", soft_wrap=True, markup=False)
         if guesses:
             people.print(f"Confirm what was guessed from names and types: {', '.join(guesses)}.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
@@ -144,6 +148,7 @@ def check_command(
     with print_errors(debug=debug):
         from privsyn.api.check import check, open_for_check
         from privsyn.base.settings import Settings
+        from privsyn.engine.checked_tables import note_checked
         from privsyn.specs.defaults import with_defaults
         from privsyn.specs.spec_file import load_spec, override_options
         from privsyn.specs.yaml_file import read_yaml
@@ -160,6 +165,8 @@ def check_command(
         settings = Settings()
         source = open_for_check(request, tables, settings)
         report = check(request, source, settings)
+        if source is not None:
+            note_checked(loaded, tables or request.data, settings)
         wanted = None if epsilons is None else parse_numbers(epsilons)
         if rows_about is None:
             refuse_without_rows(epsilons)
@@ -260,6 +267,7 @@ def render_check(
         )
     )
     console.print(f"Accountant {report.accountant}.", soft_wrap=True, markup=False)
+    console.print(report.budget, soft_wrap=True, markup=False)
     if report.sets:
         title = "Named sets, each measured as one table (expected error by noise, as a share of the rows)"
         console.print(_build_table(title, [*SET_HEADERS], report.set_rows()))

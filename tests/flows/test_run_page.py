@@ -249,13 +249,13 @@ def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(
     summary, _ = first
     again = str(run(spec)[1]["budget-people"].data)
     assert "This run drew no noise and cost nothing" in again
-    assert "| other releases | 0 | 0 % | 0 |" in again
-    assert f"| this release | {summary.rho:.6g} |" in again
+    assert "| other releases | 0 % | 0 |" in again
+    assert f" | {summary.rho:.6g} |\n| left" in again and "used; " in again
     other = spec.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": 2.0})})
     second, shown = run(other)
     page = str(shown["budget-people"].data)
-    assert f"| other releases | {summary.rho:.6g} |" in page
-    assert f"| this release | {second.rho:.6g} |" in page
+    assert f" % | {summary.rho:.6g} |\n| this release" in page
+    assert f" % | {second.rho:.6g} |\n| left" in page
 
 
 def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec, first: First) -> None:
@@ -268,7 +268,7 @@ def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec, first: First) -> No
     assert set(shown) == {"budget-people"}
     assert f"**Refused.** {state.message}" in str(shown["budget-people"].data)
     assert "still fits" in str(state.message)
-    assert "| this release | 0 | 0 % | 0 |" in str(shown["budget-people"].data)
+    assert "| this release | 0 % | 0 |" in str(shown["budget-people"].data)
 
 
 def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(

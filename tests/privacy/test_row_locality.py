@@ -39,6 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "boolean": {"kind": "boolean", "nullable": True},
     "day": {"kind": "date", "min": "1900-01-01", "max": "2100-01-01", "zone": "Europe/Berlin", "nullable": True},
     "us_day": {"kind": "date", "min": "2000-01-01", "max": "2030-01-01", "format": "%m/%d/%Y", "nullable": True},
+    "digits": {"kind": "date", "min": "1900-01-01", "max": "2100-01-01", "format": "%d%m%Y", "nullable": True},
     "zoned": {"kind": "datetime", "min": "1900-01-01", "max": "2100-01-01", "zone": "America/New_York"},
     "clock": {"kind": "time", "nullable": True},
     "hhmm": {"kind": "time", "format": "hhmm"},
