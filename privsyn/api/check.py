@@ -180,7 +180,8 @@ class CheckReport:
 def _as_json(fit: TableFit) -> dict[str, Any]:
     columns = [{**vars(column), "repairs": dict(column.repairs)} for column in fit.columns]
     misread = [{"column": m.column, "shares": dict(m.repairs)} for m in fit.misread]
-    return {"private": True, **vars(fit), "columns": columns, "misread": misread}
+    advice = fit.advice.as_json()
+    return {"private": True, **vars(fit), "columns": columns, "misread": misread, "advice": advice}
 
 
 SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected error")
