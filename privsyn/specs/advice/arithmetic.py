@@ -223,7 +223,7 @@ def _screen_products(logs: Floats, place: int, spreads: Floats) -> Iterator[tupl
         kept = ((near & known).sum(axis=2) / np.maximum(many, 1) >= 0.9) & (many >= 10)
         for i, j in np.argwhere(kept):
             is_varied = min(spreads[i], abs(power) * spreads[j]) >= LEAST_SPREAD
-            if is_varied and place not in (i, j) and i != j and (power != 1 or i < j):
+            if is_varied and place not in (i, j) and (i <= j if power == 1 else i != j):
                 yield int(i), int(j), power
 
 
@@ -243,7 +243,10 @@ def _check_sum(target: AdviceColumn, first: AdviceColumn, second: AdviceColumn) 
     constant = np.abs(rest - offset) <= tolerance
     expression = f"{name_in_rule(first)} + {name_in_rule(second)}"
     if constant.all() and _is_unlikely(c, a + b + offset, tolerance):
-        expression += f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}" if offset else ""
+        if offset:
+            expression += f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}"
+            difference = f"{name_in_rule(target)} - {name_in_rule(first)} {'-' if offset > 0 else '+'} "
+            yield Relation(second, (target, first), f"{difference}{format_value(abs(offset))}", rows, True, 1.0)
         yield Relation(target, (first, second), expression, rows, True, 1.0)
         return
     near = np.abs(rest) <= np.maximum(WITHIN * np.abs(c), 1e-9)

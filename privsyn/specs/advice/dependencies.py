@@ -16,6 +16,7 @@ from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Int
 from privsyn.specs.advice.columns import (
     AdviceColumn,
     Floats,
+    Mask,
     format_value,
     name_in_rule,
     name_in_sentence,
@@ -94,7 +95,7 @@ def _find_part(source: AdviceColumn, whole: Floats, part: Floats) -> str | None:
 
 def find_bands(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
     """Yield categories that are cut from an ordered column at a few thresholds."""
-    ordered = [c for c in columns if c.size > 2]
+    ordered = [c for c in columns if c.is_ordered and c.size > 2]
     banded = [c for c in columns if c.is_discrete and 2 <= c.size <= MOST_BANDS]
     for source in ordered:
         for band in banded:
@@ -160,9 +161,9 @@ def count_known(*columns: AdviceColumn) -> str:
     return f"in all {np.count_nonzero(known):,} rows{where}"
 
 
-def _varies(column: AdviceColumn) -> bool:
-    """Return whether a second value is more than a few rows."""
-    counts = np.sort(column.counts)
+def _varies(column: AdviceColumn, rows: Mask | None = None) -> bool:
+    """Return whether more than a few rows have a second value, of ``rows``, or of all."""
+    counts = np.sort(column.counts if rows is None else np.bincount(column.codes[rows]))
     return len(counts) > 1 and int(counts[-2]) >= LEAST_ROWS
 
 
@@ -182,7 +183,7 @@ def find_dependencies(columns: Sequence[AdviceColumn]) -> list[tuple[AdviceColum
             if first is second or second.size > first.size:
                 continue
             follows = _follows(first, second, SCREENED) and _follows(first, second, rows)
-            if follows and _compute_chance(first, second) < limit:
+            if follows and _varies(second, ~first.null) and _compute_chance(first, second) < limit:
                 found.append((first, second))
     return found
 

@@ -6,7 +6,7 @@ PRIVATE: a pure function of private rows.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -275,17 +275,14 @@ def find_dummies(columns: Sequence[AdviceColumn]) -> Iterator[Finding]:
     """Yield columns of 0 and 1 of which exactly one, or at most one, is 1 in every row: at least three of them."""
     dummies = [c for c in columns if is_dummy(c.described) and c.size == 2 and not c.null.any()]
     ones = {c.name: c.codes == _code_of_one(c) for c in dummies}
-    left = list(dummies)
+    left = sorted(dummies, key=lambda c: int(ones[c.name].sum()))  # a column for several of the others comes last
     while left:
-        group = [left.pop(0)]
-        for column in list(left):
-            if all(_exclude(ones[column.name], ones[c.name]) for c in group):
-                group.append(column)
+        group = _find_group(left, ones)
+        left = [c for c in left[1:] if c not in group]
         if len(group) < 3:
             continue
-        left = [c for c in left if c not in group]
         some = np.any([ones[c.name] for c in group], axis=0)
-        names = [c.name for c in group]
+        names = [c.name for c in dummies if c in group]
         number = "exactly one" if some.all() else "at most one"
         listed = ", ".join(map(name_in_sentence, names))
         yield make_rule(
@@ -295,6 +292,20 @@ def find_dummies(columns: Sequence[AdviceColumn]) -> Iterator[Finding]:
             one_of=names,
             **({} if some.all() else {"or_none": True}),
         )
+
+
+def _find_group(columns: Sequence[AdviceColumn], ones: Mapping[str, Mask]) -> list[AdviceColumn]:
+    """Return the first column and others that overlap none of the group: all such if exactly one is 1 in every row.
+
+    Otherwise only those that would overlap were they unrelated.
+    """
+    every, sure = [columns[0]], [columns[0]]
+    for column in columns[1:]:
+        if not any((ones[column.name] & ones[c.name]).any() for c in every):
+            every.append(column)
+        if all(_exclude(ones[column.name], ones[c.name]) for c in sure):
+            sure.append(column)
+    return every if np.any([ones[c.name] for c in every], axis=0).all() else sure
 
 
 def _code_of_one(column: AdviceColumn) -> int:

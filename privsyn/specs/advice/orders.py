@@ -58,8 +58,9 @@ def _have_one_unit(low: AdviceColumn, high: AdviceColumn) -> bool:
 
 
 def _compute_share_above(one: Floats, other: Floats) -> float:
-    """Return in which share of all pairs of rows the first is greater, were they paired at random."""
-    return float((np.searchsorted(np.sort(other), one, side="left")).mean() / len(other))
+    """Return in which share of all pairs of rows the first is greater and neither is 0, were they paired at random."""
+    counted = np.searchsorted(np.sort(other[other != 0]), one[one != 0], side="left")
+    return float(counted.sum() / len(one) / len(other))
 
 
 def describe_order(low: AdviceColumn, high: AdviceColumn) -> Finding:
