@@ -339,7 +339,8 @@ def _render_advice(advice: Advice, console: Console, table: str) -> None:
         console.print(Text(f"PRIVATE - under `{section}:`{place}", style=red))
         for finding in advice.findings:
             if finding.section == section:
-                console.print(Text(f"{_clean(finding.sentence)}."), soft_wrap=True)
+                end = "" if finding.sentence.endswith("?") else "."
+                console.print(Text(_clean(finding.sentence) + end), soft_wrap=True)
                 console.print(Text(finding.as_yaml()), soft_wrap=True)
     if advice.more:
         console.print(Text(f"PRIVATE - {advice.more:,} more are not listed; those above explain many of them."))

@@ -197,12 +197,10 @@ def _describe_pair(pairs: Sequence[tuple[Condition, Condition]], rows: int) -> F
             sentence = f"where {_describe(firsts)}, {name_in_sentence(second.column)} {opposite}"
         sentences.append(f"{sentence} ({support:,} rows)")
         conditions.append(f"{_write(firsts)} and {_write([second])}")
-    first, second = pairs[0]
+    first = pairs[0][0]
     if len(pairs) == 2 and all({c.form for c in pair} == {"known", "null"} for pair in pairs):
-        nulls = np.count_nonzero(first.column.null)
-        sentences = [
-            f"{name_in_sentence(first.column)} and {name_in_sentence(second.column)} are null together ({nulls:,} rows)"
-        ]
+        both = " and ".join(sorted(name_in_sentence(c.column) for c in pairs[0]))
+        sentences = [f"{both} are null together ({np.count_nonzero(first.column.null):,} rows)"]
     text = conditions[0] if len(conditions) == 1 else " or ".join(f"({c})" for c in conditions)
     names = dict.fromkeys(c.column.name for pair in pairs for c in pair)
     sentence = "; ".join(sentences)
