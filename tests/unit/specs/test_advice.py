@@ -297,6 +297,18 @@ def test_a_sample_is_spread_evenly_and_bounded() -> None:
     assert 500 <= len(kept) <= 1_000 and set(np.diff(kept)) == {16.0}
 
 
+def test_batches_may_have_other_types_and_values() -> None:
+    sample = RowSample()
+    spec = make_spec_of(
+        {"n": {"kind": "integer", "min": 0, "max": 99}, "c": {"kind": "categorical", "values": ["a", "b"]}}
+    )
+    for number, code in ((pa.array([1, 2]), pa.array(["a", "a"])), (pa.array(["3", "4"]), pa.array(["b", "a"]))):
+        sample.add(pa.RecordBatch.from_pydict({"n": number, "c": code.dictionary_encode()}))
+    read = sample.read(plan(spec).of_rows.codecs)
+    assert read["n"].to_pylist() == [1, 2, 3, 4] and read["c"].to_pylist() == ["a", "a", "b", "a"]
+    assert RowSample().read(plan(spec).of_rows.codecs) == {}
+
+
 def test_it_takes_few_seconds() -> None:
     import time
 
