@@ -212,7 +212,7 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
         if isinstance(source, JoinedSource):
             rows = source.get_rows(name)
             codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*described})
-            further[name] = fit_of(of_table.spec, rows, codecs)
+            further[name] = fit_of(of_table.spec, rows, codecs, compares=False)
             warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
     accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
     return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, sets, further, accountant)

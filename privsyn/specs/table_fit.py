@@ -68,8 +68,11 @@ class TableFit:
         return "<Fit: PRIVATE>"
 
 
-def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> TableFit:
-    """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read."""
+def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, compares: bool = True) -> TableFit:
+    """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read.
+
+    ``compares``: whether the spec can compare columns of these rows.
+    """
     ranges = {name: str(r.type) for codec in codecs for name, r in codec.ranges().items()}
     fits = {
         name: ColumnFit(name, _describe_type(source.types[name]), ranges.get(name, ""))
@@ -103,7 +106,7 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
         fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))
     cut_by = {} if spec.unit.identifier is None else {cap: _cut(people, cap) for cap in CAPS}
     cut = None if spec.unit.identifier is None else _cut(people, spec.unit.records)
-    advice = advise(spec, sample.read(codecs))
+    advice = advise(spec, sample.read(codecs), compares=compares and spec.order is None)
     return TableFit(rows, list(fits.values()), cut, cut_by, unread, misread, advice)
 
 

@@ -44,25 +44,25 @@ class Advice:
         return {"private": True, "rows": self.rows, "findings": findings, "more": self.more}
 
 
-def advise(spec: ReleaseSpec, rows: Mapping[str, pa.Array]) -> Advice:
+def advise(spec: ReleaseSpec, rows: Mapping[str, pa.Array], *, compares: bool = True) -> Advice:
     """PRIVATE: return relations that all ``rows`` show, or nearly all, and no rule of ``spec`` says.
 
-    ``rows``: the measured columns as a release counts them.
+    ``rows``: the measured columns as a release counts them; ``compares``: whether the spec can compare columns of them.
     """
     many = len(next(iter(rows.values()))) if rows else 0
     if many < LEAST_ROWS:
         return Advice(many)
     computed = set(list_computed_columns(spec.rules))
     columns = build_columns({n: c for n, c in spec.measured_columns.items() if n not in computed}, rows)
-    findings = list(_Search(spec, columns, many).run())
+    findings = list(_Search(spec, columns, many, compares).run())
     return Advice(many, tuple(findings[:MOST_FINDINGS]), max(0, len(findings) - MOST_FINDINGS))
 
 
 class _Search:
     """One search: what is found first is not said again in other words."""
 
-    def __init__(self, spec: ReleaseSpec, columns: list[AdviceColumn], rows: int) -> None:
-        self._spec, self._columns, self._rows = spec, columns, rows
+    def __init__(self, spec: ReleaseSpec, columns: list[AdviceColumn], rows: int, compares: bool) -> None:
+        self._spec, self._columns, self._rows, self._compares = spec, columns, rows, compares
         named = list_named_columns(spec, spec.released_columns, spec.row_words)
         self._ruled = [frozenset(names) for place, names in named if place[0] == "rules"]
         self._said = {pair for names in self._ruled for pair in _pair_names(names)}
@@ -86,7 +86,7 @@ class _Search:
         for low, high in orders.find_orders(columns):
             if frozenset((low.name, high.name)) not in self._said:
                 yield orders.describe_order(low, high)
-        if self._spec.order is None:
+        if self._compares:
             yield from self._find_near_dates()
         conditions = implications.list_conditions(columns)
         exclusions = implications.find_exclusions(conditions, self._said)

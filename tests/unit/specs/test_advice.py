@@ -215,6 +215,17 @@ def test_unrelated_columns_get_no_advice(seed: int) -> None:
     assert said(table[:400].reset_index(drop=True)) == []
 
 
+def test_dates_are_not_compared_where_the_spec_cannot() -> None:
+    table = make_stay()
+    spec = make_spec_of(describe(table))
+    sample = RowSample()
+    for batch in open_source(pa.Table.from_pandas(table, preserve_index=False), spec).batches():
+        sample.add(batch)
+    rows = sample.read(plan(spec).of_rows.codecs)
+    assert {f.kind for f in advise(spec, rows).findings} == {"order", "compare"}
+    assert {f.kind for f in advise(spec, rows, compares=False).findings} == {"order"}
+
+
 def test_few_rows_get_no_advice() -> None:
     assert said(make_codes()[: LEAST_ROWS - 1]) == [] and said(make_truths()[:100]) == []
     nearly_constant = make_truths().assign(e401k=True, p401k=rng().random(ROWS) < 0.002)
