@@ -23,6 +23,9 @@ from privsyn.specs.advice.finding import Finding
 LEAST_ROWS = 100
 """Rows that a table has at least for anything to be said of it."""
 
+MOST_COLUMNS = 120
+"""Columns that are searched at most, the first ones: the time grows with the square of their number."""
+
 MOST_FINDINGS = 40
 """Relations that are listed at most."""
 
@@ -54,7 +57,7 @@ def advise(spec: ReleaseSpec, rows: Mapping[str, pa.Array], *, compares: bool = 
         return Advice(many)
     computed = set(list_computed_columns(spec.rules))
     columns = build_columns({n: c for n, c in spec.measured_columns.items() if n not in computed}, rows)
-    findings = list(_Search(spec, columns, many, compares).run())
+    findings = list(_Search(spec, columns[:MOST_COLUMNS], many, compares).run())
     return Advice(many, tuple(findings[:MOST_FINDINGS]), max(0, len(findings) - MOST_FINDINGS))
 
 

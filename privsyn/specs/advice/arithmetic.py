@@ -21,6 +21,9 @@ ODD_NULLS = 0.01
 SCREENED = 256
 """Rows on which most triples are refused."""
 
+MANY = 30
+"""Amounts from which on fewer rows are screened."""
+
 SCREENED_SHARE = 0.97
 """Share of these that keep a relation at least, for all rows to be asked."""
 
@@ -177,7 +180,7 @@ def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
     amounts = [c for c in columns if c.is_amount and c.size > 2]
     if len(amounts) < 3:
         return
-    sample = np.array([_spread(c) for c in amounts])
+    sample = np.array([_spread(c, SCREENED * MANY // max(MANY, len(amounts))) for c in amounts])
     with np.errstate(all="ignore"):
         logs = np.where(sample > 0, np.log(np.where(sample > 0, sample, 1)), np.nan)
     spreads = np.array([np.nanstd(row) if np.isfinite(row).sum() > 1 else 0.0 for row in logs])
@@ -191,10 +194,10 @@ def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
     yield from _choose_targets([*relations, *find_long_sums(amounts)])
 
 
-def _spread(column: AdviceColumn) -> Floats:
-    """Return the numbers of rows spread over the table, at most SCREENED."""
+def _spread(column: AdviceColumn, most: int) -> Floats:
+    """Return the numbers of rows spread over the table, at most ``most``."""
     rows = len(column.numbers)
-    return column.numbers[np.linspace(0, rows - 1, min(rows, SCREENED)).astype(np.int64)]
+    return column.numbers[np.linspace(0, rows - 1, min(rows, most)).astype(np.int64)]
 
 
 def _screen_sums(sample: Floats, place: int, target: AdviceColumn) -> Iterator[tuple[int, int]]:

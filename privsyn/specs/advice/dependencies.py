@@ -79,6 +79,8 @@ def find_parts(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
 def _find_part(source: AdviceColumn, whole: Floats, part: Floats) -> str | None:
     """Return the expression that computes one array from another; None without one."""
     name = name_in_rule(source)
+    if len(whole) > SCREENED and _find_part(source, whole[:SCREENED], part[:SCREENED]) is None:
+        return None
     if source.is_moment:
         days = np.floor(whole).astype("datetime64[D]")
         month = days.astype("datetime64[M]")

@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from privsyn.data_contracts.columns import BooleanColumn, is_dummy
-from privsyn.specs.advice.columns import AdviceColumn, Mask, format_value, name_in_rule, name_in_sentence
+from privsyn.specs.advice.columns import AdviceColumn, Floats, Mask, format_value, name_in_rule, name_in_sentence
 from privsyn.specs.advice.finding import Finding, make_rule
 
 LEAST_ROWS = 20
@@ -37,7 +37,12 @@ MOST_VALUES = 20
 LEAST_ZEROS = 0.01
 """Share of zeros from which a column's zero is a condition."""
 
-_OPPOSITES = {"is": "is not", "is not": "is", "null": "known", "known": "null", "zero": "not zero", "not zero": "zero"}
+MOST_CELLS = 200_000_000
+"""Rows times conditions at most: those of later columns are left out."""
+
+_CHUNK = 4_096
+"""Rows that are counted at a time."""
+
 _SINGLE = "is"
 
 
@@ -65,6 +70,8 @@ def list_conditions(columns: Iterable[AdviceColumn]) -> list[Condition]:
     conditions: list[Condition] = []
     for column in columns:
         known = ~column.null
+        if len(conditions) * len(known) > MOST_CELLS:
+            break
         least = max(LEAST_ROWS, LEAST_SHARE * len(known))
         pairs: list[tuple[str, int, Mask, str, Mask]] = [("null", -1, column.null, "known", known)]
         if column.is_amount and column.size > 2 and column.is_ordered:
@@ -115,9 +122,8 @@ def find_exclusions(
     """
     if not conditions:
         return []
-    matrix = np.array([c.rows for c in conditions], np.float32)
-    both = matrix @ matrix.T
-    many = np.array([c.rows.sum() for c in conditions], np.float64)
+    both = _count_both(conditions)
+    many = np.diag(both)
     opposite = np.array([c.opposite for c in conditions])
     known = many + many[opposite]
     one_way = both[:, opposite] * (many / known)[None, :]  # of rows with one condition, where the other column is known
@@ -141,6 +147,15 @@ def find_exclusions(
             kept.append((i, j))
     kept.sort(key=lambda pair: -expected[pair])
     return [(conditions[i], conditions[j]) for i, j in kept]
+
+
+def _count_both(conditions: Sequence[Condition]) -> Floats:
+    """Return how many rows have each two conditions, shape (conditions, conditions)."""
+    both = np.zeros((len(conditions), len(conditions)))
+    for start in range(0, len(conditions[0].rows), _CHUNK):
+        matrix = np.array([c.rows[start : start + _CHUNK] for c in conditions], np.float32)
+        both += matrix @ matrix.T
+    return both
 
 
 def _is_telling(one: Condition, other: Condition) -> bool:
