@@ -101,7 +101,7 @@ def render_tables() -> str:
     for title, models in SECTIONS:
         column = title.startswith("`columns`")
         described = [] if len(models) > 1 or models == (columns.BooleanColumn,) else [summarize(models[0]) + "\n\n"]
-        lines = [line for model in models for line in describe_fields(model, column)]
+        lines = list(dict.fromkeys(line for model in models for line in describe_fields(model, column)))
         table = "\n".join(["| field | default | meaning |", "|---|---|---|", *lines]) + "\n" if lines else ""
         parts.append("".join([f"### {title}\n", *described, table]))
     return "\n".join(parts)

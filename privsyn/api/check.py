@@ -183,7 +183,8 @@ class CheckReport:
 def _as_json(fit: TableFit) -> dict[str, Any]:
     columns = [{**vars(column), "repairs": dict(column.repairs)} for column in fit.columns]
     misread = [{"column": m.column, "shares": dict(m.repairs)} for m in fit.misread]
-    return {"private": True, **vars(fit), "columns": columns, "misread": misread}
+    advice = fit.advice.as_json()
+    return {"private": True, **vars(fit), "columns": columns, "misread": misread, "advice": advice}
 
 
 SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected error")
@@ -214,7 +215,7 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
         if isinstance(source, JoinedSource):
             rows = source.get_rows(name)
             codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*described})
-            further[name] = fit_of(of_table.spec, rows, codecs)
+            further[name] = fit_of(of_table.spec, rows, codecs, compares=False)
             warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
     accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
     budget = _describe_budget(public, settings)

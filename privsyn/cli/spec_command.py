@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from privsyn.api.check import CheckReport
     from privsyn.data_contracts.panels import Panel as LinkedRows
+    from privsyn.specs.advice import Advice
     from privsyn.specs.table_fit import TableFit
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
@@ -324,6 +326,33 @@ def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: 
     cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
     if cures:
         console.print(_build_table("PRIVATE - likely cures", ["column", "cure"], cures))
+    if fit.advice.findings:
+        _render_advice(fit.advice, console, table)
+
+
+def _render_advice(advice: Advice, console: Console, table: str) -> None:
+    """Print what rows show and the spec does not say, each with YAML on lines of its own, to be pasted.
+
+    ``table``: the name of a further one.
+    """
+    place = f" of `tables.{table}`" if table else ""
+    red = "bold red"
+    header = (
+        f"{advice.rows:,} of the private rows show these relations, and a release without rules breaks them. What rows "
+        "show is no source: paste a relation where a codebook, a law or arithmetic says it, too, and fill its `TODO`. "
+        "The release's note prints the source."
+    )
+    console.print(Panel(Text(header), title="PRIVATE - advice before paying, do not share", border_style=red))
+    for section in dict.fromkeys(finding.section for finding in advice.findings):
+        console.print(Text(f"PRIVATE - under `{section}:`{place}", style=red))
+        for finding in advice.findings:
+            if finding.section == section:
+                end = "" if finding.sentence.endswith("?") else "."
+                console.print(Text(_clean(finding.sentence) + end), soft_wrap=True)
+                console.print(Text(finding.as_yaml()), soft_wrap=True)
+    if advice.more:
+        console.print(Text(f"PRIVATE - {advice.more:,} more are not listed; those above explain many of them."))
+    console.print(Rule("PRIVATE - end of the advice", style=red))
 
 
 def build_defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -133,6 +133,10 @@ def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
         cure = _UNIT_FORMS
     elif place[-1] == "kind":
         cure = f"Write one of the kinds {', '.join(KINDS)}"
+    elif place[-1] == "source" and "rules" in place:
+        cure = (
+            "Name who says in public that the rule holds, a codebook or a law say; what private rows show is no source"
+        )
     elif drop_table(place)[0] == "columns":
         cure = (
             "Replace it from a public source, such as a codebook; "
