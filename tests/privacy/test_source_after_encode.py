@@ -1,6 +1,6 @@
 """37: the private table is read by *encode*, before the first look, and never again.
 
-Whatever happens to it afterwards, the run ends as it would have.  This cannot see how a source reads its table; that
+Whatever happens to it afterwards, the run ends as it would have.  It does not see how a source reads its table; that
 each pass of *encode* reads the same rows is for the tests of the sources.
 """
 
