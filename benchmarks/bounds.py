@@ -148,8 +148,8 @@ def main() -> None:
         print(f"x{width:<5g} {line}  CPU {cpu:.1f} s", flush=True)
         if arguments.columns:
             for name in real.columns:
-                errors = "  ".join(f"{figure} {np.mean(found[figure][name]):8.3f}" for figure in means if figure != "kept")
-                print(f"  {name:10} {errors}")
+                errors = {figure: np.mean(found[figure][name]) for figure in means if figure != "kept"}
+                print(f"  {name:10}", "  ".join(f"{figure} {error:8.3f}" for figure, error in errors.items()))
 
 
 if __name__ == "__main__":
