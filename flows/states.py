@@ -33,6 +33,12 @@ LEDGER_FAILED = "LedgerFailed"
 CACHED = "Cached"
 """The period of a scheduled release has its release: the run was skipped, and the earlier release is its result."""
 
+FAILURES = ("Failed", "TimedOut", "Crashed", REFUSED, CONTRACT_FAILED, LEDGER_FAILED)
+"""Every state in which a run ends without a result, unless somebody cancelled it."""
+
+RELEASE_FLOWS = ("release", "scheduled-release")
+FLOWS = (*RELEASE_FLOWS, "evaluate", "compare", "budget-report")
+"""The names of the flows, for who must not load them."""
 
 DATASET = "privsyn.dataset"
 BUDGET_LEFT_RHO, BUDGET_LEFT_EPSILON = "privsyn.budget.left.rho", "privsyn.budget.left.epsilon"

@@ -292,6 +292,12 @@ class Ledger:
             return {key: state.name for key, state in charge_states(read_entries(connection, dataset)).items()}
 
     @wait_out_restarts
+    def list_datasets(self) -> list[str]:
+        """Return the names of all data sets."""
+        with self._database.read() as connection:
+            return list(read_datasets(connection))
+
+    @wait_out_restarts
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
         """Return the summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
         with self._database.read() as connection:
