@@ -52,7 +52,7 @@ def scheduled_release(
     """Release the data set's table once for the period in which this run was scheduled.
 
     Args:
-        spec: The release spec; ``data`` is usually a folder to which files are added.
+        spec: The release spec; its table is usually a folder to which files are added.
         every: How long a period is.
         time_zone: The calendar that says in which period a moment lies; without it, the schedule's, else UTC.
         period: The period to release, to make up for one that was missed; without it, that of the scheduled start.

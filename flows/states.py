@@ -9,6 +9,7 @@ import logging
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from prefect import get_run_logger
 from prefect.context import FlowRunContext
 from prefect.states import State, StateType
 
@@ -72,26 +73,42 @@ def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> 
     return labels
 
 
-def _is_told_by_state(record: logging.LogRecord) -> bool:
-    """Return whether a record is of anything but an error that a run's state has told in its line."""
-    return not (record.exc_info and isinstance(record.exc_info[1], PrivsynError))
+_told: set[str] = set()
+"""The lines that this process has logged at level ERROR of how flow runs ended."""
+
+
+def _log_failure(state: State[Any]) -> None:
+    """Log how the flow run ends, once and at level ERROR: Prefect's own line of it is at level INFO."""
+    line = f"Finished in state {state}"
+    for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
+        logging.getLogger(logger).addFilter(_is_not_told)
+    get_run_logger().error("%s", line)
+    _told.add(line)
+
+
+def _is_not_told(record: logging.LogRecord) -> bool:
+    """Return whether a record is of anything but a failure that a line at level ERROR has told."""
+    if record.exc_info and isinstance(record.exc_info[1], PrivsynError):
+        return False
+    return record.levelno != logging.INFO or record.getMessage() not in _told
 
 
 def make_failed_state(error: PrivsynError) -> State[Any]:
     """Return the FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
 
-    An error that is raised would be logged with sixty lines of where it came from; a state is one line.
+    An error that is raised would be logged with sixty lines of where it came from; a state is one line,
+    at level ERROR.
     Its message is the error's paragraph: of a refusal, the ledger's figures (spent, asked, cap, left), which are
     public; of a contract, names of tables and expectations.  It holds nothing read from rows.  The caller of the
     flow receives ``error`` as an exception.  Outside a flow run, raises ``error``.
     """
     if FlowRunContext.get() is None:
         raise error from None
-    for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
-        logging.getLogger(logger).addFilter(_is_told_by_state)
     names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED, LedgerError: LEDGER_FAILED}
     name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
-    return State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
+    state: State[Any] = State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
+    _log_failure(state)
+    return state
 
 
 def make_released_state(summary: ReleaseSummary) -> Any:

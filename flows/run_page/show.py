@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -86,11 +86,12 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
     with ignore_page_errors("budget"):
         _show_budget(run.ledger, run.dataset, _collect_charges(run), _format_paid(run))
     with ignore_page_errors("list of contracts"):
+        rows = list_contract_rows(run)
         create_table_artifact(
-            table=list_contract_rows(run),
+            table=rows,
             key=format_artifact_key("contracts", run.dataset),
-            description=f"The rules that the tables between the steps were held to by Great Expectations: {release}. "
-            "Each blocks: a table that breaks one is not written.",
+            description=f"{count_held(rows)}: {release}. Great Expectations held the tables between the steps to "
+            "these rules. Each blocks: a table that breaks one is not written.",
         )
     with ignore_page_errors("label"):
         label_run(describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn)))
@@ -143,6 +144,12 @@ def list_contract_rows(run: Run) -> list[dict[str, str]]:
             held = "yes, when an earlier run wrote it; that run kept no list" if step.outputs else "no tables"
             rows.append({"step": step.title, "table": ", ".join(step.outputs), "column": "", "rule": "", "held": held})
     return rows
+
+
+def count_held(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return ``145 of 145 rules held``; rows of steps that keep no rules are left out."""
+    verdicts = [row["held"] for row in rows if row["rule"]]
+    return f"{verdicts.count('yes')} of {len(verdicts)} rules held"
 
 
 def _add_picture(published: Published) -> str:

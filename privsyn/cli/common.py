@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from privsyn.base.data_url import is_url
-from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.errors import MORE_MEMORY, OUT_OF_MEMORY, PrivsynError, RequestError, is_out_of_memory
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.paths import expand_path, refuse_undecodable
 from privsyn.base.wording import SETTINGS, Vocabulary, list_fields
@@ -112,6 +112,8 @@ class Interrupts:
 
 
 def _make_unexpected_error(error: Exception) -> PrivsynError:
+    if is_out_of_memory(error):
+        return PrivsynError(OUT_OF_MEMORY, MORE_MEMORY)
     named = error.filename if isinstance(error, OSError) and error.errno not in OF_THE_DISK else None
     if isinstance(error, OSError) and error.strerror and isinstance(named, (str, bytes, os.PathLike)):
         problem = f"{os.fsdecode(named)[:200]} cannot be opened or written: {error.strerror}"

@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from privsyn.base.errors import LedgerError, LostNoiseError, PrivsynError, RequestError, locate_error
+from privsyn.base.errors import (
+    MORE_MEMORY,
+    OUT_OF_MEMORY,
+    LedgerError,
+    LostNoiseError,
+    PrivsynError,
+    RequestError,
+    is_out_of_memory,
+    locate_error,
+)
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import refer_to_action
 from privsyn.counting.row_work import RowWork
@@ -235,6 +244,9 @@ class Run:
         except PrivsynError:
             raise
         except Exception as error:
+            if is_out_of_memory(error):
+                problem = f"{OUT_OF_MEMORY}, at the step {step.name!r}"
+                raise StepFailedError(problem, MORE_MEMORY) from error
             raise StepFailedError(
                 f"the step {step.name!r} failed with {type(error).__name__} at {locate_error(error)}",
                 "Run again: finished steps are kept and nothing is charged twice; "

@@ -24,7 +24,13 @@ from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT
 from privsyn.flows.release import release
 from privsyn.flows.run_page import step_progress as progress
-from privsyn.flows.run_page.show import format_budget_page, format_certificate_page, format_files_page, read_budget
+from privsyn.flows.run_page.show import (
+    count_held,
+    format_budget_page,
+    format_certificate_page,
+    format_files_page,
+    read_budget,
+)
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.release_plan import build_candidate
@@ -236,10 +242,17 @@ def test_great_expectations_validated_every_rule_of_every_table_and_the_page_sho
     }
     assert {(row["step"], row["table"], row["rule"]) for row in told} == wanted
     assert {row["held"] for row in told} == {"yes"} and {row["step"] for row in told} == {s.title for s in STEPS}
+    said = str(shown["contracts-people"].description)
+    assert said.startswith(f"{len(told)} of {len(told)} rules held: people-")  # before the rules themselves
     kept = sorted((Settings().private_root).rglob("contracts-*.json"))
     assert len(kept) == len(STEPS)
     assert not any(word in path.read_text() for path in kept for word in ("observed", "element_count", "zanzibar"))
     assert json.loads(str(run(spec)[1]["contracts-people"].data)) == told  # a cached run shows what was found then
+
+
+def test_rules_that_held_are_counted_by_hand() -> None:
+    held = [("a", "yes"), ("b", "no"), ("c", "yes"), ("", "no tables")]
+    assert count_held([{"rule": rule, "held": word} for rule, word in held]) == "2 of 3 rules held"
 
 
 @pytest.mark.slow
