@@ -39,7 +39,7 @@ FAILURES = ("Failed", "TimedOut", "Crashed", REFUSED, CONTRACT_FAILED, LEDGER_FA
 
 RELEASE_FLOWS = ("release", "scheduled-release")
 FLOWS = (*RELEASE_FLOWS, "evaluate", "compare", "budget-report")
-"""The names of the flows, for who must not load them."""
+"""The names of all flows, for modules that must not import the flows themselves."""
 
 DATASET = "privsyn.dataset"
 BUDGET_LEFT_RHO, BUDGET_LEFT_EPSILON = "privsyn.budget.left.rho", "privsyn.budget.left.epsilon"
@@ -74,7 +74,7 @@ def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> 
 
 
 _told: set[str] = set()
-"""The lines that this process has logged at level ERROR of how flow runs ended."""
+"""Lines about the ends of flow runs that this process has already logged at level ERROR."""
 
 
 def _log_failure(state: State[Any]) -> None:
@@ -87,7 +87,7 @@ def _log_failure(state: State[Any]) -> None:
 
 
 def _is_not_told(record: logging.LogRecord) -> bool:
-    """Return whether a record is of anything but a failure that a line at level ERROR has told."""
+    """Return False for log records of a failure that was already logged at level ERROR, True for all others."""
     if record.exc_info and isinstance(record.exc_info[1], PrivsynError):
         return False
     return record.levelno != logging.INFO or record.getMessage() not in _told

@@ -132,7 +132,8 @@ class ContractError(PrivsynError):
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether the system or a limit (``ulimit -v``) refused memory, to the error or to one that it arose from.
 
-    Arrow's error is a MemoryError; libraries that could not be loaded and threads that did not start have own words.
+    Arrow raises a MemoryError.  A library that cannot be loaded, or a thread that cannot start, raises another error,
+    which is recognised by its text.
     """
     below = error.__cause__ or error.__context__
     return _is_refused_memory(error) or (below is not None and is_out_of_memory(below))

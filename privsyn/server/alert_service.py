@@ -423,7 +423,7 @@ def _run(variables: dict[str, str]) -> None:
 
 
 def _watch_ledger(memory: AlertMemory) -> None:
-    """Note the ledger's data sets for as long as the server runs; in a thread of its own, as a database may be slow."""
+    """Note the ledger's data sets while the server runs, in a thread of its own because a database may be slow."""
     while True:
         try:
             memory.known.update(read_names_in_ledger(Settings()))
