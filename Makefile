@@ -15,7 +15,7 @@ help:
 	@echo "make test-noise  the statistical tests on fresh seeds: do more fail than chance makes?  SEED=N: as before"
 	@echo "make docs      the documentation as a site, in site/: a dead link fails"
 	@echo "make diagrams  draw the Mermaid drawings of the documentation as pictures; needs npm's @mermaid-js/mermaid-cli"
-	@echo "make audit     lower bounds on epsilon from thousands of releases of one pair of neighbours: docs/audit.md"
+	@echo "make audit     true answers on many tables, and lower bounds on epsilon from thousands of releases: docs/audit.md"
 	@echo "make bench     the figures of benchmarks/README.md"
 	@echo "make results   the papers' figures, and their methods on UCI Adult: docs/results/ and its plots"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results/peers.md: hours, resumable, needs Python 3.11"
@@ -102,6 +102,7 @@ test-noise: $(VENV)/.dev compiled
 	$(if $(SEED),PRIVSYN_TEST_NOISE=$(SEED)) $(BIN)/python -m pytest -q -p tests.support.fresh_noise tests/statistical tests/privacy tests/unit/answers
 
 audit: $(VENV)/.dev
+	$(BIN)/python -m audit referee --markdown docs/audit.md
 	$(BIN)/python -m audit --markdown docs/audit.md
 
 bench: $(VENV)/.dev

@@ -1,8 +1,9 @@
-"""``python -m audit``: the audit from the command line."""
+"""``python -m audit`` and ``python -m audit referee``: the two audits from the command line."""
 
 import sys
 
-from audit.table import main
+from audit import referee_table, table
 
 if __name__ == "__main__":
-    sys.exit(main())
+    referee = sys.argv[1:2] == ["referee"]
+    sys.exit(referee_table.main(sys.argv[2:]) if referee else table.main(sys.argv[1:]))

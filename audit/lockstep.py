@@ -70,7 +70,8 @@ class Release:
         shares = self.shares({step.name: step.share(self.request) for step in looks})
         self.steps = tuple(_with_share(step, shares) for step in steps[1 : last + 1])  # the first one encodes
         self.encoded = [
-            _made(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches()))) for t in pair
+            make_tables(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches())))
+            for t in pair
         ]
         self.after_the_first_look: dict[str, list[Questions]] = {}
 
@@ -123,9 +124,9 @@ class _Run:
         """Run a transform on both sides, post-processing once on public tables only."""
         if step.kind is StepKind.TRANSFORM:
             for side in self.private:
-                side.add(_made(step, self.release.request, self.public.joined(side)))
+                side.add(make_tables(step, self.release.request, self.public.joined(side)))
         else:
-            self.public.add(_made(step, self.release.request, self.public))
+            self.public.add(make_tables(step, self.release.request, self.public))
             self.chain.append(step)
 
     def look(self, step: ReleaseStep) -> None:
@@ -168,7 +169,7 @@ class _Run:
         """Return the questions of ``step``, had the look before it been answered so."""
         request, inputs = self.release.request, self.public.joined(_Inputs(instead))
         for earlier in self.chain:
-            inputs.add(_made(earlier, request, inputs))
+            inputs.add(make_tables(earlier, request, inputs))
         return _questions(step.plan(request, inputs, step.rho(request)))
 
 
@@ -228,7 +229,7 @@ def _questions(queries: Sequence[Query]) -> Questions:
     return sorted((q.attributes, q.cells) for q in queries)
 
 
-def _made(step: Step, request: Request, inputs: Inputs) -> Tables:
+def make_tables(step: Step, request: Request, inputs: Inputs) -> Tables:
     """Return tables that a step makes, but the counts of repairs, which are known only after the rows have streamed."""
     if step.run is None:
         raise TypeError(f"{step.name} has nothing to run")

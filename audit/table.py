@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,14 +74,14 @@ def compute_claimed_mu(spec: ReleaseSpec) -> float:
     )
 
 
-def main() -> int:
+def main(options: Sequence[str]) -> int:
     """Print the table; 1 if the release is above its claim or a planted fault is below it."""
     parser = argparse.ArgumentParser(prog="python -m audit", description="Lower bounds on epsilon, from many runs.")
     parser.add_argument("--runs", type=int, default=5_000, help="runs of each table for the release")
     parser.add_argument("--mutant-runs", type=int, default=1_500, help="the same for each planted fault")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--markdown", type=Path, help="also write the table into this page, between its marks")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(options)
     lines = []
     print(f"delta {DELTA:g}, confidence {CONFIDENCE:.0%} each", " | ".join(HEADER), sep="\n", flush=True)
     with ProcessPoolExecutor(arguments.workers, multiprocessing.get_context("spawn")) as pool:
@@ -91,16 +92,16 @@ def main() -> int:
                 lines.append(audit_release(pool, epsilon, name, runs, pair))
                 print(" | ".join(lines[-1].cells()), flush=True)
     if arguments.markdown:
-        write_table(arguments.markdown, lines)
+        write_table(arguments.markdown, "audit", HEADER, [line.cells() for line in lines])
     return int(any((line.epsilon_bound.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
 
 
-def write_table(page: Path, lines: list[Line]) -> None:
-    """Put the table between the page's two marks; ValueError if it has none."""
+def write_table(page: Path, mark: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """Put a table between the page's two marks of that name; ValueError if it has none."""
     text = page.read_text(encoding="utf-8")
-    before, begin, rest = text.partition("<!-- audit: begin -->\n")
-    _, end, after = rest.partition("<!-- audit: end -->")
+    before, begin, rest = text.partition(f"<!-- {mark}: begin -->\n")
+    _, end, after = rest.partition(f"<!-- {mark}: end -->")
     if not (begin and end):
-        raise ValueError(f"{page} has no marks for the audit's table")
-    rows = [HEADER, ("---",) * len(HEADER), *(line.cells() for line in lines)]
+        raise ValueError(f"{page} has no marks for the table {mark!r}")
+    rows = [header, ("---",) * len(header), *lines]
     page.write_text(before + begin + "".join(f"| {' | '.join(r)} |\n" for r in rows) + end + after, encoding="utf-8")

@@ -144,11 +144,12 @@ def main() -> None:
                 found[figure][column].append(error)
         cpu = (time.process_time() - cpu) / arguments.seeds
         means = {f: np.mean([np.mean(v) for v in by_column.values()]) for f, by_column in found.items()}
-        print(f"x{width:<5g}", "  ".join(f"{f} {value:.3f}" for f, value in means.items()), f" CPU {cpu:.1f} s", flush=True)
+        line = "  ".join(f"{figure} {value:.3f}" for figure, value in means.items())
+        print(f"x{width:<5g} {line}  CPU {cpu:.1f} s", flush=True)
         if arguments.columns:
             for name in real.columns:
-                errors = "  ".join(f"{f} {np.mean(found[f][name]):8.3f}" for f in ("median", "75 %", "mean", "sd", "mode"))
-                print(f"  {name:10}", errors)
+                errors = {figure: np.mean(found[figure][name]) for figure in means if figure != "kept"}
+                print(f"  {name:10}", "  ".join(f"{figure} {error:8.3f}" for figure, error in errors.items()))
 
 
 if __name__ == "__main__":

@@ -231,6 +231,7 @@ _NEGATED = re.compile(rf"[(\s]*not\b[(\s]*{_OF_PERSONS.pattern}", re.IGNORECASE)
 _BY_AT_LAST = re.compile(r"by\s+(`[^`]*`|\w+)(\s*,\s*(`[^`]*`|\w+))*\s*", re.IGNORECASE)
 _COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
 _NAME = re.compile(r"`[^`]*`|\w+")
+_QUOTED_NAME = re.compile(r"""([`'"])(.*)\1""", re.DOTALL)
 
 
 class ParsedQuestion(NamedTuple):
@@ -310,6 +311,12 @@ def _check_not_negated(text: str) -> None:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return column names between commas; those with other signs stand in backticks."""
+    """Return column names between commas; those with other signs stand in backticks or quotation marks."""
     names = [m.group(0).strip() for m in _COMMA.finditer(text)]
-    return tuple(name.strip("`") for name in names if name)
+    return tuple(strip_quotes(name) for name in names if name)
+
+
+def strip_quotes(name: str) -> str:
+    """Return a name without the backticks or quotation marks around it."""
+    quoted = _QUOTED_NAME.fullmatch(name)
+    return quoted[2] if quoted else name.strip("`")

@@ -8,6 +8,7 @@ or the form would overrule the preset without anyone having asked for it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,17 @@ Schema = dict[str, Any]
 
 _NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _LIMITS = (*_NUMBERS, "pattern", "minLength", "maxLength")
+
+_ROLE = re.compile(r":[a-z][a-z:]*:(?=`)")
+"""What reST writes before a name in code quotes to link it: ``:func:``, ``:py:class:``."""
+
+_WHERE_BINS_ARE_OPEN = "where a column of numbers or moments has no bins of its own"
+
+
+def write_form_text(docstring: str) -> str:
+    """Return a docstring as a form shows it: Markdown, one line a paragraph, one backtick on each side of code."""
+    text = _ROLE.sub("", docstring).replace("``", "`")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text.strip()))
 
 
 def explain(fields: Mapping[str, Schema]) -> None:
@@ -33,10 +45,11 @@ def explain(fields: Mapping[str, Schema]) -> None:
             _describe(field, describe_limits(numbers[0]))
 
 
-def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> None:
+def leave_to_preset(field: Schema, default: Any, preset: str, value: Any, where: str = "") -> None:
     """Show a property empty, in place; if it stays empty, the preset decides.
 
-    ``value``: what ``preset`` says instead of ``default``, which may be the same.
+    ``value``: what ``preset`` says instead of ``default``, which may be the same; ``where``: words that say which
+    columns ``default`` is for, where it is not for all.
     """
     field.pop("default", None)
     if "anyOf" in field:  # a constant that stands first is shown, and sent
@@ -44,10 +57,11 @@ def leave_to_preset(field: Schema, default: Any, preset: str, value: Any) -> Non
     if field.get("type") == "boolean":  # a switch cannot be empty; a list of two can
         field["enum"] = [True, False]
         del field["type"]
-    if value == default:
-        _describe(field, f"Empty: {_format_value(default)}.")
+    empty = f"{_format_value(default)} {where}".strip()
+    if value == default and not where:
+        _describe(field, f"Empty: {empty}.")
     else:
-        _describe(field, f"Empty: {_format_value(default)}; with the preset `{preset}`, {_format_value(value)}.")
+        _describe(field, f"Empty: {empty}; with the preset `{preset}`, {_format_value(value)}.")
 
 
 def leave_to_ledger(field: Schema) -> None:
@@ -68,12 +82,11 @@ def leave_options(
             field.pop("default", None)
             leave_options(resolve(field)["properties"], preset.get(name, {}), open_bins.get(name, {}), resolve)
         elif "default" in field and name != "name":  # mechanisms share sections: each is said once
-            default = field["default"]
+            paper = preset.get(name, field["default"])
             if name in open_bins:
-                default = (
-                    f"{_format_value(open_bins[name])} where a column of numbers or moments has no bins of its own"
-                )
-            leave_to_preset(field, default, "paper", preset.get(name, field["default"]))
+                leave_to_preset(field, open_bins[name], "paper", paper, _WHERE_BINS_ARE_OPEN)
+            else:
+                leave_to_preset(field, field["default"], "paper", paper)
 
 
 def merge_into_one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:

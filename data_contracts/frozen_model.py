@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.form import Schema, explain
+from privsyn.data_contracts.form import Schema, explain, write_form_text
 from privsyn.data_contracts.unicode import is_unicode
 
 
@@ -88,7 +88,10 @@ class FrozenModel(BaseModel):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
         """Return the JSON schema, with every limit in words: the run form is made from it (form.py)."""
         schema = handler(core_schema)
-        explain(handler.resolve_ref_schema(schema).get("properties", {}))
+        resolved = handler.resolve_ref_schema(schema)
+        if "description" in resolved:  # the model's docstring
+            resolved["description"] = write_form_text(resolved["description"])
+        explain(resolved.get("properties", {}))
         return schema
 
 

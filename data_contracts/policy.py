@@ -41,6 +41,9 @@ class DatasetPolicy(FrozenModel):
         default=None,
         description="The shortest period that is released; with one, every release is of a period that has begun.",
     )
+    early: bool = Field(
+        default=False, description="Whether a period may be released before it begins, for a stated reason."
+    )
     outputs: tuple[Literal[Format, "figures", "itemsets"], ...] = Field(
         default=("parquet",),
         description="File formats of the synthetic table, `figures`: noisy quality figures, and `itemsets`: frequent "

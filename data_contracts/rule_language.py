@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.unicode import adopt_names
 
 MAX_LENGTH = 2_000
 """Most characters of one expression."""
@@ -251,7 +252,7 @@ class _Reader:
         _refuse(f"{value!r} is not a value", "Use a number, a text in quotation marks, true, false or null")
 
     def _name(self, name: str) -> Node:
-        column = _unquote(name, self._quoted)
+        column = adopt_names((_unquote(name, self._quoted),), self._types)[0]
         if column in self._types:
             return Node("column", self._types[column], value=column)
         if column == name and name in CONSTANTS:
@@ -287,7 +288,8 @@ class _Reader:
     def _describe_unknown_column(self, column: str) -> FieldError:
         return FieldError(
             f"`{self._text}` names {column!r}, which is not a released column",
-            "Name columns of the spec that are not dropped; a text value stands in quotation marks",
+            "Name columns of the spec that are not dropped; a text value stands in quotation marks, a name that is no "
+            "plain word in backticks",
         )
 
     def _read_truth(self, tree: ast.expr) -> Node:
@@ -378,8 +380,15 @@ class _Reader:
                 return (turned, a) if swapped else (a, turned)
         _refuse(
             f"`{self._text}` compares a {left.type} with a {right.type}",
-            "Compare like with like; a text value stands in quotation marks, a number does not",
+            self._find_quoted_column(left, right)
+            or "Compare like with like; a text value stands in quotation marks, a number does not",
         )
+
+    def _find_quoted_column(self, *nodes: Node) -> str:
+        """Return the cure for the name of a column in quotation marks, which are for values; empty for none."""
+        texts = (node.value for node in nodes if node.op == "constant" and node.type == "text")
+        column = next((text for text in texts if text in self._types), None)
+        return "" if column is None else f"Write the column in backticks, `{column}`: quotation marks are for values"
 
     @staticmethod
     def _read_moment(text: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
@@ -40,7 +40,20 @@ MAX_RULES = 500
 MAX_LOOKUP_ROWS = 200_000
 
 
-class Never(FrozenModel):
+class Statement(FrozenModel):
+    """What every rule has: who says in public that it holds."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"source"})
+
+    source: str = Field(
+        default="",
+        max_length=500,
+        description="Who says in public that the rule holds: a codebook, a law, arithmetic. The release's note prints "
+        "it. What private rows show is no source.",
+    )
+
+
+class Never(Statement):
     """A condition that no row may meet.  Where it is null (unknown), the row may be."""
 
     never: str = Field(
@@ -51,7 +64,7 @@ class Never(FrozenModel):
     )
 
 
-class Derive(FrozenModel):
+class Derive(Statement):
     """Columns that follow from others of the same row: never measured, computed from the decoded row."""
 
     derive: dict[str, str] = Field(
@@ -101,7 +114,7 @@ class Lookup(FrozenModel):
         return self
 
 
-class OneOf(FrozenModel):
+class OneOf(Statement):
     """Columns of 0 and 1 of which exactly one is 1 in every row: one attribute inside, measured once."""
 
     one_of: tuple[str, ...] = Field(
@@ -110,7 +123,7 @@ class OneOf(FrozenModel):
     or_none: bool = Field(default=False, description="Whether all of them may be 0, too.")
 
 
-class LookupRule(FrozenModel):
+class LookupRule(Statement):
     """A lookup as one of the rules."""
 
     lookup: Lookup = Field(description="A public table that gives some columns for others.")

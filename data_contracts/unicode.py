@@ -1,4 +1,4 @@
-"""Whether text can be written at all: no file can hold half characters (lone surrogates).
+"""Whether text can be written at all (no file can hold half characters, lone surrogates), and its equal spellings.
 
 This module loads nothing heavy, because every command checks its paths with it.
 """
@@ -6,7 +6,9 @@ This module loads nothing heavy, because every command checks its paths with it.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from typing import Any
+from unicodedata import normalize
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -18,3 +20,15 @@ def is_unicode(value: Any) -> bool:
     if isinstance(value, dict):
         return all(is_unicode(key) and is_unicode(inner) for key, inner in value.items())
     return all(map(is_unicode, value)) if isinstance(value, list | tuple) else True
+
+
+def adopt_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
+    """Return the names in the spelling of the ``known`` ones: an accent may be a character of its own, or none (NFC).
+
+    A name that is known as it is stays, and so does one whose known spelling is another name of the table.
+    """
+    if all(map(str.isascii, names)):
+        return tuple(names)
+    there = {*names}
+    spellings = {normalize("NFC", name): name for name in known if name not in there}
+    return tuple(name if name in known else spellings.get(normalize("NFC", name), name) for name in names)

@@ -19,6 +19,7 @@ from privsyn.data_contracts import columns, mechanism_options, step_options
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.focus import Focus, NamedMarginal
+from privsyn.data_contracts.form import write_form_text
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About
@@ -92,7 +93,7 @@ def describe_fields(model: type[BaseModel], column: bool) -> Iterator[str]:
 
 def summarize(model: type[BaseModel]) -> str:
     """Return the first paragraph of a model's docstring as Markdown."""
-    return " ".join((model.__doc__ or "").split("\n\n")[0].replace("``", "`").split())
+    return write_form_text((model.__doc__ or "").split("\n\n")[0])
 
 
 def render_tables() -> str:
@@ -101,7 +102,7 @@ def render_tables() -> str:
     for title, models in SECTIONS:
         column = title.startswith("`columns`")
         described = [] if len(models) > 1 or models == (columns.BooleanColumn,) else [summarize(models[0]) + "\n\n"]
-        lines = [line for model in models for line in describe_fields(model, column)]
+        lines = list(dict.fromkeys(line for model in models for line in describe_fields(model, column)))
         table = "\n".join(["| field | default | meaning |", "|---|---|---|", *lines]) + "\n" if lines else ""
         parts.append("".join([f"### {title}\n", *described, table]))
     return "\n".join(parts)

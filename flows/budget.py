@@ -6,6 +6,7 @@ The ledger holds no private value, so all of it may be shown to those who may se
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, cast
 
 from prefect import flow
@@ -83,24 +84,19 @@ def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
 def _list_row(s: DatasetSummary) -> dict[str, str]:
     return {
         "data set": s.dataset,
-        "spent": f"{s.epsilon:.4g}",
-        "cap": f"{s.cap.epsilon:g}",
-        "left": f"{s.remaining_epsilon:.4g}",
-        "delta": f"{s.cap.delta:g}",
-        "rho spent": f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
-        "used": _draw_bar(float(s.rho / s.cap_rho)),
+        "budget": f"{_draw_bar(s.rho / s.cap_rho)} {s.use}",
+        "epsilon used": f"{s.epsilon:.4g} of {s.cap.epsilon:g}",
+        "at delta": f"{s.cap.delta:g}",
+        "rho used": f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
         "entries": str(s.entries),
         "since": s.created[:10],
     }
 
 
-def _draw_bar(share: float) -> str:
-    """Return a share of rho, which adds up over releases (epsilon does not), as a bar.
-
-    Full only when nothing is left.
-    """
+def _draw_bar(share: Fraction) -> str:
+    """Return a share of rho, which adds up over releases (epsilon does not), as a bar; full only for the whole."""
     filled = min(int(share * BAR), BAR)
-    return f"{'█' * filled}{'░' * (BAR - filled)} {100 * share:.3g} %"
+    return "█" * filled + "░" * (BAR - filled)
 
 
 def describe_budgets(report: BudgetReport) -> str:

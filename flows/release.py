@@ -44,6 +44,7 @@ from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.candidate import log_warning
 from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
@@ -90,20 +91,35 @@ def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | No
 
 
 def run_release(
-    spec: ReleaseSpec, *, fresh: bool = False, period: str | None = None, new_dataset: str | None = None
+    spec: ReleaseSpec,
+    *,
+    fresh: bool = False,
+    period: str | None = None,
+    early: str | None = None,
+    calendar: str | None = None,
+    new_dataset: str | None = None,
 ) -> ReleaseSummary:
     """Return the body of this flow and of the scheduled one (flows/schedule.py), with the same results.
 
     ``period``: the period of the data set to release; one that is released already ends the flow run in a COMPLETED
-    state named Cached and gives the earlier release's summary.
+    state named Cached and gives the earlier release's summary.  ``early``: why it is released before it begins;
+    ``calendar``: the time zone by which it begins (None: this computer's).
     """
     try:
         with hide_private_errors("release"):
-            candidate = build_candidate(spec, get_settings(), fresh=fresh, period=period, new_dataset=new_dataset)
+            candidate = build_candidate(
+                spec,
+                get_settings(),
+                fresh=fresh,
+                period=period,
+                early=early,
+                calendar=calendar,
+                new_dataset=new_dataset,
+            )
             telemetry = Telemetry(candidate.settings)
             log_lock_holder(spec.dataset, candidate.settings)
             with (
-                open_run(replace(candidate, report=_report)) as run,
+                open_run(replace(candidate, report=_report, warn=_warn)) as run,
                 telemetry.observe(run.dataset, run.name) as observed,
             ):
                 run.validate = validate_with_great_expectations
@@ -121,6 +137,14 @@ def run_release(
         if isinstance(error, BudgetRefusedError):
             show_refusal(spec.dataset, error)
         return cast(ReleaseSummary, make_failed_state(error))
+
+
+def _warn(sentence: str) -> None:
+    """Log the sentence in the flow run; outside one, as Python does."""
+    if FlowRunContext.get() is None:
+        log_warning(sentence)
+    else:
+        get_run_logger().warning(sentence)
 
 
 def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:

@@ -20,6 +20,7 @@ from privsyn.publish.folder import ReleaseSummary
 
 Zone = Annotated[str, Field(description="IANA time zone, such as Europe/Berlin.")]
 Label = Annotated[str, Field(description="A period, such as 2026-11.")]
+Early = Annotated[str, Field(description="Why the period is released before it begins.")]
 
 
 def _name_run() -> str:
@@ -27,7 +28,8 @@ def _name_run() -> str:
     parameters = this_run.parameters  # without defaults
     dataset = str(parameters["spec"].dataset)
     try:
-        period = _find_period(parameters.get("every", "month"), parameters.get("time_zone"), parameters.get("period"))
+        asked = (parameters.get("every", "month"), parameters.get("time_zone"), parameters.get("period"))
+        period, _ = _find_period(*asked)
         return f"{dataset} {period}"
     except PrivsynError:
         return dataset
@@ -44,15 +46,17 @@ def scheduled_release(
     every: Every = "month",
     time_zone: Zone | None = None,
     period: Label | None = None,
+    early: Early | None = None,
     new_dataset: NewDataset | None = None,
 ) -> ReleaseSummary:
     """Release the data set's table once for the period in which this run was scheduled.
 
     Args:
-        spec: The release spec; ``data`` is usually a folder to which files are added.
+        spec: The release spec; its table is usually a folder to which files are added.
         every: How long a period is.
         time_zone: The calendar that says in which period a moment lies; without it, the schedule's, else UTC.
         period: The period to release, to make up for one that was missed; without it, that of the scheduled start.
+        early: Why the period is released before it begins, on that calendar; kept in the ledger.
         new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     A late run keeps the period that it was scheduled in.  A period that is released already ends the run in a COMPLETED
@@ -61,31 +65,32 @@ def scheduled_release(
     """
     try:
         with hide_private_errors("release"):
-            label = _find_period(every, time_zone, period)
+            label, calendar = _find_period(every, time_zone, period)
     except PrivsynError as error:
         return cast(ReleaseSummary, make_failed_state(error))
-    return run_release(spec, period=label, new_dataset=new_dataset)
+    return run_release(spec, period=label, early=early, calendar=calendar, new_dataset=new_dataset)
 
 
-def _find_period(every: Every, zone: str | None, period: str | None) -> str:
-    """Return the label of the period.
+def _find_period(every: Every, zone: str | None, period: str | None) -> tuple[str, str | None]:
+    """Return the label of the period, and the time zone by which it begins (None: this computer's).
 
     Raises RequestError for a wrong one, or a zone that is unknown or cannot be told.
     """
     if period is not None:
-        return check_period(period)
-    return name_period(this_run.scheduled_start_time, every, zone or _get_schedule_zone())
+        return check_period(period), zone or _get_schedule_zone()
+    zone = zone or _get_schedule_zone() or "UTC"
+    return name_period(this_run.scheduled_start_time, every, zone), zone
 
 
-def _get_schedule_zone() -> str:
-    """Return the time zone of the schedule that made this run, or of all of its deployment's.
+def _get_schedule_zone() -> str | None:
+    """Return the time zone of the schedule that made this run, or of all of its deployment's; UTC without a schedule.
 
-    UTC where there is none.
+    None of a run without a deployment, which a program or a command starts.
     """
     context = FlowRunContext.get()
     run = context.flow_run if context is not None else None
     if run is None or run.deployment_id is None:
-        return "UTC"
+        return None
     with get_client(sync_client=True) as client:
         schedules = client.read_deployment_schedules(run.deployment_id)
     made_by = run.created_by.id if run.created_by is not None else None

@@ -9,9 +9,11 @@ import logging
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from prefect import get_run_logger
 from prefect.context import FlowRunContext
 from prefect.states import State, StateType
 
+from privsyn.base.budget_words import describe_use
 from privsyn.base.errors import BudgetRefusedError, ContractError, LedgerError, PeriodReleasedError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.flows.private_errors import FORM
@@ -32,6 +34,12 @@ LEDGER_FAILED = "LedgerFailed"
 CACHED = "Cached"
 """The period of a scheduled release has its release: the run was skipped, and the earlier release is its result."""
 
+FAILURES = ("Failed", "TimedOut", "Crashed", REFUSED, CONTRACT_FAILED, LEDGER_FAILED)
+"""Every state in which a run ends without a result, unless somebody cancelled it."""
+
+RELEASE_FLOWS = ("release", "scheduled-release")
+FLOWS = (*RELEASE_FLOWS, "evaluate", "compare", "budget-report")
+"""The names of all flows, for modules that must not import the flows themselves."""
 
 DATASET = "privsyn.dataset"
 BUDGET_LEFT_RHO, BUDGET_LEFT_EPSILON = "privsyn.budget.left.rho", "privsyn.budget.left.epsilon"
@@ -51,6 +59,7 @@ def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> 
     """
     remaining = budget.remaining_rho
     more = int(remaining / price)
+    like = f"the last one (rho {float(price):.4g})"
     labels: dict[str, str | float | int] = {
         DATASET: budget.dataset,
         BUDGET_LEFT_RHO: float(remaining),
@@ -59,32 +68,47 @@ def describe_budget(budget: DatasetSummary, price: Fraction, *, drawn: bool) -> 
     }
     if drawn and more < FEW_RELEASES:
         labels[BUDGET_LOW] = (
-            f"{budget.dataset}: what is left (rho {float(remaining):.4g} of {float(budget.cap_rho):.4g}) is for {more} "
-            f"more releases like the last one (rho {float(price):.4g})."
+            f"{budget.dataset}: {describe_use(budget.rho, budget.cap_rho, price, like)} ({budget.epsilon_words})."
         )
     return labels
 
 
-def _is_told_by_state(record: logging.LogRecord) -> bool:
-    """Return whether a record is of anything but an error that a run's state has told in its line."""
-    return not (record.exc_info and isinstance(record.exc_info[1], PrivsynError))
+_told: set[str] = set()
+"""Lines about the ends of flow runs that this process has already logged at level ERROR."""
+
+
+def _log_failure(state: State[Any]) -> None:
+    """Log how the flow run ends, once and at level ERROR: Prefect's own line of it is at level INFO."""
+    line = f"Finished in state {state}"
+    for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
+        logging.getLogger(logger).addFilter(_is_not_told)
+    get_run_logger().error("%s", line)
+    _told.add(line)
+
+
+def _is_not_told(record: logging.LogRecord) -> bool:
+    """Return False for log records of a failure that was already logged at level ERROR, True for all others."""
+    if record.exc_info and isinstance(record.exc_info[1], PrivsynError):
+        return False
+    return record.levelno != logging.INFO or record.getMessage() not in _told
 
 
 def make_failed_state(error: PrivsynError) -> State[Any]:
     """Return the FAILED state of a flow run that ``error`` ends, for the flow to return in its result's place.
 
-    An error that is raised would be logged with sixty lines of where it came from; a state is one line.
+    An error that is raised would be logged with sixty lines of where it came from; a state is one line,
+    at level ERROR.
     Its message is the error's paragraph: of a refusal, the ledger's figures (spent, asked, cap, left), which are
     public; of a contract, names of tables and expectations.  It holds nothing read from rows.  The caller of the
     flow receives ``error`` as an exception.  Outside a flow run, raises ``error``.
     """
     if FlowRunContext.get() is None:
         raise error from None
-    for logger in ("prefect.flow_runs", "prefect.engine"):  # in a worker's process Prefect raises the error once more
-        logging.getLogger(logger).addFilter(_is_told_by_state)
     names = {BudgetRefusedError: REFUSED, ContractError: CONTRACT_FAILED, LedgerError: LEDGER_FAILED}
     name = next((name for kind, name in names.items() if isinstance(error, kind)), None)
-    return State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
+    state: State[Any] = State(type=StateType.FAILED, name=name, message=error.paragraph(FORM), data=error)
+    _log_failure(state)
+    return state
 
 
 def make_released_state(summary: ReleaseSummary) -> Any:

@@ -102,4 +102,19 @@ class Binned(Nullable):
             raise FieldError(f"`exact` names {twice} twice", "Remove one")
 
     def _describe_bad_edges(self, values: tuple[float, ...]) -> FieldError:
+        low, high = getattr(self, "min", None), getattr(self, "max", None)
+        if low is not None and low == high:
+            return FieldError(
+                f"`min` and `max` are both {_format_bound(low)}",
+                "Widen them; a column that has one value only is `kind: categorical` with that value",
+            )
+        if low is not None and high is not None and low > high:
+            return FieldError(
+                f"`min` ({_format_bound(low)}) is greater than `max` ({_format_bound(high)})", "Swap them"
+            )
         return FieldError("`edges` must be strictly ascending, `min` less than `max`, and no bin empty or endless")
+
+
+def _format_bound(value: Any) -> str:
+    """Return a bound as people write it: a whole float without its point."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -28,8 +28,9 @@ _PARTS = {
 }
 
 FORMAT = (
-    "How texts are written, with %Y %y %m %d %b %B %H %I %p %M %S %f, such as `%m/%d/%Y`; empty: ISO 8601. %y is 1969 "
-    "to 2068; names of months are English."
+    "How texts, and numbers such as 20230623, are written, with %Y %y %m %d %b %B %H %I %p %M %S %f, such as "
+    "`%m/%d/%Y`; empty: texts are ISO 8601, and a column of numbers is refused. %y is 1969 to 2068; names of months "
+    "are English."
 )
 ZONE = (
     "Time zone, such as Europe/Berlin, in whose clock time moments with a zone are read; those without one are in it "
@@ -61,6 +62,12 @@ def translate_to_pattern(format_: str) -> str:
     if ("I" in seen) != ("p" in seen):
         raise FieldError("`format` has %I or %p without the other", "Use %H for 24 hours")
     return f"^{pattern}$"
+
+
+def count_digits(pattern: str) -> int:
+    """Return how many digits texts of a pattern have at most; 0 where they have anything but digits, or any number."""
+    parts = re.findall(r"\(\?P<\w+>\[0-9\]\{(?:\d+,)?(\d+)\}\)|(.)", pattern.removeprefix("^").removesuffix("$"))
+    return 0 if any(other for _, other in parts) else sum(int(most) for most, _ in parts)
 
 
 def find_finest_part(format_: str) -> Literal["", "day", "hour", "minute", "second"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,6 +27,7 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
+from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
@@ -85,11 +86,12 @@ def show_release(run: Run, refs: Mapping[str, StepRefs], published: Published) -
     with ignore_page_errors("budget"):
         _show_budget(run.ledger, run.dataset, _collect_charges(run), _format_paid(run))
     with ignore_page_errors("list of contracts"):
+        rows = list_contract_rows(run)
         create_table_artifact(
-            table=list_contract_rows(run),
+            table=rows,
             key=format_artifact_key("contracts", run.dataset),
-            description=f"The rules that the tables between the steps were held to by Great Expectations: {release}. "
-            "Each blocks: a table that breaks one is not written.",
+            description=f"{count_held(rows)}: {release}. Great Expectations held the tables between the steps to "
+            "these rules. Each blocks: a table that breaks one is not written.",
         )
     with ignore_page_errors("label"):
         label_run(describe_budget(run.ledger.summary(run.dataset)[0], run.request.total_rho, drawn=bool(run.drawn)))
@@ -142,6 +144,12 @@ def list_contract_rows(run: Run) -> list[dict[str, str]]:
             held = "yes, when an earlier run wrote it; that run kept no list" if step.outputs else "no tables"
             rows.append({"step": step.title, "table": ", ".join(step.outputs), "column": "", "rule": "", "held": held})
     return rows
+
+
+def count_held(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return ``145 of 145 rules held``; rows of steps that keep no rules are left out."""
+    verdicts = [row["held"] for row in rows if row["rule"]]
+    return f"{verdicts.count('yes')} of {len(verdicts)} rules held"
 
 
 def _add_picture(published: Published) -> str:
@@ -299,18 +307,30 @@ class Budget:
     cap_rho: Fraction
     others: Fraction
     this: Fraction
+    last: Fraction | None = None
 
     @classmethod
     def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> Budget:
         """From the ledger's figures; ``keys``: the charges that this release rests on, whichever run paid them."""
         charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
         this = sum((charged[key] for key in set(keys) & set(charged)), Fraction(0))
-        return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, summary.rho - this, this)
+        others = summary.rho - this
+        return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, others, this, summary.last_rho)
+
+    @property
+    def used(self) -> Fraction:
+        """What all releases have taken of the cap (rho)."""
+        return self.others + self.this
+
+    @property
+    def words(self) -> str:
+        """The used share of the cap, and how many more releases like the last one fit, in words."""
+        return describe_use(self.used, self.cap_rho, self.last)
 
     @property
     def left(self) -> Fraction:
         """What no release has taken of the cap (rho, never below 0)."""
-        return max(self.cap_rho - self.others - self.this, Fraction(0))
+        return max(self.cap_rho - self.used, Fraction(0))
 
     def parts(self) -> dict[str, Fraction]:
         """Name -> rho, in the order of the bar."""
@@ -320,9 +340,15 @@ class Budget:
         """Return a price as a share of the cap, 0 to 1."""
         return float(rho / self.cap_rho)
 
-    def epsilon(self, rho: Fraction) -> float:
-        """Return what a total price of ``rho`` comes to by itself; 0 for nothing."""
-        return convert_rho_to_epsilon(rho, self.cap.delta, self.accountant) if rho else 0.0
+    def format_share(self, rho: Fraction) -> str:
+        """Return a price as a percentage of the cap."""
+        return format_share(rho, self.cap_rho)
+
+    @property
+    def epsilon_words(self) -> str:
+        """What all releases together come to as an epsilon, beside the cap's own."""
+        epsilon = convert_rho_to_epsilon(self.used, self.cap.delta, self.accountant)
+        return describe_epsilon(epsilon, self.cap.epsilon, self.cap.delta)
 
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Budget | None:
@@ -338,7 +364,6 @@ def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
         budget=budget,
         bar=draw_bar_uri(budget),
         rows=[*budget.parts().items(), ("lifetime cap", budget.cap_rho)],
-        percent=format_percent,
         at_cap_delta=AT_CAP_DELTA,
         ledger=ledger,
         now=now,
@@ -354,7 +379,7 @@ def draw_bar_uri(budget: Budget) -> str:
         x += width
     legend = [
         f'<rect x="{i * 213}" y="{_BAR + 14}" width="12" height="12" fill="{COLOURS[name]}"/>'
-        f'<text x="{i * 213 + 18}" y="{_BAR + 25}">{name}: {format_percent(budget.share(rho))}</text>'
+        f'<text x="{i * 213 + 18}" y="{_BAR + 25}">{name}: {budget.format_share(rho)}</text>'
         for i, (name, rho) in enumerate(budget.parts().items())
     ]
     picture = (
@@ -364,12 +389,3 @@ def draw_bar_uri(budget: Budget) -> str:
         f'<rect width="{_WIDTH}" height="{_BAR}" fill="none" stroke="#555"/>{"".join(legend)}</svg>'
     )
     return "data:image/svg+xml;base64," + b64encode(picture.encode()).decode("ascii")
-
-
-def format_percent(share: float) -> str:
-    """Return ``9.1 %``; what is not nothing is never shown as nothing, and what is not all never as all."""
-    if 0 < share < 0.001:
-        return "under 0.1 %"
-    if 0.999 < share < 1:
-        return "over 99.9 %"
-    return f"{100 * share:.1f} %".replace(".0 %", " %")

@@ -221,15 +221,23 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
     )
     if question.population:
         doubt = np.sqrt(doubt**2 + _sum_squares(linear, top, bottom, middle, half))
-    means = _compute_ratio(linear, top, bottom, doubt, z)
-    return Estimates(
-        labels,
-        means[0],
-        means[1],
-        np.clip(means[2], *limits),
-        np.clip(means[3], *limits),
-        _name_source(doubt),
-    )
+    means = _keep_inside(_compute_ratio(linear, top, bottom, doubt, z), limits)
+    return Estimates(labels, *means, _name_source(doubt))
+
+
+def _keep_inside(
+    means: tuple[Floats, Floats, Floats, Floats], limits: tuple[float, float]
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return estimates, errors and intervals cut to what a mean can be.
+
+    An estimate whose whole interval is outside the limits is withheld (NaN): then only the limits are known.
+    """
+    estimate, error, low, high = means
+    impossible = (high < limits[0]) | (low > limits[1])
+    low = np.where(impossible, limits[0], np.clip(low, *limits))
+    high = np.where(impossible, limits[1], np.clip(high, *limits))
+    inside = np.clip(estimate, low, high)
+    return np.where(impossible, np.nan, inside), np.where(impossible, np.nan, error), low, high
 
 
 def _list_number_cells(question: Question, column: str) -> tuple[tuple[Floats, Floats, Floats], tuple[float, float]]:

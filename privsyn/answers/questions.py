@@ -18,7 +18,7 @@ from privsyn.answers.answer_table import FIGURES, collect_labels, name_label
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question
+from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question, strip_quotes
 from privsyn.data_contracts.rule_language import drop_table_names
 
 if TYPE_CHECKING:
@@ -446,6 +446,8 @@ class Comparison:
         return differences
 
 
+_WHOLE_NAME = re.compile(r"""`[^`]*`|"[^"]*"|'[^']*'""")
+
 _ORDER = ("measured", "implied", "simulated", "bounded", "model", "not known")
 
 
@@ -485,7 +487,7 @@ def answer(release: Questions, text: str, level: float = 0.95, *, population: bo
             *question.by, *parse_names(question.of), where=question.where, level=level, population=population
         )
     if question.what == "share":
-        what = question.of.strip("`") if re.fullmatch(r"`[^`]*`", question.of) else question.of
+        what = strip_quotes(question.of) if _WHOLE_NAME.fullmatch(question.of) else question.of
         return release.share(what, by=question.by, where=question.where, level=level, population=population)
     if question.what in ("correlation", "regress", "transitions") and (question.by or question.where):
         raise RequestError(f"{question.what}() takes neither `by` nor `where`", "Leave them out", "query.columns")

@@ -34,7 +34,8 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
         data: The private table; None: nothing but the spec is looked at.
 
     Returns:
-        ``warnings``, ``noise`` and ``columns``, all public; ``fit``, PRIVATE, which prints no figure.
+        ``warnings``, ``noise`` and ``columns``, all public; ``fit``, PRIVATE, which prints no figure. Its
+        ``advice`` has relations that the rows show and no rule says.
 
     Raises:
         RequestError: The spec is wrong or still open, the table does not have its columns, or the operator's policy

@@ -1,11 +1,12 @@
 """``spec check``: what a spec would do, before anything is spent.
 
-Nothing is drawn, spent or written.
+Nothing is drawn, spent or written; the command notes that a table was checked (privsyn/engine/checked_tables.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from itertools import combinations
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privsyn.base.errors import RequestError
+from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
@@ -27,8 +28,9 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import list_computed_columns
+from privsyn.engine.budget_ahead import describe_use_after
 from privsyn.engine.checks import check_keepable
-from privsyn.engine.choose_accountant import assume_accountant
+from privsyn.engine.choose_accountant import assume_accountant, read_dataset_summary
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
@@ -129,8 +131,8 @@ class CheckReport:
     """What a spec would do: public findings and, where a table was given, its fit.
 
     ``further``: by further table of a tree, its fit; ``accountant``: by which epsilon becomes noise, and why.  Privacy:
-    ``warnings``, ``noise``, ``columns`` and ``sets`` follow from the spec and, where it names no accountant, from that
-    of the data set's cap in the ledger; ``fit`` and ``further`` are PRIVATE and not printed.
+    ``warnings``, ``noise``, ``columns``, ``sets`` and ``budget`` follow from the spec and from what the ledger knows
+    of the data set's cap and charges; ``fit`` and ``further`` are PRIVATE and not printed.
     """
 
     warnings: tuple[str, ...]
@@ -140,13 +142,14 @@ class CheckReport:
     sets: tuple[SetLine, ...] = ()
     further: Mapping[str, TableFit] = field(default_factory=dict)
     accountant: str = ""
+    budget: str = ""
 
     def _repr_html_(self) -> str:
         """Return what is public of it, for notebooks."""
         return (
             format_html_table(("column", "kind", "codes", "bins"), self.columns_rows())
             + format_html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
-            + format_paragraph(f"Accountant {self.accountant}.")
+            + format_paragraph(f"Accountant {self.accountant}.", self.budget)
             + (format_html_table(SET_HEADERS, self.set_rows()) if self.sets else "")
             + format_html_table(("worth a thought",), [[warning] for warning in self.warnings])
         )
@@ -156,7 +159,7 @@ class CheckReport:
         fit = None if self.fit is None else _as_json(self.fit)
         noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
         content: dict[str, Any] = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
-        content["accountant"] = self.accountant
+        content["accountant"], content["budget"] = self.accountant, self.budget
         if self.further:
             content["further"] = {name: _as_json(fit) for name, fit in self.further.items()}
         return {**content, "sets": [asdict(line) for line in self.sets]} if self.sets else content
@@ -180,7 +183,8 @@ class CheckReport:
 def _as_json(fit: TableFit) -> dict[str, Any]:
     columns = [{**vars(column), "repairs": dict(column.repairs)} for column in fit.columns]
     misread = [{"column": m.column, "shares": dict(m.repairs)} for m in fit.misread]
-    return {"private": True, **vars(fit), "columns": columns, "misread": misread}
+    advice = fit.advice.as_json()
+    return {"private": True, **vars(fit), "columns": columns, "misread": misread, "advice": advice}
 
 
 SET_HEADERS = ("measured together", "if the rows are", "cells", "sd", "expected error")
@@ -211,10 +215,21 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
         if isinstance(source, JoinedSource):
             rows = source.get_rows(name)
             codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*described})
-            further[name] = fit_of(of_table.spec, rows, codecs)
+            further[name] = fit_of(of_table.spec, rows, codecs, compares=False)
             warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
     accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
-    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, sets, further, accountant)
+    budget = _describe_budget(public, settings)
+    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, sets, further, accountant, budget)
+
+
+def _describe_budget(plan: Plan, settings: Settings | None) -> str:
+    """Return what is used of the lifetime cap after this release; a ledger that cannot be read is not asked."""
+    spec, state = plan.request.spec, None
+    if settings is not None:
+        with suppress(LedgerError):
+            state = read_dataset_summary(spec.dataset, settings)
+    use, epsilons = describe_use_after(spec, plan.rho, state)
+    return f"Budget after this release: {use} ({epsilons})."
 
 
 def _keep_own_columns(spec: ReleaseSpec, table: str) -> ReleaseSpec:
@@ -450,6 +465,11 @@ def _list_idle_looks(plan: Plan) -> list[Stage]:
     if len(counted_alone.symmetric_difference(plan.domain.attributes)) > 1:
         return []
     return [stage for stage in plan.stages if stage.step.look.noise_of in ("a score", "a distance")]
+
+
+def measures_no_pair(plan: Plan) -> bool:
+    """Return whether the plan counts no two columns together, whatever the rows are."""
+    return plan.request.spec.mechanism.name == "independent" or bool(_list_idle_looks(plan))
 
 
 def _explain_idle_looks(plan: Plan) -> Iterator[str]:

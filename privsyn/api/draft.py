@@ -15,6 +15,7 @@ from privsyn.base.settings import Settings, load_settings
 from privsyn.sources.private_table import SupportsArrowStream
 from privsyn.specs.draft import LOOKED, TODO
 from privsyn.specs.draft_tables import CONFIRM, draft_any
+from privsyn.specs.messages import group_todos
 from privsyn.specs.places import format_place
 from privsyn.specs.spec_file import find_todos, to_plain_values
 from privsyn.specs.yaml_file import parse_yaml
@@ -80,7 +81,8 @@ class SpecDraft(dict[str, Any]):
         if not todos:
             text = "No TODO is left."
         else:
-            text = f"{len(todos)} TODO{'s' if len(todos) > 1 else ''} left: {', '.join(todos)}"
+            groups = group_todos(list(find_todos(self)))
+            text = f"{len(todos)} TODO{'s' if len(todos) > 1 else ''} left: {'; '.join(groups)}"
         return f"{text}; guessed, to be confirmed: {', '.join(self.guesses)}" if self.guesses else text
 
 

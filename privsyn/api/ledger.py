@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from privsyn.api.kept_noise import list_lost_noise
 from privsyn.api.ledger_comparison import compare_with_certificates
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import LedgerMissingError, RequestError
@@ -23,7 +24,7 @@ from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.known_tables import find_reason
 from privsyn.ledgers.ledger import Ledger
 
-HEADINGS = ("data set", "epsilon used", "of cap", "room for epsilon", "at delta", "rho used", "entries")
+HEADINGS = ("data set", "budget", "epsilon used", "at delta", "rho used", "entries")
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,8 @@ class Budgets:
         return [
             (
                 s.dataset,
-                f"{s.epsilon:.4g}",
-                f"{s.cap.epsilon:g}",
-                f"{s.remaining_epsilon:.4g}",
+                s.use,
+                f"{s.epsilon:.4g} of {s.cap.epsilon:g}",
                 f"{s.cap.delta:g}",
                 f"{float(s.rho):.6g} of {float(s.cap_rho):.6g}",
                 str(s.entries),
@@ -137,7 +137,8 @@ class LedgerView:
         These are the ones under the released root, those in other output folders that the ledger remembers, and those
         in ``against``: released folders, or folders of them, wherever they were given to.  A ledger that has gone back
         behind any of them is found, also where ledger and private folder were restored together.  Charges whose
-        folders cannot be seen from here are counted, and asked for in the notes.
+        folders cannot be seen from here are counted, and asked for in the notes.  So are runs whose private folder
+        lacks a noisy table that was paid for.
 
         Raises LedgerMissingError where there is no ledger, RequestError as ``show`` and for a folder of
         ``against`` without a certificate.
@@ -147,7 +148,12 @@ class LedgerView:
         compared = compare_with_certificates(ledger, self.settings, dataset, places)
         problems = (*ledger.verify(), *compared.problems)
         counts = (len(ledger.summary(dataset)), len(ledger.entries(dataset)), compared.certificates)
-        notes = (*compared.notes, *_list_second_names(ledger, self.settings), *_list_unfinished(ledger, dataset))
+        notes = (
+            *compared.notes,
+            *list_lost_noise(ledger.entries(dataset), self.settings),
+            *_list_second_names(ledger, self.settings),
+            *_list_unfinished(ledger, dataset),
+        )
         lacking = (compared.charges_without_certificate, compared.charges_not_compared)
         return Verified(ledger.name, *counts, *lacking, problems, notes)
 

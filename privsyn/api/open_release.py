@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from html import escape
 from itertools import islice
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from privsyn.answers.questions import Questions
 from privsyn.api.progress import show_bar
 from privsyn.base.arguments import check_arguments
+from privsyn.base.budget_words import describe_epsilon, describe_use
 from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings
@@ -133,11 +135,13 @@ class Release(Questions):
     def cost(self) -> str:
         """What the release costs, in one sentence."""
         c, total = self.certificate, self.certificate.dataset_total
-        other = f" (counted at the cap's delta of {total.delta:g}, where the same noise has another epsilon)"
-        counted = other if total.delta != c.delta else ""
+        use = describe_use(
+            Fraction(total.rho), Fraction(total.rho_cap), None if c.improves else Fraction(c.rho_budget), "it"
+        )
+        epsilons = describe_epsilon(total.epsilon, total.epsilon_cap, total.delta)
         return (
-            f"epsilon {c.epsilon:g} with delta {c.delta:g}; with it, epsilon {total.epsilon:.4g} of the data set's "
-            f"lifetime cap of {total.epsilon_cap:g} was used{counted}."
+            f"epsilon {c.epsilon:g} with delta {c.delta:g}; of the data set's lifetime cap, when it was made: {use} "
+            f"({epsilons})."
         )
 
     def of_table(self, name: str) -> FurtherTable:

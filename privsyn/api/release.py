@@ -23,6 +23,7 @@ from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
+from privsyn.base.wording import mention
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.open_source import AnyPlace
 from privsyn.sources.private_table import Table
@@ -48,6 +49,7 @@ def release(
     out: str | Path | None = None,
     fresh: bool = False,
     period: str | None = None,
+    early: str | None = None,
     new_dataset: str | None = None,
     progress: bool | None = None,
 ) -> Release:
@@ -64,7 +66,9 @@ def release(
             ``privsyn-out`` in the working folder.  Nothing else is written but the ledger (``PRIVSYN_LEDGER``, else a
             file in the user's data folder, so that the data set's cap does not depend on ``out``).
         fresh: Draw new noise although this release exists; costs budget.
-        period: The period of the data set to release, such as ``2026-11``, which is released once.
+        period: The period of the data set to release, such as ``2026-11``, which is released once, and not before it
+            begins.
+        early: Why the period is released before it begins; it is kept in the ledger.
         new_dataset: Why this table, which was released under another ``dataset``, gets a second lifetime budget; it is
             kept in the ledger.  Without it such a release is refused.
         progress: Show progress; None: in a notebook only.
@@ -99,17 +103,29 @@ def release(
             from privsyn.pipelines.release_plan import build_candidate
 
         candidate = build_candidate(
-            loaded, settings, data=in_memory, fresh=fresh, period=period, new_dataset=new_dataset
+            loaded, settings, data=in_memory, fresh=fresh, period=period, early=early, new_dataset=new_dataset
         )
         with show_progress(candidate.plan.steps) if shown else nullcontext(candidate.report) as report:
             try:
                 summary = run_candidate(replace(candidate, report=report))
             except PeriodReleasedError as done:
-                return Release(settings.released_root / done.run)
+                return _open_released_period(done, settings)
     return Release(Path(summary.released), summary.drawn)
 
 
 _make_release = release
+
+
+def _open_released_period(done: PeriodReleasedError, settings: Settings) -> Release:
+    """Return the release that a period has.  Raises RequestError if its folder is not under the settings' root."""
+    folder = settings.released_root / done.run
+    if not folder.is_dir():
+        raise RequestError(
+            f"{done.problem}; its released folder is not in {settings.released_root}",
+            "Set " + mention("settings.out") + " to the folder that has it",
+            "release.period",
+        )
+    return Release(folder)
 
 
 def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping[str, Any] | None]:
@@ -178,6 +194,7 @@ def release_in_process(
     data: AnyPlace | None = None,
     fresh: bool = False,
     period: str | None = None,
+    early: str | None = None,
     new_dataset: str | None = None,
     noise: NoiseSource | None = None,
     report: ReportProgress | None = None,
@@ -192,7 +209,9 @@ def release_in_process(
         with pause_gc():
             from privsyn.pipelines.release_plan import build_candidate
 
-        candidate = build_candidate(spec, settings, data=data, fresh=fresh, period=period, new_dataset=new_dataset)
+        candidate = build_candidate(
+            spec, settings, data=data, fresh=fresh, period=period, early=early, new_dataset=new_dataset
+        )
         if noise is not None:
             candidate = replace(candidate, noise=noise)
         return run_candidate(replace(candidate, report=report or candidate.report))

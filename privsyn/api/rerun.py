@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import fill
 from privsyn.publish.formats.described import list_files
+from privsyn.publish.formats.writing import DESCRIPTIONS
 from privsyn.publish.versions import list_versions
 from privsyn.sources.public_table import check_file
 from privsyn.storage.records import Records
@@ -43,6 +44,9 @@ from privsyn.tasks.estimation.noisy import read_receipts
 FIELD = "rerun.release"
 PRIOR = "rerun.prior"
 
+PACKAGE = "privsyn-flows"
+"""This program's own name among the versions of a manifest."""
+
 _UNFIT = (ValueError, LookupError, ArithmeticError, OSError, pa.ArrowException)
 """Errors that steps raise on tables that meet their contracts and yet could not be a release's."""
 
@@ -51,12 +55,14 @@ _UNFIT = (ValueError, LookupError, ArithmeticError, OSError, pa.ArrowException)
 class FileComparison:
     """One file of the manifest: whether the file on disk is that file, and whether making it again gives that file.
 
-    ``reproduced`` is None for what nobody can make again: the noisy tables and the certificate.
+    ``reproduced`` is None for what nobody can make again: the noisy tables and the certificate.  ``reworded``: whether
+    it is a description of another version's release, which this version made again in other words.
     """
 
     name: str
     on_disk: bool
     reproduced: bool | None
+    reworded: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -75,6 +81,8 @@ class FileComparison:
             )
         if self.reproduced is None:
             return "agrees (given: nobody can draw it again)"
+        if self.reworded:
+            return "is written differently by this version"
         return "agrees (made anew)" if self.reproduced else "differs when it is made anew"
 
 
@@ -98,11 +106,21 @@ class Rerun:
     @property
     def agrees(self) -> bool:
         """Whether the release was reproduced byte for byte."""
-        return all(file.agrees for file in self.files) and not self.unknown and not self.problems
+        return self.data_agree and not self.reworded
+
+    @property
+    def data_agree(self) -> bool:
+        """Whether all was reproduced byte for byte but for descriptions that another version wrote in other words."""
+        return all(file.agrees or file.reworded for file in self.files) and not self.unknown and not self.problems
+
+    @property
+    def reworded(self) -> tuple[str, ...]:
+        """The descriptions that this version writes differently from the one that made the release."""
+        return tuple(file.name for file in self.files if file.reworded)
 
     def __repr__(self) -> str:
         agreeing = sum(file.agrees for file in self.files)
-        verdict = "agrees" if self.agrees else "does NOT agree"
+        verdict = "agrees" if self.agrees else "agrees in its data" if self.data_agree else "does NOT agree"
         wrong = (*(f"{f.name} {f.words()}" for f in self.files if not f.agrees), *self.unknown, *self.problems)
         return "\n".join((f"<Rerun of {self.run} {verdict}: {agreeing} of {len(self.files)} files>", *wrong))
 
@@ -204,14 +222,23 @@ def rerun(
         if keep is not None and remade is not None:
             remade = remade.rename(keep)
         reproduced = list_files(remade) if remade is not None else {}
+    versions = _list_other_versions(manifest)
     files = tuple(
         FileComparison(name, on_disk.get(name) == listed, None if name in noisy else reproduced.get(name) == listed)
         for name, listed in manifest.files.items()
     )
     unknown = tuple(sorted(set(on_disk) - set(manifest.files)))
-    return Rerun(
-        manifest.run, files, unknown, tuple(problems), _list_other_versions(manifest), remade if keep else None
-    )
+    if PACKAGE in versions and not unknown and not problems:
+        files = _mark_reworded(files, {*reproduced} & DESCRIPTIONS)
+    return Rerun(manifest.run, files, unknown, tuple(problems), versions, remade if keep else None)
+
+
+def _mark_reworded(files: tuple[FileComparison, ...], descriptions: Collection[str]) -> tuple[FileComparison, ...]:
+    """Return the files with the differing descriptions marked as reworded, if nothing but they differ."""
+    differing = [file for file in files if not file.agrees]
+    if not all(file.on_disk and file.name in descriptions for file in differing):
+        return files
+    return tuple(replace(file, reworded=not file.agrees) for file in files)
 
 
 def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:

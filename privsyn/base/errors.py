@@ -5,6 +5,7 @@ The text never holds a private value: it may name columns, files and fields of t
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
@@ -84,6 +85,12 @@ class BudgetRefusedError(PrivsynError):
     exit_code = 3
 
 
+class LostNoiseError(PrivsynError):
+    """A noisy table was paid for and is nowhere here any more; nothing was drawn anew and nothing spent."""
+
+    exit_code = 4
+
+
 class PeriodReleasedError(PrivsynError):
     """The run ``run`` has released the period of the data set: nothing is left to do, so the exit status is 0."""
 
@@ -120,6 +127,32 @@ class ContractError(PrivsynError):
     def __init__(self, problem: Text, failures: list[dict[str, str]], cure: Text = "") -> None:
         self.failures = failures
         super().__init__(problem, cure)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether the system or a limit (``ulimit -v``) refused memory, to the error or to one that it arose from.
+
+    Arrow raises a MemoryError.  A library that cannot be loaded, or a thread that cannot start, raises another error,
+    which is recognised by its text.
+    """
+    below = error.__cause__ or error.__context__
+    return _is_refused_memory(error) or (below is not None and is_out_of_memory(below))
+
+
+def _is_refused_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    words = str(error).lower()
+    if isinstance(error, ImportError | OSError):
+        unmapped = "failed to map segment" in words and "not permitted" not in words  # as on a disk of no programs
+        return unmapped or "cannot allocate memory" in words
+    return isinstance(error, RuntimeError) and "can't start new thread" in words
+
+
+OUT_OF_MEMORY = "the memory that this program may take is used up"
+MORE_MEMORY = (
+    "Give it more (`ulimit -v` limits it) and run again: finished steps are kept, and nothing is charged twice"
+)
 
 
 def locate_error(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 _ARGUMENTS = {
-    "release": "data spec fresh period new_dataset time_zone",
+    "release": "data spec fresh period early new_dataset time_zone",
     "evaluate": "release data holdout against settings labels epsilon_report delta",
     "comparison": "methods epsilons seeds holdout labels",
     "improve": "release epsilon",

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from privsyn.base.data_url import is_url
-from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.errors import MORE_MEMORY, OUT_OF_MEMORY, PrivsynError, RequestError, is_out_of_memory
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.paths import expand_path, refuse_undecodable
 from privsyn.base.wording import SETTINGS, Vocabulary, list_fields
@@ -60,8 +60,9 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It m
 
 @contextmanager
 def print_errors(*, debug: bool, out: str | None = None) -> Iterator[None]:
-    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 1 anything else; SIGTERM is a Ctrl-C.
+    """Turn errors into one paragraph and an exit code: 2 request, 3 budget, 4 lost noise, 1 anything else.
 
+    SIGTERM is a Ctrl-C.
     ``out``: the option ``--out``, under which ``debug`` looks for the whole error of a failed step.
     """
     started, interrupts = time.time(), Interrupts()
@@ -111,6 +112,8 @@ class Interrupts:
 
 
 def _make_unexpected_error(error: Exception) -> PrivsynError:
+    if is_out_of_memory(error):
+        return PrivsynError(OUT_OF_MEMORY, MORE_MEMORY)
     named = error.filename if isinstance(error, OSError) and error.errno not in OF_THE_DISK else None
     if isinstance(error, OSError) and error.strerror and isinstance(named, (str, bytes, os.PathLike)):
         problem = f"{os.fsdecode(named)[:200]} cannot be opened or written: {error.strerror}"

@@ -44,7 +44,8 @@ def rerun_command(
 ) -> None:
     """Make RUN again from its released folder alone, and compare every file with its manifest.
 
-    Needs no ledger, no private folder and no table; draws nothing and costs nothing. Exit code 1 when a file differs.
+    Needs no ledger, no private folder and no table; draws nothing and costs nothing. Exit code 1 when a file differs,
+    unless it is only a description that another version of this program wrote in other words.
     """
     with print_errors(debug=debug, out=out):
         from privsyn.api.rerun import rerun
@@ -54,7 +55,7 @@ def rerun_command(
         if as_json:
             print_answer(json.dumps(_rerun_as_json(result)))
         _print_agreement(result, open_results(as_json=as_json))
-        if not result.agrees:
+        if not result.data_agree:
             raise typer.Exit(1)
 
 
@@ -62,6 +63,8 @@ def _rerun_as_json(result: Rerun) -> dict[str, Any]:
     return {
         "run": result.run,
         "agrees": result.agrees,
+        "data_agree": result.data_agree,
+        "written_differently": list(result.reworded),
         "files": {f.name: {"on_disk": f.on_disk, "made_anew": f.reproduced} for f in result.files},
         "unknown": list(result.unknown),
         "problems": list(result.problems),
@@ -74,16 +77,25 @@ def _print_agreement(result: Rerun, results: Console) -> None:
     lines: list[str | Text] = []
     width = max(len(f.name) for f in result.files)
     for file in result.files:
-        lines.append(Text.assemble(f"{file.name:<{width}}  ", (file.words(), "" if file.agrees else "red")))
+        lines.append(
+            Text.assemble(f"{file.name:<{width}}  ", (file.words(), "" if file.agrees or file.reworded else "red"))
+        )
     lines += [Text.assemble(f"{name:<{width}}  ", ("is not in the manifest", "red")) for name in result.unknown]
     lines += [Text.assemble(("PROBLEM: ", "red"), problem) for problem in result.problems]
     if result.agrees:
         lines.append(f"Run {result.run} was reproduced: every file is byte for byte the one of its manifest.")
+    elif result.data_agree:
+        which = " and ".join(filter(None, [", ".join(result.reworded[:-1]), result.reworded[-1]]))
+        are = "is" if len(result.reworded) == 1 else "are"
+        lines.append(
+            f"The data of run {result.run} agree: every table was reproduced byte for byte. Only {which} {are} written "
+            "differently by this version."
+        )
     else:
         lines.append(Text(f"Run {result.run} was NOT reproduced.", style="bold red"))
     if result.versions:
         other = ", ".join(f"{name} {then} (here {here})" for name, (then, here) in result.versions.items())
-        why = "What differs may come from that: try with those versions. " if not result.agrees else ""
+        why = "What differs may come from that: try with those versions. " if not result.data_agree else ""
         lines.append(f"{why}It was made by other versions: {other}.")
     if result.folder is not None:
         lines.append(f"What was made: {result.folder}")

@@ -242,7 +242,9 @@ def _build_entries(ledger: Ledger, dataset: str) -> Table:
 def _build_periods(ledger: Ledger, dataset: str) -> Table:
     """Return where each period stands, in the order in which they were begun."""
     table = Table("period", "run", "state", "since (UTC)", title=f"Periods of {dataset}")
+    reasons = {e.run: str(e.detail["early"]) for e in ledger.entries(dataset) if "early" in e.detail}
     for row in {row.period: row for row in ledger.periods(dataset)}.values():
         state = "released" if row.released else "begun, not finished"
+        state += f"; before it began: {reasons[row.run]}" if row.run in reasons else ""
         table.add_row(row.period, row.run, state, row.created[:19].replace("T", " "))
     return table

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.release_spec import ReleaseSpec
     from privsyn.engine.candidate import Candidate
+    from privsyn.engine.checked_tables import State
     from privsyn.engine.plan import Plan
     from privsyn.forecasts.forecast import Forecast
     from privsyn.ledgers.dataset_summary import DatasetSummary
@@ -69,6 +70,9 @@ def release_command(
     engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="local or dask; same result.")] = None,
     period: Annotated[
         str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
+    ] = None,
+    early: Annotated[
+        str | None, typer.Option(metavar="WHY", help="Why a period is released before it begins; kept in the ledger.")
     ] = None,
     new_dataset: SecondName = None,
     yes: Annotated[
@@ -112,7 +116,7 @@ def release_command(
             _print_estimate(request, settings, rows_about, workers, as_json=as_json)
             return
         warn_of_epsilon(request.privacy.epsilon)
-        candidate = build_candidate(request, settings, fresh=fresh, period=period, new_dataset=new_dataset)
+        candidate = build_candidate(request, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
             _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
             return
@@ -230,7 +234,12 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
 
         summary = read_summary(done.run, settings)
         people.print(done.paragraph(COMMAND_LINE), soft_wrap=True, markup=False)
-        if summary is not None:
+        if summary is None:
+            elsewhere = (
+                f"Its released folder is not in {settings.released_root}: look in the folder that --out named then."
+            )
+            people.print(elsewhere, soft_wrap=True, markup=False)
+        else:
             people.print(f"  {summary.released}", soft_wrap=True, markup=False)
         if as_json:
             shown = {"run": done.run} if summary is None else _as_json(dataset, settings, summary)
@@ -254,7 +263,7 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=report_first_lines))
+        return run_candidate(replace(candidate, report=report_first_lines, warn=warn))
 
 
 def _run_flow(candidate: Candidate) -> ReleaseSummary:
@@ -276,7 +285,7 @@ def _run_flow(candidate: Candidate) -> ReleaseSummary:
         report_steps(report),
     ):
         if plan.period is not None:
-            return scheduled_release(spec, period=plan.period, new_dataset=candidate.new_dataset)
+            return scheduled_release(spec, period=plan.period, early=candidate.early, new_dataset=candidate.new_dataset)
         return release(spec, fresh=candidate.fresh, new_dataset=candidate.new_dataset)
 
 
@@ -306,9 +315,8 @@ def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
     grid.add_row("Promise", f"{promise} for adding or removing {request.describe_unit()}")
     grid.add_row("This run cost", cost)
-    grid.add_row("Budget", _draw_budget_bar(state.epsilon, state.cap.epsilon, state.cap.delta))
-    if summary.delta != state.cap.delta:
-        grid.add_row("", explain_counting(summary.epsilon, summary.delta, state.cap.delta))
+    grid.add_row("Budget", f"{_draw_budget_bar(state)} {state.use}")
+    grid.add_row("", state.epsilon_words)
     grid.add_row("Files", f"{summary.released}  (give away)")
     grid.add_row("", f"{summary.private}  (keep: private)")
     grid.add_row("Time", f"{seconds:g} s")
@@ -325,10 +333,10 @@ def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float
     results.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
 
 
-def _draw_budget_bar(spent: float, cap: float, delta: float, width: int = 24) -> str:
-    full = min(width, round(width * spent / cap))
-    bar = "█" * full + "░" * (width - full)
-    return f"{bar} epsilon {spent:.3g} of {cap:g} used in this data set's life (delta {delta:g})"
+def _draw_budget_bar(state: DatasetSummary, width: int = 24) -> str:
+    """Return the used share of the cap's price as a bar; full only for the whole."""
+    full = min(width, int(width * state.rho / state.cap_rho))
+    return "█" * full + "░" * (width - full)
 
 
 A_FEW = 0.02
@@ -377,6 +385,9 @@ def improve_command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Draw new noise although this improvement exists; costs budget.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="As of release. An improvement asks nothing: the cap is set already.")
+    ] = False,
     as_json: AsJson = False,
     prefect: AsFlow = False,
     debug: Debug = False,
@@ -411,12 +422,27 @@ QUICK_MECHANISMS = frozenset({"privsyn", "independent"})
 """Mechanisms that are simulated unasked: the others take minutes."""
 
 
+CHECKED = {
+    "checked": "`privsyn spec check SPEC --data TABLE` was run on this table with this spec.",
+    "changed": "`privsyn spec check SPEC --data TABLE` was run on this table before the spec or the table changed.",
+    "not noted": "There is no record here that `privsyn spec check SPEC --data TABLE` was run on this table. It shows, "
+    "at no cost, which values the spec would change.",
+}
+"""What the question before the first charge says of the table."""
+
+
 class FirstCharge(NamedTuple):
-    """What a release would cost, and what the ledger knows: ``state`` is None where the name is new to it."""
+    """What a release would cost, and what the ledger knows: ``state`` is None where the name is new to it.
+
+    ``checked``: whether the table was checked with the spec; ``no_pairs``: whether its plan measures no pair
+    of columns, whatever the rows.
+    """
 
     request: ReleaseSpec
     rho: Fraction
     state: DatasetSummary | None
+    checked: State
+    no_pairs: bool
 
     @property
     def share(self) -> float:
@@ -443,13 +469,17 @@ class FirstCharge(NamedTuple):
             "price": {"epsilon": privacy.epsilon, "delta": privacy.delta, "rho": float(self.rho)},
             "cap": {"epsilon": cap.epsilon, "delta": cap.delta},
             "counted": {"price": self.share, "used": used},
+            "checked": self.checked,
+            "no_pairs": self.no_pairs,
             "forecasts": [forecast.as_json() for forecast in forecasts],
         }
 
 
 def look_ahead(candidate: Candidate) -> FirstCharge:
     """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
+    from privsyn.api.check import measures_no_pair
     from privsyn.engine.admission import REQUEST_CHECKS, admit
+    from privsyn.engine.checked_tables import find_state
     from privsyn.engine.checks import check_whole_cap
     from privsyn.engine.choose_accountant import read_dataset_summary
 
@@ -457,7 +487,8 @@ def look_ahead(candidate: Candidate) -> FirstCharge:
     state = read_dataset_summary(candidate.spec.dataset, candidate.settings)
     if state is None:
         check_whole_cap(candidate.plan.request)
-    return FirstCharge(candidate.spec, candidate.plan.rho, state)
+    checked = find_state(candidate.spec, candidate.settings)
+    return FirstCharge(candidate.spec, candidate.plan.rho, state, checked, measures_no_pair(candidate.plan))
 
 
 def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
@@ -479,6 +510,8 @@ def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecas
 
 def print_price(ahead: FirstCharge, console: Console) -> None:
     """Print price and cap."""
+    from privsyn.engine.budget_ahead import describe_use_after
+
     request, state = ahead.request, ahead.state
     privacy, cap = request.privacy, request.budget
     price = (
@@ -486,10 +519,9 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
         f"accountant {request.effective_accountant}) at most"
     )
     whole = f"epsilon {cap.epsilon:g} at delta {cap.delta:g}"
-    counted = f"This release uses {ahead.share:.3g} of {cap.epsilon:g}."
-    if privacy.delta != cap.delta:
-        counted = f"{counted[:-1]}: {explain_counting(privacy.epsilon, privacy.delta, cap.delta)}."
     lines = [("Price", price)]
+    use, epsilons = describe_use_after(request, ahead.rho, state)
+    used = [("After", f"{use}."), ("", f"{epsilons}.")]
     if state is None:
         lines += [
             (
@@ -497,7 +529,7 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
                 f"{whole}, for all releases of {request.dataset!r} together.",
             ),
             ("", "The first charge sets it for good: it cannot be changed later."),
-            ("", counted),
+            *used,
             (
                 "New name",
                 f"The ledger does not know {request.dataset!r}: it gets a budget of its own. So would a part of a "
@@ -506,12 +538,10 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
             ),
         ]
     else:
-        together = ahead.convert(ahead.rho + state.rho)
-        lines += [
-            ("Cap", f"{whole}, set for good by the first charge."),
-            ("", counted),
-            ("", f"Used so far: {state.epsilon:.3g}; with this one {together:.3g} at most."),
-        ]
+        lines += [("Cap", f"{whole}, set for good by the first charge."), ("Before", f"{state.use}."), *used]
+    lines.append(("Table", CHECKED[ahead.checked]))
+    if ahead.no_pairs:
+        lines.append(("Pairs", "No pair of columns will be measured: the release tells of single columns only."))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -559,11 +589,3 @@ def confirm(ahead: FirstCharge, rows_about: int | None) -> None:
     if not wanted:
         people.print("Nothing was read, nothing was charged. (--yes does not ask; --dry-run only prints this.)")
         raise typer.Exit(1)
-
-
-def explain_counting(epsilon: float, delta: float, cap_delta: float) -> str:
-    """Return why what is used of a cap is another number than the epsilon that was promised."""
-    return (
-        f"used is counted at the cap's delta of {cap_delta:g}, where the noise that promises epsilon {epsilon:g} at "
-        f"{delta:g} has {'a smaller' if delta < cap_delta else 'a larger'} epsilon"
-    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from privsyn.api.check import CheckReport
     from privsyn.data_contracts.panels import Panel as LinkedRows
+    from privsyn.specs.advice import Advice
     from privsyn.specs.table_fit import TableFit
 
 app = typer.Typer(no_args_is_help=True, help="Write and check release specs.")
@@ -90,8 +92,9 @@ def draft_command(
     with print_errors(debug=debug):
         from privsyn.api.draft import check_dictionary
         from privsyn.base.settings import Settings
-        from privsyn.specs.draft import open_todos
+        from privsyn.specs.draft import list_open_fields
         from privsyn.specs.draft_tables import draft_any
+        from privsyn.specs.messages import group_todos
 
         marks = {"delimiter": delimiter, "decimal": decimal, "thousands": thousands, "quote": quote}
         csv = {name: value for name, value in {**marks, "encoding": encoding}.items() if value is not None}
@@ -111,7 +114,10 @@ def draft_command(
         text = write_new(out, write, "--out")
         if look:
             people.print(f"PRIVATE: rows were looked at, so {out} is private until you checked it.", soft_wrap=True)
-        people.print(f"Wrote {out}: {open_todos(text)} TODOs left.", soft_wrap=True)
+        todos = list_open_fields(text)
+        people.print(f"Wrote {out}: {len(todos)} TODOs left{':' if todos else '.'}", soft_wrap=True)
+        for group in group_todos(todos):
+            people.print(f"  {_clean(group)}", soft_wrap=True, markup=False)
         if guesses:
             people.print(f"Confirm what was guessed from names and types: {', '.join(guesses)}.", soft_wrap=True)
         people.print(f"Fill them from public sources, then: privsyn spec check {out}", soft_wrap=True)
@@ -144,6 +150,7 @@ def check_command(
     with print_errors(debug=debug):
         from privsyn.api.check import check, open_for_check
         from privsyn.base.settings import Settings
+        from privsyn.engine.checked_tables import note_checked
         from privsyn.specs.defaults import with_defaults
         from privsyn.specs.spec_file import load_spec, override_options
         from privsyn.specs.yaml_file import read_yaml
@@ -160,6 +167,8 @@ def check_command(
         settings = Settings()
         source = open_for_check(request, tables, settings)
         report = check(request, source, settings)
+        if source is not None:
+            note_checked(loaded, tables or request.data, settings)
         wanted = None if epsilons is None else parse_numbers(epsilons)
         if rows_about is None:
             refuse_without_rows(epsilons)
@@ -260,6 +269,7 @@ def render_check(
         )
     )
     console.print(f"Accountant {report.accountant}.", soft_wrap=True, markup=False)
+    console.print(report.budget, soft_wrap=True, markup=False)
     if report.sets:
         title = "Named sets, each measured as one table (expected error by noise, as a share of the rows)"
         console.print(_build_table(title, [*SET_HEADERS], report.set_rows()))
@@ -316,6 +326,33 @@ def _render_fit(fit: TableFit, console: Console, warnings: Console, larger_cap: 
     cures = [[c.column, f"{cure}."] for c in fit.columns for cure in c.cures]
     if cures:
         console.print(_build_table("PRIVATE - likely cures", ["column", "cure"], cures))
+    if fit.advice.findings:
+        _render_advice(fit.advice, console, table)
+
+
+def _render_advice(advice: Advice, console: Console, table: str) -> None:
+    """Print what rows show and the spec does not say, each with YAML on lines of its own, to be pasted.
+
+    ``table``: the name of a further one.
+    """
+    place = f" of `tables.{table}`" if table else ""
+    red = "bold red"
+    header = (
+        f"{advice.rows:,} of the private rows show these relations, and a release without rules breaks them. What rows "
+        "show is no source: paste a relation where a codebook, a law or arithmetic says it, too, and fill its `TODO`. "
+        "The release's note prints the source."
+    )
+    console.print(Panel(Text(header), title="PRIVATE - advice before paying, do not share", border_style=red))
+    for section in dict.fromkeys(finding.section for finding in advice.findings):
+        console.print(Text(f"PRIVATE - under `{section}:`{place}", style=red))
+        for finding in advice.findings:
+            if finding.section == section:
+                end = "" if finding.sentence.endswith("?") else "."
+                console.print(Text(_clean(finding.sentence) + end), soft_wrap=True)
+                console.print(Text(finding.as_yaml()), soft_wrap=True)
+    if advice.more:
+        console.print(Text(f"PRIVATE - {advice.more:,} more are not listed; those above explain many of them."))
+    console.print(Rule("PRIVATE - end of the advice", style=red))
 
 
 def build_defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:

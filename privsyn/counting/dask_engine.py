@@ -106,7 +106,8 @@ class DaskEngine:
         """Connect, or start a cluster of processes on this machine, with encrypted connections between them.
 
         Raises RequestError if Dask is not installed, nobody answers at the address, no worker is there, or a worker has
-        another version of this program, which might count otherwise.
+        another version of this program, which might count otherwise; PrivsynError if a worker of one's own does not
+        start.
         """
         if self._client is not None:
             return
@@ -120,7 +121,7 @@ class DaskEngine:
                 "engine.kind",
             ) from None
         if not self._address:
-            with dask.config.set(_OWN_CLUSTER):
+            with dask.config.set(_OWN_CLUSTER), _translate_start_errors():
                 self._cluster = distributed.LocalCluster(
                     n_workers=self._workers or choose_thread_count(0), threads_per_worker=1, processes=True,
                     dashboard_address=None, scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
@@ -136,8 +137,10 @@ class DaskEngine:
             versions = set(self._client.run(get_worker_version).values())
         except (OSError, TimeoutError, ImportError, ValueError) as error:
             self.close()
+            if not self._address:
+                raise _make_start_error(error) from None
             raise RequestError(
-                f"no Dask scheduler with workers that have this program answers at {self._address or 'all'} "
+                f"no Dask scheduler with workers that have this program answers at {self._address} "
                 f"({type(error).__name__}); nothing was read, nothing was spent",
                 "Start the scheduler and its workers, with this program installed, or correct the address",
                 self._field,
@@ -264,6 +267,22 @@ class DaskEngine:
             return False
         tasks = [worker["metrics"].get("task_counts", {}) for worker in identity["workers"].values()]
         return any(counts.get(state) for counts in tasks for state in _AT_WORK)
+
+
+@contextmanager
+def _translate_start_errors() -> Iterator[None]:
+    """Translate what Dask raises where a worker process of a cluster of one's own ends before it answers."""
+    try:
+        yield
+    except Exception as error:  # by how it ends: RuntimeError, TimeoutError, OSError and others
+        raise _make_start_error(error) from None
+
+
+def _make_start_error(error: Exception) -> PrivsynError:
+    return PrivsynError(
+        f"a Dask worker on this machine did not start ({type(error).__name__}); nothing was spent",
+        "Give this machine more memory or ask for fewer `workers`, or choose `engine: {kind: local}`, and run again",
+    )
 
 
 def _list_certificates(settings: Settings, field: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ Check = Callable[[Candidate], None]
 REQUEST_CHECKS: tuple[Check, ...] = (
     checks.check_reason,  # a second name for one table is asked for in words, if at all
     check_policy,  # the operator allows it
+    checks.check_begun,  # the period has begun, or is asked for early in words
     checks.check_package,  # what the mechanism needs is installed
     checks.check_engine,  # the settings of the counting engine can be trusted
     checks.check_promise,  # promise and cap can be accounted, and the public prior is the stated file
@@ -31,6 +32,7 @@ REQUEST_CHECKS: tuple[Check, ...] = (
 LEDGER_CHECKS: tuple[Check, ...] = (
     checks.check_ledger,  # it is the right one, whole, writable and has this cap
     checks.check_period,  # the period is not released yet
+    checks.check_payer,  # no other private folder was paid for it, for a request that was never seen
     checks.check_room,  # the price fits under the cap, for a request that was never seen
 )
 """Under the data set's lock, before the table is looked for."""
@@ -53,6 +55,7 @@ RUN_CHECKS: tuple[Check, ...] = (
 
 CHARGE_CHECKS: tuple[Check, ...] = (
     checks.check_paid_tables,  # what was paid for is there
+    checks.check_second_price,  # no other private folder was paid for it
     checks.check_duplicate,  # the table has no second name, so that its people have one budget
 )
 """Of what is to be charged, before it is reserved."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from privsyn.engine.plan import Plan
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.ledgers.noted_history import open_noted_ledger
+from privsyn.ledgers.paid_elsewhere import REQUEST, STORE, Payer
 from privsyn.ledgers.released_periods import PeriodRow
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import AnyPlace, open_source
@@ -43,6 +46,11 @@ from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 OpenTable = Callable[[AnyPlace, ReleaseSpec], Source]
 
 
+def log_warning(sentence: str) -> None:
+    """Log the sentence: on standard error, unless a program says otherwise."""
+    logging.getLogger("privsyn").warning(sentence)
+
+
 def ignore_progress(step: str, done: int, total: int) -> None:
     """Report nothing."""
 
@@ -52,8 +60,10 @@ class Candidate:
     """A release that asks to be admitted: its public plan, and how and from where it is asked.
 
     ``fresh``: new noise is asked for; ``data``: a table in memory in place of ``spec.data`` (None: it is there);
-    ``new_dataset``: why a table that is known under another name gets a second one (None: nobody said); ``opened``: how
-    the private table is opened (None: as a table of the spec's columns).
+    ``new_dataset``: why a table that is known under another name gets a second one (None: nobody said); ``early``: why
+    the period is released before it begins (None: it is not); ``calendar``: the time zone by which it begins (None:
+    this computer's); ``opened``: how the private table is opened (None: as a table of the spec's columns); ``warn``:
+    who is told, in a sentence, what the caller may not expect.
 
     What follows from these is worked out, once, when it is first asked for: so ledger, table and noise are opened in
     the order of the checks (privsyn/engine/admission.py), and nothing is before its check.
@@ -64,14 +74,27 @@ class Candidate:
     fresh: bool = False
     data: AnyPlace | None = None
     new_dataset: str | None = None
+    early: str | None = None
+    calendar: str | None = None
     opened: OpenTable | None = None
     noise: NoiseSource = field(default_factory=OpenDPNoise)
     report: ReportProgress = ignore_progress
+    warn: Callable[[str], None] = log_warning
 
     @property
     def spec(self) -> ReleaseSpec:
         """The spec of what is asked for."""
         return self.plan.request.spec
+
+    @property
+    def reason_for_new_name(self) -> str:
+        """The stated reason for the table's second name, or nothing.  Raises RequestError for one that says nothing."""
+        return check_reason(self.new_dataset, "release.new_dataset", "why these people get a second budget")
+
+    @property
+    def reason_for_early_period(self) -> str:
+        """The stated reason for a period before it begins, or nothing.  Raises RequestError as above."""
+        return check_reason(self.early, "release.early", "why the period is released before it begins")
 
     @cached_property
     def store(self) -> Store:
@@ -93,6 +116,13 @@ class Candidate:
     def request_record(self) -> str:
         """The name of the record of this request."""
         return name_request(self.plan)
+
+    @property
+    def payer(self) -> Payer | None:
+        """Who pays for the request; None where a second price is asked for, and of a period, which is drawn once."""
+        if self.fresh or self.plan.period is not None:
+            return None
+        return Payer(self.store.identity, self.request_record, self.plan.redraw)
 
     @cached_property
     def seen(self) -> RequestRecord | None:
@@ -122,6 +152,14 @@ class Candidate:
         if self.opened is not None:
             return self.opened(place, self.spec)
         return open_source(place, self.spec, RowOrder(self.store.row_key))
+
+    @property
+    def newest_file(self) -> datetime | None:
+        """When the newest file of the private table was written, in UTC; None of a table that is not in files here."""
+        sources = (self.source, *self.source.further.values())
+        files = [file for source in sources if isinstance(source, FileSource) for file in source.files]
+        written = [file.stat().st_mtime for file in files if isinstance(file, Path)]
+        return datetime.fromtimestamp(max(written), UTC) if written else None
 
     @cached_property
     def table_fingerprints(self) -> tuple[str, ...]:
@@ -203,7 +241,7 @@ class Candidate:
     def charges(self) -> list[ChargeLine]:
         """The charges of the run: one a release step whose noise has not been drawn.
 
-        Raises RequestError if noise was paid for but its table is gone or changed.
+        Raises LostNoiseError if noise was paid for but its table is gone or changed.
         """
         return self.run.missing_budget()
 
@@ -214,7 +252,7 @@ class Candidate:
         own_fingerprints = frozenset(names_by_fingerprint.get(self.spec.dataset, ()))
         elsewhere = find_names(names_by_fingerprint, set(self.fingerprints) - own_fingerprints) - {self.spec.dataset}
         mark = partial(self.store.mark, "table")
-        return KnownTable(self.fingerprints, mark, elsewhere, own_fingerprints, check_reason(self.new_dataset))
+        return KnownTable(self.fingerprints, mark, elsewhere, own_fingerprints, self.reason_for_new_name)
 
     def _compute_keys(self, generation: int, fingerprint: str) -> Mapping[str, str]:
         plan = self.ordered_plan
@@ -242,7 +280,13 @@ class Candidate:
             noise=self.noise,
             report=self.report,
             public_work=None if self.makers is None else self._open_public_work,
+            charged_as=self._describe_charges(),
         )
+
+    def _describe_charges(self) -> dict[str, str]:
+        """Return what the ledger notes with each charge: the private folder's identity, the request, and any reason."""
+        early = self.reason_for_early_period
+        return {STORE: self.store.identity, REQUEST: self.request_record, **({"early": early} if early else {})}
 
     def make_public_folder(self) -> Path:
         """Make a folder that this process shares with the workers that make rows, and return it."""

@@ -6,6 +6,7 @@ import importlib.util
 import secrets
 import shutil
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
@@ -16,12 +17,12 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.engine import names_of_tables
 from privsyn.engine.candidate import Candidate
 from privsyn.engine.earlier_runs import refuse_silent_redraw
 from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
+from privsyn.ledgers.calendar_periods import find_beginning, format_moment
 from privsyn.ledgers.ledger import ChargeLine
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.specs.places import format_place
@@ -37,7 +38,26 @@ _RUN_BYTES = 16
 
 def check_reason(candidate: Candidate) -> None:
     """Refuse an empty or a very long reason for a table's second name."""
-    names_of_tables.check_reason(candidate.new_dataset)
+    _ = candidate.reason_for_new_name
+
+
+def check_begun(candidate: Candidate) -> None:
+    """Refuse a period that has not begun, unless a reason is stated why it is released early.
+
+    A period is over the rows that have come by then: released before, it is spent on those of another one.
+    """
+    period, early = candidate.plan.period, candidate.reason_for_early_period
+    if period is None:
+        if early:
+            raise RequestError("is for a period", "Name the period, or leave it out", "release.early")
+        return
+    begins = find_beginning(period, candidate.calendar)
+    if not early and begins > datetime.now(UTC):
+        raise RequestError(
+            f"{period} has not begun: it begins at {format_moment(begins)}; nothing was read, nothing was spent",
+            "Release it from then on, or say in " + mention("release.early") + " why it is released before",
+            "release.period",
+        )
 
 
 def check_package(candidate: Candidate) -> None:
@@ -141,6 +161,12 @@ def check_period(candidate: Candidate) -> None:
     stands = candidate.begun_period
     if stands is not None and stands.released:
         raise PeriodReleasedError(candidate.spec.dataset, period, stands.run)
+
+
+def check_payer(candidate: Candidate) -> None:
+    """Refuse a request that is sure to be charged and was last paid for from another private folder."""
+    if candidate.seen is None and candidate.payer is not None:
+        candidate.ledger.check_payer(candidate.spec.dataset, candidate.payer)
 
 
 def check_room(candidate: Candidate) -> None:
@@ -289,6 +315,12 @@ def compute_row_bytes(request: Request) -> int:
 def check_paid_tables(candidate: Candidate) -> None:
     """Refuse a run whose noisy table was paid for and is gone: drawing again must be asked for."""
     _ = candidate.charges
+
+
+def check_second_price(candidate: Candidate) -> None:
+    """Refuse new charges for a request that was last paid for from another private folder, unless asked for."""
+    if candidate.charges and candidate.payer is not None:
+        candidate.ledger.check_payer(candidate.spec.dataset, candidate.payer)  # before its name is entered
 
 
 def check_duplicate(candidate: Candidate) -> None:

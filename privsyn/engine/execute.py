@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from privsyn.base.errors import LedgerError, PrivsynError, RequestError, locate_error
+from privsyn.base.errors import (
+    MORE_MEMORY,
+    OUT_OF_MEMORY,
+    LedgerError,
+    LostNoiseError,
+    PrivsynError,
+    RequestError,
+    is_out_of_memory,
+    locate_error,
+)
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.wording import refer_to_action
 from privsyn.counting.row_work import RowWork
@@ -55,7 +64,7 @@ class Run:
 
     ``validate``: who checks tables against their contracts and keeps the verdicts; None checks quickly and keeps none.
     ``public_work``: the work of post-processing in parts, where workers that reach no private rows do it; None: those
-    that count do.
+    that count do.  ``charged_as``: what the ledger notes with each charge, beside its price and promise.
     """
 
     plan: Plan
@@ -70,6 +79,7 @@ class Run:
     drawn: list[str] = field(default_factory=list)
     validate: Validate | None = None
     public_work: Callable[[], RowWork] | None = None
+    charged_as: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def request(self) -> Request:
@@ -147,19 +157,27 @@ class Run:
     def missing_budget(self) -> list[ChargeLine]:
         """Return the charges that this run needs: one a release step whose noise has not been drawn yet.
 
-        Raises RequestError if noise was paid for but its table is gone or changed: drawing again must be asked for.
+        Raises LostNoiseError if noise was paid for but its table is gone or changed: drawing again must be asked for.
         """
-        if (lost := self.lost_step()) is not None:
-            raise RequestError(
-                f"the noisy table of the step {lost!r} was paid for but is missing or changed on disk",
-                "Restore the private folder from a backup, or " + self.plan.redraw,
-            )
+        for step in self.list_lost_steps():
+            raise self._make_lost_error(step)
         lines, states = [], self.ledger.states(self.dataset)
         for step in self.release_steps:
             key = self.keys[step.name]
             if states.get(key) != "spent" and not self._has_no_queries(step):
                 lines.append(ChargeLine(step.name, key, step.rho(self.request), self._describe_charge(step)))
         return lines
+
+    def _make_lost_error(self, step: ReleaseStep) -> LostNoiseError:
+        """Return the refusal to draw a lost table anew unasked; its cure names the folder that would have it."""
+        lost = f"the noisy table of the step {step.name!r} was paid for but is missing or changed on disk"
+        if step.published.keys() >= step.outputs.keys():
+            folder = f"the run's released folder back into {self.store.released_root}"
+            problem = f"{lost}, and no released folder here has it"
+            cure = f"Put {folder}, restore the private folder from a backup, or " + self.plan.redraw
+        else:
+            problem, cure = lost, "Restore the private folder from a backup, or " + self.plan.redraw
+        return LostNoiseError(f"{problem}; nothing was spent", cure)
 
     def _has_no_queries(self, step: Step) -> bool:
         """Return whether the step is whole and has no query to pay for (one attribute has no pairs)."""
@@ -181,12 +199,17 @@ class Run:
 
     def lost_step(self) -> str | None:
         """Return the first release step whose noise was paid for but whose table is gone or changed."""
+        return next((step.name for step in self.list_lost_steps()), None)
+
+    def list_lost_steps(self) -> list[ReleaseStep]:
+        """Return the release steps whose noise was paid for but whose tables are gone or changed."""
         states = self.ledger.states(self.dataset)
-        for step in self.release_steps:
-            key = self.keys[step.name]
-            if (states.get(key) == "spent" or self.records.noise_is_damaged(key)) and not self.is_whole(step):
-                return step.name
-        return None
+        return [
+            step
+            for step in self.release_steps
+            if (states.get(key := self.keys[step.name]) == "spent" or self.records.noise_is_damaged(key))
+            and not self.is_whole(step)
+        ]
 
     def _describe_charge(self, step: Step) -> dict[str, str]:
         spec, privacy = self.request.spec, self.request.spec.improves or self.request.spec.privacy
@@ -200,6 +223,7 @@ class Run:
             "title": step.title,
             "released_root": str(self.store.released_root),
             "private_root": str(self.store.private_root),
+            **self.charged_as,
         }
 
     def run_reported(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
@@ -220,6 +244,9 @@ class Run:
         except PrivsynError:
             raise
         except Exception as error:
+            if is_out_of_memory(error):
+                problem = f"{OUT_OF_MEMORY}, at the step {step.name!r}"
+                raise StepFailedError(problem, MORE_MEMORY) from error
             raise StepFailedError(
                 f"the step {step.name!r} failed with {type(error).__name__} at {locate_error(error)}",
                 "Run again: finished steps are kept and nothing is charged twice; "

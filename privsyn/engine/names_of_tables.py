@@ -17,15 +17,18 @@ LONGEST_REASON = 500
 """Characters of a stated reason."""
 
 
-def check_reason(reason: str | None) -> str:
-    """Return the stated reason for a second name, or nothing.  Raises RequestError for an empty or a very long one."""
+def check_reason(reason: str | None, field: str, asks: str) -> str:
+    """Return the stated reason, or nothing.  Raises RequestError for an empty or a very long one.
+
+    ``field``: where it is stated; ``asks``: what it is to say.
+    """
     if reason is None:
         return ""
     if not reason.strip() or len(reason) > LONGEST_REASON or not reason.isprintable():
         raise RequestError(
             f"is not a reason of 1 to {LONGEST_REASON} printable characters",
-            "Say why these people get a second budget, or leave it out",
-            "release.new_dataset",
+            f"Say {asks}, or leave it out",
+            field,
         )
     return reason.strip()
 

@@ -13,6 +13,8 @@ from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
 from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.keys import keep_run_name, key_result
+from privsyn.engine.lost_tables import restore_lost_tables
+from privsyn.ledgers.calendar_periods import find_beginning, format_moment
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.public_table import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
@@ -35,7 +37,9 @@ def open_run(candidate: Candidate) -> Iterator[Run]:
     ):
         admission.admit(candidate, (*admission.LEDGER_CHECKS, *admission.TABLE_CHECKS))
         _give_back_begun_run(candidate)
+        _restore_lost_tables(candidate)
         admission.admit(candidate, admission.RUN_CHECKS)
+        _warn_of_old_files(candidate)
         _reserve(candidate)
         run = candidate.run
         _note_generation(candidate, finished=candidate.generation.finished)
@@ -63,6 +67,26 @@ def _give_back_begun_run(candidate: Candidate) -> None:
         run.give_back()
 
 
+def _restore_lost_tables(candidate: Candidate) -> None:
+    """Restore noisy tables that were paid for and are lost, unless new noise is asked for, and say which."""
+    for step in [] if candidate.fresh else restore_lost_tables(candidate.run):
+        candidate.warn(f"The noisy table of the step {step} was lost, and is restored from its released folder.")
+
+
+def _warn_of_old_files(candidate: Candidate) -> None:
+    """Say before a period is paid for that no file was written since it began: its rows may not have arrived."""
+    period = candidate.plan.period
+    newest = candidate.newest_file if period is not None and candidate.charges else None
+    if period is None or newest is None:
+        return
+    begins = find_beginning(period, candidate.calendar)
+    if newest < begins:
+        candidate.warn(
+            f"The newest file of {candidate.spec.dataset!r} was written at {format_moment(newest)}, before the period "
+            f"{period} began at {format_moment(begins)}: its rows may not have arrived, and it is released once."
+        )
+
+
 def _reserve(candidate: Candidate) -> None:
     """Reserve what is not yet drawn, and begin the period, in one transaction."""
     run, spec, period = candidate.run, candidate.spec, candidate.plan.period
@@ -76,7 +100,9 @@ def _reserve(candidate: Candidate) -> None:
         note_ledger(run.ledger, run.records, run.dataset)
         table = candidate.known_table if candidate.charges else None
         with name_asked_epsilon(spec):
-            run.ledger.reserve(run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table)
+            run.ledger.reserve(
+                run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table, candidate.payer
+            )
     except PrivsynError:
         _note_request(candidate, finished=True)
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +15,7 @@ from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.candidate import Candidate
-from privsyn.ledgers.calendar_periods import UTC_LENGTHS
-from privsyn.ledgers.calendar_periods import parse_period as period_named
+from privsyn.ledgers.calendar_periods import parse_period
 from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
 from privsyn.specs.places import format_place, get_model_at
 from privsyn.specs.yaml_file import Document, read_yaml
@@ -56,6 +54,8 @@ def check_policy(candidate: Candidate) -> None:
             _check_output(rules, section, output, "formats")
     if plan.output != "figures":
         _check_period(rules, section, plan.period)
+    if candidate.early is not None and not rules.early:
+        raise _make_refusal(f"is not allowed by the policy's {section}.early", "release.early")
 
 
 def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> None:
@@ -152,13 +152,9 @@ def _check_period(rules: DatasetPolicy, section: str, period: str | None) -> Non
     rule = f"the policy's {section}.period allows releases of one {rules.period} or longer"
     if period is None:
         raise _make_refusal(f"is missing, and {rule}", "release.period")
-    length, begins = period_named(period)
+    length, _ = parse_period(period)
     if LENGTHS.index(length) < LENGTHS.index(rules.period):
         raise _make_refusal(f"{period!r} is one {length}, and {rule}", "release.period")
-    if length not in UTC_LENGTHS:
-        begins -= dt.timedelta(days=1)  # somewhere it is tomorrow
-    if begins > dt.datetime.now(dt.UTC):
-        raise _make_refusal(f"{period!r} has not begun, and {rule}", "release.period")
 
 
 def _make_refusal(problem: str, field: str) -> RequestError:

@@ -87,6 +87,24 @@ def parse_period(label: str) -> tuple[Every, dt.datetime]:
         ) from None
 
 
+def find_beginning(label: str, zone: str | None) -> dt.datetime:
+    """Return the moment at which the period of a label begins on the calendar of the IANA time zone ``zone``.
+
+    None: on the calendar of this computer, by which a shell and cron name a day.  Hours and quarters of an hour are
+    those of UTC.  Raises RequestError as :func:`parse_period`, and for a zone that is not known.
+    """
+    every, begins = parse_period(label)
+    if every in UTC_LENGTHS:
+        return begins
+    midnight = begins.replace(tzinfo=None)
+    return midnight.astimezone() if zone is None else midnight.replace(tzinfo=_get_zone(zone))
+
+
+def format_moment(moment: dt.datetime) -> str:
+    """Return an aware moment to the minute, as people read it: ``2031-01-01 00:00 UTC``."""
+    return moment.isoformat(" ", "minutes") if moment.utcoffset() else f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
 def _get_zone(name: str) -> dt.tzinfo:
     try:
         return zoneinfo.ZoneInfo(name)

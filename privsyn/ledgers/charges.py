@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from privsyn.base.budget_words import format_share
 from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.base.wording import mention
 from privsyn.data_contracts.promise import Guarantee
@@ -127,7 +128,7 @@ def make_over_budget_error(
     cap, remaining = dataset.cap, max(dataset.rho - spent, Fraction(0))
 
     def both(rho: Fraction) -> str:
-        return f"rho {float(rho):.4g} (epsilon {dataset.epsilon(rho):.4g})"
+        return f"{format_share(rho, dataset.rho)} (rho {float(rho):.4g}, epsilon {dataset.epsilon(rho):.4g})"
 
     fits = float(f"{convert_rho_to_epsilon(remaining, delta, cast(Accountant, accountant)) * 0.9995:.3e}")
     cure = (
@@ -137,7 +138,8 @@ def make_over_budget_error(
     )
     return BudgetRefusedError(
         f"the budget of {dataset.name!r} does not allow this: spent so far {both(spent)}, asked {both(price)}, "
-        f"cap {both(dataset.rho)}, left {both(remaining)}, epsilons at the cap's delta {cap.delta:g}; "
+        f"left {both(remaining)}, of the cap of rho {float(dataset.rho):.4g}, epsilon {cap.epsilon:g} at delta "
+        f"{cap.delta:g}; "
         "nothing was spent",
         cure,
         "budget",

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from privsyn.base.budget_words import describe_epsilon, describe_use
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, sum_spent_rho
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
 AT_CAP_DELTA = (
-    "Epsilons are at the cap's delta: a release that was promised at another delta has another epsilon there, by the "
-    "same noise. Prices (rho) add up over releases, epsilons do not."
+    "Percentages are shares of the cap's price (rho). Prices add up over releases; epsilons, which stand at the cap's "
+    "delta, do not."
 )
 """Explains figures of what is used and left, wherever they are printed."""
 
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """What one data set has spent; epsilons are by its ``accountant``, at the cap's delta, rounded up."""
+    """What one data set has spent; epsilons are by its ``accountant``, at the cap's delta, rounded up.
+
+    ``last_rho``: what the last run that was charged paid; None where none was.
+    """
 
     dataset: str
     cap: Guarantee
@@ -28,6 +32,17 @@ class DatasetSummary:
     entries: int
     created: str
     accountant: CapAccountant
+    last_rho: Fraction | None = None
+
+    @property
+    def use(self) -> str:
+        """The used share of the cap, and how many more releases like the last one fit, in words."""
+        return describe_use(self.rho, self.cap_rho, self.last_rho)
+
+    @property
+    def epsilon_words(self) -> str:
+        """The spent part of the cap as an epsilon, beside the cap's own."""
+        return describe_epsilon(self.epsilon, self.cap.epsilon, self.cap.delta)
 
     @property
     def epsilon(self) -> float:
@@ -48,7 +63,22 @@ class DatasetSummary:
 def summarize_dataset(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
     """Return the summary of a data set by its entries."""
     history = list(entries)
-    spent = sum_spent_rho(history)
     return DatasetSummary(
-        dataset.name, dataset.cap, dataset.rho, spent, len(history), dataset.created, dataset.accountant
+        dataset.name,
+        dataset.cap,
+        dataset.rho,
+        sum_spent_rho(history),
+        len(history),
+        dataset.created,
+        dataset.accountant,
+        _price_last_run(history),
     )
+
+
+def _price_last_run(history: Sequence[Entry]) -> Fraction | None:
+    """Return what the last run that was charged paid (rho); None where none was."""
+    for run in dict.fromkeys(entry.run for entry in reversed(history) if entry.event == "reserve"):
+        paid = sum_spent_rho(entry for entry in history if entry.run == run)
+        if paid > 0:
+            return paid
+    return None

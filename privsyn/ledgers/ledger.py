@@ -39,6 +39,7 @@ from privsyn.ledgers.database import Database, wait_out_restarts
 from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
 from privsyn.ledgers.known_tables import KnownTable, list_counting_marks, mark_table, refuse_second_name
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, mark_rows, read_draw
+from privsyn.ledgers.paid_elsewhere import Payer, refuse_second_price
 from privsyn.ledgers.released_periods import (
     PeriodRow,
     audit_periods,
@@ -144,6 +145,7 @@ class Ledger:
         delta: float | None = None,
         period: str | None = None,
         table: KnownTable | None = None,
+        payer: Payer | None = None,
     ) -> None:
         """Charge all lines of a run, or none, before the first look at the data.
 
@@ -159,6 +161,9 @@ class Ledger:
 
         With ``table`` new charges enter what the run's table is known by, in the same transaction.  Raises
         RequestError, having written nothing, if it is known under another name and nobody has stated a reason.
+
+        With ``payer`` new charges are refused with RequestError if another private folder was the last to pay for the
+        request.
         """
         with self._database.write() as connection:
             registered, entries = self._read_trusted(connection, dataset)
@@ -167,6 +172,8 @@ class Ledger:
             else:
                 self._database.make(connection, "periods")
                 new = self._begin(connection, registered, entries, run, lines, delta, period)
+            if new and payer is not None:
+                refuse_second_price(entries, payer)
             if new and table is not None:
                 self._database.make(connection, "marks")
                 mark_table(connection, read_entries(connection), dataset, run, table, format_now())
@@ -179,6 +186,12 @@ class Ledger:
         with self._database.read() as connection:
             rows = list_counting_marks(self._list_marks(connection), read_entries(connection))
         refuse_second_name(rows, dataset, table)
+
+    @wait_out_restarts
+    def check_payer(self, dataset: str, payer: Payer) -> None:
+        """Raise what :meth:`reserve` would raise for new charges of this payer now; write nothing."""
+        with self._database.read() as connection:
+            refuse_second_price(read_entries(connection, dataset), payer)
 
     def _begin(
         self,
@@ -277,6 +290,12 @@ class Ledger:
         """Return where the latest charge of every key of the data set stands."""
         with self._database.read() as connection:
             return {key: state.name for key, state in charge_states(read_entries(connection, dataset)).items()}
+
+    @wait_out_restarts
+    def list_datasets(self) -> list[str]:
+        """Return the names of all data sets."""
+        with self._database.read() as connection:
+            return list(read_datasets(connection))
 
     @wait_out_restarts
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:

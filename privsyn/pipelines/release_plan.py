@@ -39,13 +39,19 @@ def build_candidate(
     fresh: bool = False,
     period: str | None = None,
     new_dataset: str | None = None,
+    early: str | None = None,
+    calendar: str | None = None,
 ) -> Candidate:
     """Return a release of ``spec`` that asks to be admitted; of all files the ledger alone is read for it.
 
-    ``data``: the table in memory (None: the file that the spec names).  Raises RequestError as :func:`plan_release`,
-    and LedgerError where the accountant is that of the data set's cap and the ledger cannot be read.
+    ``data``: the table in memory (None: the file that the spec names); ``early``, ``calendar``: as the candidate's.
+
+    Raises RequestError as :func:`plan_release`, and LedgerError where the accountant is that of the data set's cap
+    and the ledger cannot be read.
     """
     spec_to_plan = spec if data is None else spec.model_copy(update={"data": ""})
     settled = settle_accountant(spec_to_plan, settings, partial(plan_release, period=period), fresh=fresh)
     plan = plan_release(settled, period)
-    return Candidate(plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset)
+    return Candidate(
+        plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset, early=early, calendar=calendar
+    )

@@ -13,6 +13,8 @@ from typing import Any
 
 import jinja2
 
+from privsyn.base.budget_words import format_share
+
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])")
 """What begins or ends something anywhere in a line; an underscore within a word does not."""
 
@@ -63,6 +65,10 @@ def _format_rho(price: str | Fraction) -> str:
     return f"{float(Fraction(price)):.6g}"
 
 
+def _format_share(price: str, whole: str) -> str:
+    return format_share(Fraction(price), Fraction(whole))
+
+
 def _join_names(columns: Iterable[str]) -> str:
     return ", ".join(map(escape_text, columns))
 
@@ -84,6 +90,7 @@ TEMPLATES.filters |= {
     "flow": _join_lines,
     "fmt": format,
     "rho": _format_rho,
+    "share_of": _format_share,
     "round_up": round_up,
 }
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
+from itertools import product, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
@@ -29,8 +29,18 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from privsyn.base.settings import Settings
 from privsyn.flows.metrics import LAST_RUN, LAST_RUN_WORDS
-from privsyn.flows.states import BUDGET_LEFT_EPSILON, BUDGET_LEFT_RELEASES, BUDGET_LEFT_RHO, CACHED, DATASET
+from privsyn.flows.states import (
+    BUDGET_LEFT_EPSILON,
+    BUDGET_LEFT_RELEASES,
+    BUDGET_LEFT_RHO,
+    CACHED,
+    DATASET,
+    FAILURES,
+    FLOWS,
+    RELEASE_FLOWS,
+)
 from privsyn.server.alerts import (
     LATE_AFTER,
     TOLD,
@@ -42,6 +52,7 @@ from privsyn.server.alerts import (
     judge_start,
 )
 from privsyn.server.environment import POOL, Address
+from privsyn.server.known_data_sets import read_deployed, read_names_in_ledger
 from privsyn.server.login import SERVER
 from privsyn.server.lost_runs import end_lost_runs, end_runs_of_absent_workers, name_worker
 from privsyn.server.notifications import Addressee, load_addressee, read_addressee
@@ -49,6 +60,9 @@ from privsyn.storage.disk import replace_file
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, WorkPool
+
+
+_OF_THIS_PROCESS = ("untold", "looked", "known", "to_release")
 
 
 @dataclass
@@ -65,8 +79,9 @@ class AlertMemory:
     """All of it, by data set.
 
     ``told_until``: everything that ended before is told; ``worker``: what was last seen of the work pool's workers;
-    ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow.  ``untold``
-    and ``looked`` are of this process.
+    ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow.  The rest
+    is of this process; ``known``: data sets of deployments and of the ledger; ``to_release``: those that a deployment
+    releases.
     """
 
     told_until: datetime
@@ -78,6 +93,8 @@ class AlertMemory:
     budgets: dict[str, Budget] = field(default_factory=dict)
     untold: int = 0
     looked: float = 0.0
+    known: set[str] = field(default_factory=set)
+    to_release: set[str] = field(default_factory=set)
 
     @classmethod
     def load(cls, file: Path, now: datetime) -> AlertMemory:
@@ -96,7 +113,7 @@ class AlertMemory:
 
     def snapshot(self) -> str:
         """Return what is kept, as JSON."""
-        state = {name: value for name, value in asdict(self).items() if name not in ("untold", "looked")}
+        state = {name: value for name, value in asdict(self).items() if name not in _OF_THIS_PROCESS}
         return json.dumps(state | {"told_until": self.told_until.isoformat()})
 
     def note_failure(self, dataset: str, flow: str, state: str, moment: float) -> None:
@@ -115,15 +132,27 @@ class AlertMemory:
         if moment >= self.last_success.get(dataset, 0.0):
             self.last_success[dataset], self.budgets[dataset] = moment, remaining
 
+    def count_failures(self) -> dict[tuple[str, str, str], int]:
+        """Return the number of failed runs by data set, flow and state.
+
+        It is 0, and not absent, for every known data set and for runs that name none: Prometheus sees no increase in a
+        series that begins at 1.
+        """
+        known = {"", *self.known, *self.failures, *self.last_runs, *self.last_success}
+        counts = dict.fromkeys(product(sorted(known), FLOWS, FAILURES), 0)
+        for dataset, of_dataset in list(self.failures.items()):
+            for key, count in list(of_dataset.items()):
+                flow, _, state = key.rpartition("/")
+                counts[dataset, flow, state] = count
+        return counts
+
     def collect(self) -> Iterator[Metric]:
         """Yield the gauges, as Prometheus' client asks for them."""
         failures = CounterMetricFamily(
             "privsyn_run_failures", "Runs that failed, crashed or were refused.", labels=("dataset", "flow", "state")
         )
-        for dataset, counts in list(self.failures.items()):
-            for key, count in list(counts.items()):
-                flow, _, state = key.rpartition("/")
-                failures.add_metric((dataset, flow, state), count)
+        for labels, count in self.count_failures().items():
+            failures.add_metric(labels, count)
         yield failures
         ended = GaugeMetricFamily(LAST_RUN, LAST_RUN_WORDS, labels=("dataset", "flow"))
         for dataset, runs in list(self.last_runs.items()):
@@ -131,9 +160,10 @@ class AlertMemory:
                 ended.add_metric((dataset, flow), moment)
         yield ended
         budgets = dict(self.budgets)
+        releases = dict.fromkeys(sorted(self.to_release), 0.0) | self.last_success
         for name, description, figures in (
             ("privsyn_last_failure_timestamp_seconds", "End of the last run that failed.", dict(self.last_failure)),
-            ("privsyn_last_success_timestamp_seconds", "End of the last release.", dict(self.last_success)),
+            ("privsyn_last_success_timestamp_seconds", "End of the last release; 0: none yet.", releases),
             ("privsyn_budget_left_rho", "Left of the cap at the last release.", {d: b.rho for d, b in budgets.items()}),
             (
                 "privsyn_budget_left_epsilon",
@@ -166,6 +196,9 @@ OVERLAP = timedelta(days=1)
 
 STARTING = timedelta(seconds=90)
 """How long after the server's start nothing is concluded from what is absent."""
+
+LEDGER_SECONDS = 60.0
+"""Seconds between two looks at which data sets the ledger has."""
 
 LONGEST_PAUSE = 300.0
 """Seconds between two attempts to deliver, at most."""
@@ -211,6 +244,7 @@ class AlertService:
         since = self.memory.told_until - OVERLAP
         delivered = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
         if slow:
+            self._look_at_deployments()
             self._look_at_what_is_absent(to, now)
             if all(delivered):
                 self.memory.told_until = now
@@ -218,6 +252,12 @@ class AlertService:
         self.memory.untold, self.memory.looked = delivered.count(False), now.timestamp()
         if self.memory.snapshot() != before:
             self.memory.save(self.file)
+
+    def _look_at_deployments(self) -> None:
+        """Note the data sets that are deployed."""
+        deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
+        self.memory.known.update(name for name, _ in deployed)
+        self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
 
     def _look_at_what_is_absent(self, to: Addressee, now: datetime) -> None:
         """Look for runs without a start, runs without a worker, and a pool without a worker."""
@@ -251,7 +291,7 @@ class AlertService:
             return True
         moment = (run.end_time or state.timestamp).timestamp()
         if state.is_completed():
-            self.memory.note_run(find_dataset(run), self._read_flow(run), moment)
+            self.memory.note_run(find_dataset(run), self._read_flow(run.flow_id), moment)
         if state.is_completed() and state.name != CACHED and run.labels.get(BUDGET_LEFT_RHO) is not None:
             with suppress(ValueError, TypeError):  # labels that are not ours
                 self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
@@ -261,7 +301,7 @@ class AlertService:
         if not self._tell(to, run, alert, TOLD):
             return False
         if not state.is_completed():
-            self.memory.note_failure(find_dataset(run), self._read_flow(run), str(state.name), moment)
+            self.memory.note_failure(find_dataset(run), self._read_flow(run.flow_id), str(state.name), moment)
         return True
 
     def _was_cancelled(self, run: FlowRun) -> bool:
@@ -272,11 +312,11 @@ class AlertService:
         before = [*takewhile(lambda state: state.id != crash, self.client.read_flow_run_states(run.id))]
         return bool(before) and before[-1].is_cancelling()
 
-    def _read_flow(self, run: FlowRun) -> str:
-        """Return the name of a run's flow."""
-        if run.flow_id not in self._flows:
-            self._flows[run.flow_id] = self.client.read_flow(run.flow_id).name
-        return self._flows[run.flow_id]
+    def _read_flow(self, flow_id: UUID) -> str:
+        """Return the name of a flow."""
+        if flow_id not in self._flows:
+            self._flows[flow_id] = self.client.read_flow(flow_id).name
+        return self._flows[flow_id]
 
     def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str) -> bool:
         """Deliver an alert of a run and mark the run; return whether people have been told, now or before."""
@@ -371,6 +411,7 @@ def _run(variables: dict[str, str]) -> None:
         file = Path(variables["PREFECT_HOME"]) / MEMORY
         service = AlertService(client, send_by_block, address.page, file, datetime.now(UTC))
         REGISTRY.register(service.memory)
+        threading.Thread(target=_watch_ledger, args=(service.memory,), name="known data sets", daemon=True).start()
         with suppress(httpx.HTTPError):  # the worker looks, too, and takes longer to start
             end_lost_runs(client, name_worker(), ["RUNNING"])
         while True:
@@ -379,3 +420,13 @@ def _run(variables: dict[str, str]) -> None:
             except Exception as error:  # a server that stops, a full disk
                 _logger.warning("The server's runs could not be looked at (%s).", type(error).__name__)
             time.sleep(LOOK_SECONDS)
+
+
+def _watch_ledger(memory: AlertMemory) -> None:
+    """Note the ledger's data sets while the server runs, in a thread of its own because a database may be slow."""
+    while True:
+        try:
+            memory.known.update(read_names_in_ledger(Settings()))
+        except Exception as error:  # alerts go on without the ledger
+            _logger.warning("The ledger's data sets could not be read (%s).", type(error).__name__)
+        time.sleep(LEDGER_SECONDS)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.csv as pacsv
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.unicode import adopt_names
 from privsyn.sources.csv_fields import as_written
 from privsyn.sources.csv_lines import LineReader, build_text_options
 from privsyn.sources.private_table import (
@@ -77,6 +78,7 @@ class FileSource(Source):
         layout = read_layout(path, spec.columns, spec.csv)
         if layout.format == "parquet" and spec.csv != CsvOptions():
             raise RequestError("says how CSV files are written, and the table is Parquet", "Take it out", "csv")
+        layout = _adopt_names_of(layout, spec)
         read = list_columns_to_read(layout.columns, spec, layout.files[0].name)
         types = {name: layout.type_of(name) for name in read} | _check_types(layout, read, spec)
         return cls(layout.columns, read, types, layout, spec)
@@ -123,14 +125,15 @@ class FileSource(Source):
     def _iterate_csv(self, file: File, note: Note) -> Iterator[pa.RecordBatch]:
         options = self.spec.csv
         header, mark = read_csv_header(file, options), options.delimiter or detect_delimiter(file) or ","
+        names = adopt_names(header.names, self.spec.columns)
         failure = None
         try:
             with open_stream(file, options.encoding) as stream:
                 skip_bytes(stream, header.size)
                 if options.line_breaks:
-                    batches = self._iterate_records(header.names, mark, stream, note)
+                    batches = self._iterate_records(names, mark, stream, note)
                 else:
-                    batches = LineReader(header.names, self.read, mark, (), options.quote).batches(stream, note)
+                    batches = LineReader(names, self.read, mark, (), options.quote).batches(stream, note)
                 for batch in batches:
                     yield as_written(batch, self.spec)
         except _BROKEN as error:
@@ -171,8 +174,11 @@ def read_parquet(
     try:
         with open_parquet(file) as table:
             groups = None if row_groups is None else list(row_groups)
-            for batch in table.iter_batches(batch_size=batch_rows, row_groups=groups, columns=list(read)):
-                yield with_valid_text(batch.select(read), note)
+            names = table.schema_arrow.names
+            stored = dict(zip(adopt_names(names, read), names, strict=True))
+            wanted = [stored.get(name, name) for name in read]
+            for batch in table.iter_batches(batch_size=batch_rows, row_groups=groups, columns=wanted):
+                yield with_valid_text(batch.select(wanted).rename_columns(list(read)), note)
     except _BROKEN as error:
         damaged = RequestError(
             f"{file} breaks off or is damaged {BY_A_VALUE}", "Write or copy the Parquet file again", "data"
@@ -226,13 +232,25 @@ def _make_csv_error(file: File, words: str) -> RequestError:
     return RequestError(f"{file} breaks off or is not a whole CSV file {BY_A_VALUE}", "Write or copy it again", "data")
 
 
+def _adopt_names_of(layout: TableLayout, spec: ReleaseSpec) -> TableLayout:
+    """Return the layout with the columns' names in the spec's spelling."""
+    columns = adopt_names(layout.columns, spec.columns)
+    types = layout.types
+    if types is not None:
+        types = {name: types[stored] for name, stored in zip(columns, layout.columns, strict=True)}
+    return replace(layout, columns=columns, types=types)
+
+
 def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> dict[str, pa.DataType]:
     """Check the types of all files; return those of columns that some file has as short floats."""
     short: dict[str, pa.DataType] = {}
     if layout.types is None:
         return short
     for file in layout.files:
-        types = layout.types if file == layout.files[0] else list_parquet_columns(file)[1]
+        types = layout.types
+        if file != layout.files[0]:
+            stored = list_parquet_columns(file)[1]
+            types = dict(zip(adopt_names(list(stored), read), stored.values(), strict=True))
         check_types(types, read, spec, file.name)
         short |= {name: types[name] for name in read if get_short_float(types[name]) is not None}
     return short

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.unicode import adopt_names
 from privsyn.sources.object_cells import OBJECTS, read_objects
 from privsyn.sources.private_table import (
     BY_A_VALUE,
@@ -60,12 +61,14 @@ class MemorySource(Source):
         pyarrow can, the rows stay where they are, so they must not change before the run ends.  Raises RequestError
         that names the column or ``data``.
         """
-        columns = list_column_names(data, spec.columns)
-        read = list_columns_to_read(columns, spec, WHERE)
+        names = list_column_names(data, spec.columns)
+        columns = adopt_names(names, spec.columns)
+        read, stored = list_columns_to_read(columns, spec, WHERE), dict(zip(columns, names, strict=True))
         if isinstance(data, pd.DataFrame):
-            table, of_objects = _list_pandas_columns(data, read), OBJECTS
+            table, of_objects = _list_pandas_columns(data, [stored[name] for name in read]), OBJECTS
         else:
-            table, of_objects = _read_arrow_table(data).select(read), None
+            table, of_objects = _read_arrow_table(data).select([stored[name] for name in read]), None
+        table = table.rename_columns(list(read))
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
         declared = {name: pa.null() if type_ == of_objects else type_ for name, type_ in types.items()}
         check_types(declared, read, spec, WHERE)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TypeAlias, cast
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.unicode import adopt_names
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import Source, SupportsArrowStream
 from privsyn.sources.stream_source import StreamSource, is_streamed, read_schema
@@ -49,9 +50,9 @@ def list_table_columns(data: AnyPlace, spec: ReleaseSpec) -> tuple[str, ...]:
     if isinstance(data, Mapping) and spec.tables:
         return tuple(name for table in spec.tables.values() for name in table.columns)
     if is_streamed(data):
-        return tuple(read_schema(data, spec.columns).names)
+        return adopt_names(read_schema(data, spec.columns).names, spec.columns)
     if isinstance(data, str | os.PathLike | tuple):
-        return read_layout(data, spec.columns, spec.csv).columns
+        return adopt_names(read_layout(data, spec.columns, spec.csv).columns, spec.columns)
     from privsyn.sources.memory_source import list_column_names
 
-    return list_column_names(cast(SupportsArrowStream, data), spec.columns)
+    return adopt_names(list_column_names(cast(SupportsArrowStream, data), spec.columns), spec.columns)

@@ -17,10 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.columns import Zoned
+from privsyn.data_contracts.columns import TimeColumn, Zoned
+from privsyn.data_contracts.columns.time_columns import Written
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.storage.table_files import join_names
+from privsyn.tasks.codecs.parsing import is_number
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
@@ -168,12 +170,31 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
                 f"Write `zone: {zone}`, or another zone",
                 f"columns.{name}.zone",
             )
+        if isinstance(column, Written | TimeColumn):
+            _check_moment_type(name, column, types[name], where)
         if not is_readable(types[name]):
             raise RequestError(
                 f"its type in {where} is {_describe_type(types[name])}, which cannot be encoded",
                 "Store it as numbers, text, booleans or moments, or list it as `{kind: drop}`",
                 f"columns.{name}",
             )
+
+
+def _check_moment_type(name: str, column: Written | TimeColumn, type_: Any, where: str) -> None:
+    """RequestError for a type whose values are never moments of the column: numbers without a format for them."""
+    stored = type_.value_type if pa.types.is_dictionary(type_) else type_
+    kind = "time" if isinstance(column, TimeColumn) else "date or moment"
+    if isinstance(column, TimeColumn):
+        reads_numbers, cure = column.format in ("hhmm", "seconds"), "Write `format: hhmm` or `format: seconds`"
+    else:
+        reads_numbers, cure = bool(column.format), 'Write `format`, such as "%Y%m%d" for numbers like 20230623'
+    if is_number(stored) and not reads_numbers:
+        raise RequestError(
+            f"its type in {where} is {_describe_type(type_)}, and a number is not a {kind} by itself; nothing was "
+            "spent",
+            f"{cure}; or store the column as dates or text; or use `kind: integer`",
+            f"columns.{name}.format",
+        )
 
 
 def _describe_type(type_: Any) -> str:

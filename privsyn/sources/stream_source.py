@@ -21,6 +21,7 @@ from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.unicode import adopt_names
 from privsyn.sources.private_table import BY_A_VALUE, Note, Source, check_types, list_columns_to_read, with_valid_text
 from privsyn.sources.readers.reader import Reader
 from privsyn.sources.row_digest import KEY_BYTES, RowDigest
@@ -144,10 +145,14 @@ class _Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class StreamSource(Source):
-    """A table behind a reader whose structure fits the spec; ``place`` is where it is, as it is noted privately."""
+    """A table behind a reader whose structure fits the spec; ``place`` is where it is, as it is noted privately.
+
+    ``stored``: the names of the columns ``read`` as they are stored.
+    """
 
     place: str
     open_reader: Callable[[], Reader] = field(repr=False)
+    stored: tuple[str, ...]
     _snapshot: _Snapshot = field(default_factory=_Snapshot, repr=False)
 
     @classmethod
@@ -160,17 +165,19 @@ class StreamSource(Source):
             raise RequestError("says how CSV files are written, and the table is no CSV file", "Take it out", "csv")
         where, reader = name_place(place), open_reader(place, spec.columns)
         try:
-            columns = tuple(reader.schema.names)
-            refuse_repeats(columns, where, spec.columns)
+            refuse_repeats(reader.schema.names, where, spec.columns)
+            columns = adopt_names(reader.schema.names, spec.columns)
+            stored = dict(zip(columns, reader.schema.names, strict=True))
             read = list_columns_to_read(columns, spec, where)
-            types = {name: reader.schema.field(name).type for name in read}
+            types = {name: reader.schema.field(stored[name]).type for name in read}
             check_types(types, read, spec, where)
         except BaseException:
             reader.close()
             raise
         snapshot = _Snapshot(reader)
         pinned = reader.place or str(place)
-        source = cls(columns, read, types, pinned, lambda: open_reader(pinned, spec.columns), snapshot)
+        names = tuple(stored[name] for name in read)
+        source = cls(columns, read, types, pinned, lambda: open_reader(pinned, spec.columns), names, snapshot)
         weakref.finalize(source, snapshot.close)
         return source
 
@@ -224,8 +231,8 @@ class StreamSource(Source):
             self._snapshot.reader = self.open_reader()
         digest, failure = RowDigest(self._snapshot.key), None
         try:
-            for batch in self._snapshot.reader.read(self.read, batch_rows, note):
-                valid = with_valid_text(batch, note)
+            for batch in self._snapshot.reader.read(self.stored, batch_rows, note):
+                valid = with_valid_text(batch.rename_columns(list(self.read)), note)
                 digest.add(valid)
                 yield valid
             self._compare(digest)

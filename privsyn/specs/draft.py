@@ -220,9 +220,9 @@ def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> DraftedT
     return DraftedTable("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
 
 
-def open_todos(text: str) -> int:
-    """Return how many fields of a draft's ``text`` still say TODO."""
-    return len(list(find_todos(parse_yaml(text, "the draft").content)))
+def list_open_fields(text: str) -> list[tuple[str | int, ...]]:
+    """Return the fields of a draft's ``text`` that still say TODO, in their order."""
+    return list(find_todos(parse_yaml(text, "the draft").content))
 
 
 def _check_draft(dataset: str) -> str:

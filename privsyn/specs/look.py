@@ -25,6 +25,7 @@ LOOKED_ROWS = 100_000
 
 _WORDS = ["true", "false", "t", "f", "yes", "no", "y", "n"]
 _DAY = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\s*$"
+_CODE = r"^\s*[+-]?0[0-9]"
 _MOMENT = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[Tt ]"
 
 
@@ -58,11 +59,16 @@ def _are_truths(texts: pa.Array, options: CsvOptions) -> bool:
 
 
 def _are_numbers(texts: pa.Array, options: CsvOptions) -> bool:
+    """Return whether all are numbers; digits after a leading zero are a code, such as 02134, and stay text."""
+    if pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
+        return False
     return not np.isnan(parsing.to_numbers(parse_numbers(texts, options))[0]).any()
 
 
 def _are_integers(texts: pa.Array, options: CsvOptions) -> bool:
     """Return whether all are numbers without a decimal mark: 3.0 may stand beside 2.5 in later records."""
+    if not _are_numbers(texts, options):
+        return False
     numbers = parsing.to_numbers(parse_numbers(texts, options))[0]
     return bool((np.floor(numbers) == numbers).all()) and not pc.any(pc.match_substring(texts, options.decimal)).as_py()
 

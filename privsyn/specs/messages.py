@@ -133,12 +133,45 @@ def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
         cure = _UNIT_FORMS
     elif place[-1] == "kind":
         cure = f"Write one of the kinds {', '.join(KINDS)}"
+    elif place[-1] == "source" and "rules" in place:
+        cure = (
+            "Name who says in public that the rule holds, a codebook or a law say; what private rows show is no source"
+        )
     elif drop_table(place)[0] == "columns":
         cure = (
             "Replace it from a public source, such as a codebook; "
             "a value read off the private data would itself be a leak"
         )
     return Problem(format_place(place), "still says TODO", cure, line)
+
+
+def group_todos(places: Sequence[tuple[str | int, ...]]) -> list[str]:
+    """Return open fields in groups: each setting by itself, fields of columns by their name with all their columns."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    single = []
+    for place in places:
+        in_column = drop_table(place)
+        if in_column[0] == "columns" and len(in_column) == 3:
+            table = format_place(place[: len(place) - 2])
+            groups.setdefault((table, str(in_column[2])), []).append(str(in_column[1]))
+        else:
+            single.append(format_place(place))
+    by_columns: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (table, field), columns in groups.items():
+        by_columns.setdefault((table, tuple(columns)), []).append(field)
+    return single + [
+        f"{' and '.join(fields)} in {table} of {', '.join(columns)}" for (table, columns), fields in by_columns.items()
+    ]
+
+
+def make_todos_error(places: Sequence[tuple[str | int, ...]], lines: Mapping[Any, int]) -> RequestError:
+    """Return one paragraph on the TODOs that a draft left: the first one's cure, and of many all fields."""
+    problems = [make_todo_error(place, lines.get(place)) for place in places]
+    if len(problems) <= MAX_SHOWN_PROBLEMS:
+        return request_error(problems)
+    first, left = problems[0], "; ".join(group_todos(places))
+    texts = [first.cure, f"{len(problems)} fields say TODO: {left}"]
+    return RequestError(first.text, join_sentences(texts), first.field, first.line)
 
 
 def suggest_name(name: str, known: Sequence[str]) -> str:

@@ -48,7 +48,10 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     }
     if read:
         rules = [
-            {"lookup": _fill_lookup(rule.lookup, spec, read[_LOOKUP.format(i)])}
+            {
+                **rule.model_dump(exclude={"lookup"}, exclude_unset=True),
+                "lookup": _fill_lookup(rule.lookup, spec, read[_LOOKUP.format(i)]),
+            }
             if isinstance(rule, LookupRule) and rule.lookup.table
             else rule.model_dump(by_alias=True, exclude_unset=True)
             for i, rule in enumerate(spec.rules)

@@ -125,9 +125,9 @@ def _resolve(place: str, field: str, folder: Path, *, needs_rows: bool = True) -
 
 
 def _validate(document: Document) -> ReleaseSpec:
-    problems = [messages.make_todo_error(place, document.lines.get(place)) for place in find_todos(document.content)]
-    if problems:
-        raise messages.request_error(problems)
+    todos = list(find_todos(document.content))
+    if todos:
+        raise messages.make_todos_error(todos, document.lines)
     document = with_defaults(document)[0]
     try:
         return ReleaseSpec.model_validate(document.content)

@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import LEFT_OUT, Source
+from privsyn.specs.advice import Advice, advise
+from privsyn.specs.advice.columns import RowSample
 from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import Misread, find_odd_texts, list_misread_columns
 from privsyn.tasks.codecs import Codec
@@ -50,7 +52,8 @@ class TableFit:
 
     ``cut`` are rows left out by the unit's identifier and max_records, ``cut_by`` those that other caps would
     leave out; ``unread`` records that cannot be read, which are
-    not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong.
+    not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong;
+    ``advice``: relations that the rows show and the spec does not say.
     """
 
     rows: int
@@ -59,13 +62,17 @@ class TableFit:
     cut_by: Mapping[int, int] = field(default_factory=dict, repr=False)
     unread: int = 0
     misread: tuple[Misread, ...] = field(default=(), repr=False)
+    advice: Advice = field(default_factory=Advice, repr=False)
 
     def __repr__(self) -> str:
         return "<Fit: PRIVATE>"
 
 
-def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> TableFit:
-    """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read."""
+def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, compares: bool = True) -> TableFit:
+    """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read.
+
+    ``compares``: whether the spec can compare columns of these rows.
+    """
     ranges = {name: str(r.type) for codec in codecs for name, r in codec.ranges().items()}
     fits = {
         name: ColumnFit(name, _describe_type(source.types[name]), ranges.get(name, ""))
@@ -74,9 +81,10 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
     }
     people: Counter[Any] = Counter()
     odd: dict[str, Counter[str]] = {name: Counter() for name in fits}
-    rows, reading = 0, Repairs()
+    rows, reading, sample = 0, Repairs(), RowSample()
     for batch in source.batches(reading):
         rows += batch.num_rows
+        sample.add(batch)
         data = dict(zip(batch.schema.names, batch.columns, strict=True))
         if spec.unit.identifier is not None:
             people.update(_count_values(data[spec.unit.identifier]))
@@ -98,7 +106,8 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...]) -> Tabl
         fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))
     cut_by = {} if spec.unit.identifier is None else {cap: _cut(people, cap) for cap in CAPS}
     cut = None if spec.unit.identifier is None else _cut(people, spec.unit.records)
-    return TableFit(rows, list(fits.values()), cut, cut_by, unread, misread)
+    advice = advise(spec, sample.read(codecs), compares=compares and spec.order is None)
+    return TableFit(rows, list(fits.values()), cut, cut_by, unread, misread, advice)
 
 
 def _describe_type(stored: pa.DataType | None) -> str:

@@ -1,8 +1,9 @@
 """Reading one YAML 1.2 document safely: plain values, the line of every field, and errors for people.
 
 Mapping keys are always text, exactly as written: a column called ``2019`` or ``no`` needs no quotation marks. A
-number with a leading zero is refused, because YAML would drop the zero of a code like 02134; but a listed value like
-00708, which YAML 1.1 takes for text, is that text.  A merge (`<<: *NAME`) brings another mapping's fields.
+number with a leading zero is refused, because YAML would drop the zero of a code like 02134; but a listed value, or a
+cell of a lookup, like 00708, which YAML 1.1 takes for text, is that text.  A merge (`<<: *NAME`) brings another
+mapping's fields.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ _ZERO_LED = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?")
 
 _OF_TEXTS = (("values",), ("null_values",))
 """Lists whose items may be texts of digits."""
+
+_OF_LOOKUPS = ("lookup", "rows")
+"""Where the rows of a lookup stand, whose cells may be, too."""
 
 _TEXT_OF_YAML_1_1 = re.compile(r"0[0-9]*[89][0-9]*")
 """Digits that YAML 1.1 takes for text, since they are no octal number: programs for it write the text so, bare."""
@@ -244,7 +248,7 @@ class _Builder:
         return fields
 
     def _build_scalar(self, node: ScalarNode, path: Path) -> Any:
-        if node.tag == _TAG + "int" and path[-2:-1] in _OF_TEXTS and _TEXT_OF_YAML_1_1.fullmatch(node.value):
+        if node.tag == _TAG + "int" and _may_be_text(path) and _TEXT_OF_YAML_1_1.fullmatch(node.value):
             return node.value
         if node.tag in (_TAG + "int", _TAG + "float") and _ZERO_LED.fullmatch(node.value):
             raise self._make_error(
@@ -273,6 +277,11 @@ class _Builder:
 
     def _make_error(self, node: Node, problem: str, cure: str) -> RequestError:
         return RequestError(f"{self.name}, line {_get_line(node)} has {problem}", cure)
+
+
+def _may_be_text(path: Path) -> bool:
+    """Return whether an item of a list may be a text of digits: a listed value, or a cell of a lookup's rows."""
+    return path[-2:-1] in _OF_TEXTS or path[-4:-2] == _OF_LOOKUPS
 
 
 def _is_merge(key: ScalarNode) -> bool:

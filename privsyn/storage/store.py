@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import check_interrupts
 from privsyn.base.paths import make_safe_name
-from privsyn.base.wording import mention
+from privsyn.base.wording import mention, refer_to_action
 from privsyn.data_contracts.artifacts import ArtifactRef, Zone
 from privsyn.storage.disk import remove_parts, replace_file, replace_folder, translate_os_errors
 from privsyn.storage.objects import check_store
@@ -53,7 +53,65 @@ SETTLED_SECONDS = 2.0
 Stamp = tuple[int, int, int, int, int]
 
 
-class Store:
+class TableSeals:
+    """The HMACs of a private root's tables, under its key: to tell what is whole there, with nothing written."""
+
+    def __init__(self, private_root: Path, key: bytes) -> None:
+        self.private_root, self._key = private_root, key
+        self._macs: dict[Path, tuple[Stamp, str]] = {}
+
+    def mac(self, path: Path) -> str:
+        """Return the HMAC-SHA256 (hex) of one file's content."""
+        digest = hmac.new(self._key, b"artifact", hashlib.sha256)
+        with translate_os_errors(path):
+            _feed_digest(digest, path)
+        return digest.hexdigest()
+
+    def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
+        """Return whether the stored file is whole and its own.
+
+        In this store, byte for byte the one that was written, and the
+        reference (zone, name, step, key) the one that was given out for it.
+
+        ``afresh``: look at every byte although this store did so before and the file has not changed since.
+        """
+        path = Path(ref.path)
+        if not path.exists() or not path.resolve().is_relative_to(self.private_root):
+            return False
+        if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in list_part_files(path)):
+            return False
+        mac = self._compute_mac(path, self.mac if afresh else self._recall_mac)
+        return hmac.compare_digest(self._sign(ref, mac), ref.check)
+
+    def place_here(self, ref: ArtifactRef, dataset: str) -> ArtifactRef:
+        """Return the reference at the table's place under this root: a copy of a root has it at another path."""
+        return ref.model_copy(update={"path": str(self.private_root / "store" / dataset / Path(ref.path).name)})
+
+    def _compute_mac(self, path: Path, mac: Callable[[Path], str]) -> str:
+        """Return the HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
+        if not path.is_dir():
+            return mac(path)
+        parts = "\0".join(f"{file.name}\0{mac(file)}" for file in list_part_files(path))
+        return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
+
+    def _sign(self, ref: ArtifactRef, mac: str) -> str:
+        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
+        return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
+
+    def _recall_mac(self, path: Path) -> str:
+        """Return the file's HMAC, from memory if the file is the one that was looked at."""
+        with translate_os_errors(path):
+            before, began = _read_stamp(path), time.time()
+            recalled = self._macs.get(path)
+            if recalled is not None and recalled[0] == before:
+                return recalled[1]
+            mac = self.mac(path)
+            if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED_SECONDS:
+                self._macs[path] = (before, mac)
+        return mac
+
+
+class Store(TableSeals):
     """The artifacts of one data set under a private and a released root, on the same file system or not."""
 
     def __init__(
@@ -65,14 +123,13 @@ class Store:
         of the private root is lost or changed.
         """
         self.dataset = make_safe_name(dataset, "dataset")
-        self._macs: dict[Path, tuple[Stamp, str]] = {}
-        self.private_root, self.released_root = get_roots(private_root, released_root)
-        make_private_root(self.private_root)
-        with translate_os_errors(self.private_root):
+        private_root, self.released_root = get_roots(private_root, released_root)
+        make_private_root(private_root)
+        with translate_os_errors(private_root):
             for folder in ("store", "locks"):
-                (self.private_root / folder).mkdir(mode=0o700, exist_ok=True)
-            with filelock.FileLock(self.private_root / "locks" / ".key.lock"):
-                self._key = load_key(self.private_root)
+                (private_root / folder).mkdir(mode=0o700, exist_ok=True)
+            with filelock.FileLock(private_root / "locks" / ".key.lock"):
+                super().__init__(private_root, load_key(private_root))
         self.released = ReleasedRoot(self.released_root, self.private_root / "locks")
         self.released_store = released_store
         if released_store:
@@ -102,13 +159,6 @@ class Store:
             digest.update(block)
         return digest.hexdigest()
 
-    def mac(self, path: Path) -> str:
-        """Return the HMAC-SHA256 (hex) of one file's content."""
-        digest = hmac.new(self._key, b"artifact", hashlib.sha256)
-        with translate_os_errors(path):
-            _feed_digest(digest, path)
-        return digest.hexdigest()
-
     def mac_stream(self, blocks: Iterable[bytes]) -> str:
         """Return the HMAC-SHA256 (hex) of a file's content that comes in blocks: that of :meth:`mac`."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
@@ -124,6 +174,11 @@ class Store:
     def mark(self, *parts: str) -> str:
         """Return the HMAC-SHA256 (hex) of the texts under the private root's key, which may leave that root."""
         return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
+
+    @property
+    def identity(self) -> str:
+        """The random name of the private root, which follows from its key: a copy has the same, wherever it lies."""
+        return self.mark("identity of the private root")[:32]
 
     def derive_key(self, purpose: str) -> bytes:
         """Return a key of 32 bytes for one purpose, from the private root's key; it stays in this process."""
@@ -172,6 +227,22 @@ class Store:
         unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._compute_mac(target, self.mac))})
 
+    def put_back(self, ref: ArtifactRef, content: bytes) -> ArtifactRef:
+        """Write the file of a released table that is one file to its place in this store; :meth:`verify` judges it.
+
+        Returns the reference at that place.  Raises ZoneError for a private table.
+        """
+        if ref.zone is not Zone.RELEASED:
+            raise ZoneError(f"{ref.name} of step {ref.step} is private, and no released folder has it")
+        placed = self.place_here(ref, self.dataset)
+        target = Path(placed.path)
+        with translate_os_errors(target):
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            with replace_file(target) as temporary:
+                temporary.write_bytes(content)
+        self._macs.pop(target, None)
+        return placed
+
     def read_table(self, ref: ArtifactRef) -> pa.Table:
         """Return the whole table."""
         tables = []
@@ -190,22 +261,6 @@ class Store:
         """Return the table in its files, to be read as a stream or counted file by file."""
         return StoredTable(list_part_files(Path(ref.path)), lambda: self.read_batches(ref))
 
-    def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
-        """Return whether the stored file is whole and its own.
-
-        In this store, byte for byte the one that was written, and the
-        reference (zone, name, step, key) the one that was given out for it.
-
-        ``afresh``: look at every byte although this store did so before and the file has not changed since.
-        """
-        path = Path(ref.path)
-        if not path.exists() or not path.resolve().is_relative_to(self.private_root):
-            return False
-        if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in list_part_files(path)):
-            return False
-        mac = self._compute_mac(path, self.mac if afresh else self._recall_mac)
-        return hmac.compare_digest(self._sign(ref, mac), ref.check)
-
     def remove_table(self, ref: ArtifactRef) -> None:
         """Delete a private table for good; one that is gone already is no error.
 
@@ -219,29 +274,6 @@ class Store:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-
-    def _compute_mac(self, path: Path, mac: Callable[[Path], str]) -> str:
-        """Return the HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
-        if not path.is_dir():
-            return mac(path)
-        parts = "\0".join(f"{file.name}\0{mac(file)}" for file in list_part_files(path))
-        return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
-
-    def _sign(self, ref: ArtifactRef, mac: str) -> str:
-        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
-        return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
-
-    def _recall_mac(self, path: Path) -> str:
-        """Return the file's HMAC, from memory if the file is the one that was looked at."""
-        with translate_os_errors(path):
-            before, began = _read_stamp(path), time.time()
-            recalled = self._macs.get(path)
-            if recalled is not None and recalled[0] == before:
-                return recalled[1]
-            mac = self.mac(path)
-            if _read_stamp(path) == before and max(before[3:]) / 1e9 < began - SETTLED_SECONDS:
-                self._macs[path] = (before, mac)
-        return mac
 
     def make_scratch(self, root: Path | None = None) -> Path:
         """Return a new folder for parts of tables that are being made; of a killed run the next one removes it.
@@ -356,6 +388,15 @@ def read_row_key(private_root: Path) -> bytes:
         return _derive_row_key(path.read_bytes()) if path.is_file() else b""
 
 
+def open_seals(private_root: Path) -> TableSeals | None:
+    """Return the seals of a private root's tables; None where there is no key, or this user cannot read it."""
+    try:
+        key = (private_root / NAME).read_bytes()
+    except OSError:
+        return None
+    return TableSeals(private_root.resolve(), key)
+
+
 NAME = ".key"
 CHECK = "key-check"
 """The file beside the key by which it is known: an HMAC of a fixed text, which tells nothing of the key."""
@@ -364,7 +405,10 @@ _BYTES = 32
 _FILLED = ("store", "records", "noise")
 _CURE = (
     "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release into "
-    "another folder with " + mention("settings.out") + ", where every request is charged anew"
+    "another folder with "
+    + mention("settings.out")
+    + ", where every request is charged anew: "
+    + refer_to_action("redraw")
 )
 
 

@@ -30,6 +30,8 @@ class CategoricalCodec(Codec):
             values.append(OTHER)
         texts = [v for v in values if isinstance(v, str)]
         self._values = _to_text(texts) if texts else pa.array(values)
+        self._is_ascii = all(map(str.isascii, texts))  # then no text is looked up in another spelling
+        self._composed = pc.utf8_normalize(self._values, form="NFC") if texts else self._values
         self._null = len(values) if column.has_null else None
         self.groups = np.arange(len(values) + int(column.has_null), dtype=np.int32)
         target = column.goes_to
@@ -45,7 +47,7 @@ class CategoricalCodec(Codec):
         is_null = np.asarray(pc.is_null(keys, nan_is_null=True))
         if pa.types.is_string(keys.type):  # an object that has no text, such as a list, is unlisted
             is_null = is_null & parsing.find_nulls(columns[self.sources[0]])
-        index = pc.index_in(keys, value_set=self._values)
+        index = self._find_listed(keys)
         unlisted = np.asarray(pc.is_null(index)) & ~is_null
         codes = np.asarray(pc.fill_null(index, 0)).astype(choose_code_dtype(self.size))
         codes[unlisted] = self._unlisted
@@ -54,6 +56,20 @@ class CategoricalCodec(Codec):
         if not self._column.nullable:
             repairs["null"] = int(is_null.sum())
         return codes, +repairs
+
+    def _find_listed(self, keys: pa.Array) -> pa.Array:
+        """Return the place of each key in the list, null where it has none.
+
+        Texts that differ by Unicode normalization alone are one: a text that is not listed is looked up in NFC.
+        """
+        index = pc.index_in(keys, value_set=self._values)
+        if not pa.types.is_string(keys.type) or not index.null_count or self._is_ascii:
+            return index
+        rest = np.flatnonzero(np.asarray(pc.is_null(index)))
+        found = np.asarray(index.fill_null(-1)).copy()
+        composed = pc.utf8_normalize(keys.take(pa.array(rest)), form="NFC")
+        found[rest] = np.asarray(pc.index_in(composed, value_set=self._composed).fill_null(-1))
+        return pa.array(found, mask=found < 0)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Return the listed value of each code, texts as a dictionary of them; the null code becomes null."""

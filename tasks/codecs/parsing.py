@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.columns.time_formats import MONTHS
+from privsyn.data_contracts.columns.time_formats import MONTHS, count_digits
 
 _TRUE = ["true", "t", "yes", "y", "1", "1.0"]
 _FALSE = ["false", "f", "no", "n", "0", "0.0"]
@@ -131,9 +131,12 @@ def to_seconds(
 
     Text is read as ISO 8601, or as the regular expression ``pattern`` says (time_formats.py), its fractions of a second
     cut to six digits; with a time zone, stored or written, the moment is its clock time in ``zone``, else in UTC.
+    A number is a moment only under a ``pattern``, which reads its digits.
     """
     array = decode_dictionary(source)
     is_null = find_nulls(array)
+    if pattern and is_number(array.type):
+        array = _write_digits(array, pattern)
     kind = array.type
     seconds: NDArray[np.float64]
     if _is_text(array):
@@ -149,6 +152,17 @@ def to_seconds(
     else:
         return np.full(len(array), np.nan), is_null
     return np.where(is_null, np.nan, seconds), is_null
+
+
+def is_number(type_: Any) -> bool:
+    """Return whether values of this Arrow type are numbers: integers, floats and decimals."""
+    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _write_digits(array: pa.Array, pattern: str) -> pa.Array:
+    """Return numbers as text; under a pattern of digits alone with the zeros that a number cannot begin with."""
+    text = _to_text(array)
+    return pc.utf8_lpad(text, count_digits(pattern), "0") if count_digits(pattern) else text
 
 
 def _to_integers(array: pa.Array) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Col
 from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.data_contracts.rules import Derive, LookupRule, map_computed_columns
+from privsyn.data_contracts.rules import Derive, LookupRule, Rule, map_computed_columns
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.codecs.categories import OneHotCodec
@@ -333,13 +333,18 @@ def _key_computation(rule: Derive | LookupRule, name: str) -> Any:
 def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
     rule_book = public.encoding.rules
     only_rows = _list_across(public) - (set() if rule_book is None else {c.rule for c in rule_book.of_roles})
-    rules = [r.model_dump(mode="json", by_alias=True) for i, r in enumerate(public.spec.rules) if i not in only_rows]
+    rules = [_key_rule(rule) for i, rule in enumerate(public.spec.rules) if i not in only_rows]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
+
+
+def _key_rule(rule: Rule) -> dict[str, Any]:
+    """Return what a rule says; its source changes no row."""
+    return rule.model_dump(mode="json", by_alias=True, exclude={"source"})
 
 
 def _key_across(public: PublicKnowledge) -> dict[str, Any]:
     across = _list_across(public)
-    rules = [r.model_dump(mode="json", by_alias=True) for i, r in enumerate(public.spec.rules) if i in across]
+    rules = [_key_rule(rule) for i, rule in enumerate(public.spec.rules) if i in across]
     return {"across": rules, "keeping_across": KEEPING_ACROSS} if rules else {}
 
 

@@ -55,7 +55,7 @@ class KeptRuns:
 
     @classmethod
     def concatenate(cls, groups: Sequence[KeptRuns]) -> KeptRuns:
-        """Return the rows of groups of whole persons as those of one; at least one group."""
+        """Join several groups of whole persons into one; there is at least one group."""
         parts = {name: [getattr(runs, name) for runs in groups] for name in cls.__dataclass_fields__}
         return cls(**{n: np.concatenate(arrays) for n, arrays in parts.items() if arrays[0] is not None})
 
@@ -147,7 +147,7 @@ def _read_runs(batches: Sequence[pa.RecordBatch]) -> KeptRuns:
 class RowsOfPersons:
     """Private rows, and the order by which rows of a person are chosen among several.
 
-    Called, it starts a fresh pass over all rows, as what it is made of does.
+    Calling it starts a fresh pass over all rows.
     """
 
     def __init__(self, batches: Callable[..., Iterable[pa.RecordBatch]], order: RowOrder | None = None) -> None:
@@ -159,7 +159,7 @@ class RowsOfPersons:
 
     @classmethod
     def of(cls, passes: Callable[..., Iterable[pa.RecordBatch]]) -> RowsOfPersons:
-        """Return the rows themselves, or those of plain passes in the order of the empty key."""
+        """Return ``passes`` if it has an order already; otherwise give it the order of the empty key."""
         return passes if isinstance(passes, cls) else cls(passes)
 
     def __call__(self, *repairs: Any) -> Iterable[pa.RecordBatch]:

@@ -266,4 +266,4 @@ def test_the_form_s_words_are_its_titles() -> None:
             first = found[1].partition(" > ")[0].lower().replace(" ", "_")
             request = name.partition(".")[0]
             assert any(first in signature(flow.fn).parameters for flow in flows[request]), name
-    assert titled == 19
+    assert titled == 20

@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ def test_a_terminal_is_asked_and_a_no_leaves_no_trace(spec: Path, answer: bytes 
         "epsilon 1 at delta 1e-09",
         "epsilon 2 at delta 1e-08, for all releases of 'people' together",
         "it cannot be changed later",
-        "counted at the cap's delta of 1e-08",
+        "more releases like this one fit",
+        "of 2 at delta 1e-08",
         "So would a part of a table that was released under another name",
         "Forecast at epsilon 1",
         "Nothing was read, nothing was charged",
@@ -108,7 +110,8 @@ def test_a_yes_releases_and_the_second_release_asks_nothing(spec: Path, answer: 
     else:
         told, code = answered_here(spec, answer, "--rows-about", "300")
     assert code == 0, told
-    assert "synthetic rows" in told and "used is counted at the cap's delta of 1e-08" in told
+    assert "synthetic rows" in told and "more releases like the last one fit" in told
+    assert "of 2 at delta 1e-08" in told and "counted at" not in told
     again, code = answered_here(spec, "n\n", "--fresh")
     assert code == 0 and "[y/N]" not in again
 
@@ -141,7 +144,9 @@ def test_a_dry_run_of_a_known_data_set_says_what_would_be_used(spec: Path) -> No
     assert privsyn("release", spec).exit_code == 0
     entries = charged()
     told = privsyn("release", spec, "--dry-run", "--epsilon", 0.5, "--rows-about", 300)
-    assert "Used so far: 0.9" in told.stdout and "with this one" in told.stdout and charged() == entries
+    shown = " ".join(told.stdout.replace("│", " ").split())
+    assert " % used; 3 more releases like the last one fit" in shown and charged() == entries
+    assert "more releases like this one fit" in shown and "of 2 at delta 1e-08" in shown
     assert "With about 300 rows no relation between columns would be measured" in " ".join(told.stdout.split())
 
 
@@ -154,3 +159,33 @@ def test_a_mechanism_that_takes_long_is_simulated_only_where_the_rows_are_said(s
     spec.write_text(spec.read_text(encoding="utf-8") + "mechanism: {name: mst}\n", encoding="utf-8")
     shown = privsyn("release", spec, "--dry-run")
     assert "No forecast: the mechanism mst takes long to simulate" in shown.stdout
+
+
+@pytest.mark.usefixtures("at_a_terminal")
+def test_the_question_says_whether_the_table_was_checked(spec: Path) -> None:
+    """By a record under the private root, which holds digests only."""
+    asked = partial(answered_here, spec, "n\n", "--rows-about", "300")
+    assert "There is no record here that" in asked()[0]
+    assert privsyn("spec", "check", spec).exit_code == 0
+    assert not Settings().private_root.exists()
+    table = spec.parent / "people.parquet"
+    assert privsyn("spec", "check", spec, "--data", table).exit_code == 0
+    assert "was run on this table with this spec" in asked()[0]
+    (record,) = (Settings().private_root / "checks").iterdir()
+    assert record.stat().st_mode & 0o077 == 0 and set(json.loads(record.read_text())) == {"spec", "files"}
+    text = spec.read_text(encoding="utf-8")
+    spec.write_text(text.replace("epsilon: 1,", "epsilon: 0.9,"), encoding="utf-8")  # the price is no part of the fit
+    assert "was run on this table with this spec" in asked()[0]
+    os.utime(table, (1, 1))
+    assert "before the spec or the table changed" in asked()[0]
+    spec.write_text(text, encoding="utf-8")
+    told, code = answered_here(spec, "y\n", "--rows-about", "300")
+    assert code == 0, told  # the folder that a check made is no private folder without its key
+
+
+def test_a_plan_that_measures_no_pair_says_so(spec: Path) -> None:
+    shown = " ".join(privsyn("release", spec, "--dry-run", "--rows-about", 300).stdout.replace("│", " ").split())
+    assert "No pair of columns will be measured" not in shown
+    spec.write_text(spec.read_text(encoding="utf-8") + "mechanism: {name: independent}\n", encoding="utf-8")
+    shown = " ".join(privsyn("release", spec, "--dry-run", "--rows-about", 300).stdout.replace("│", " ").split())
+    assert "No pair of columns will be measured" in shown

@@ -123,7 +123,7 @@ def test_mutant_noise_that_is_said_to_be_less_than_was_drawn(first: str, monkeyp
 
 def test_the_command_says_what_was_made_and_refuses_in_a_sentence(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_no_server(monkeypatch)
-    done = privsyn("improve", first, "--epsilon", 0.5, "--json")
+    done = privsyn("improve", first, "--epsilon", 0.5, "--yes", "--json")
     answer = json.loads(done.stdout)
     assert (done.exit_code, answer["drawn"]) == (0, list(NEW))
     assert answer["rho"] == float(convert_epsilon_to_rho(0.5, 1e-9, "tight")) and round(answer["epsilon"], 4) == 0.7169

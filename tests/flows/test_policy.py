@@ -199,6 +199,20 @@ def test_periods_no_shorter_than_the_policys_and_none_to_come(spec: ReleaseSpec,
     assert privsyn.release(None, spec, period="2025-Q4").table.num_rows > 0
 
 
+def test_a_period_before_it_begins_needs_a_word_of_the_policy(spec: ReleaseSpec, places: Path) -> None:
+    """And a reason, also where the policy has one."""
+    early: dict[str, str] = {"period": "2031-01", "early": "its file is complete"}
+    rule(places, RULES + "    period: month\n")
+    with pytest.raises(privsyn.RequestError, match=r"not allowed by the policy's datasets\.people\.early") as refused:
+        privsyn.release(None, spec, **early)
+    assert refused.value.field == "release.early"
+    rule(places, RULES + "    period: month\n    early: true\n")
+    with pytest.raises(privsyn.RequestError, match="has not begun"):
+        privsyn.release(None, spec, period="2031-01")
+    assert not Path(Settings().ledger).exists()
+    assert privsyn.release(None, spec, **early).table.num_rows > 0
+
+
 def test_others_may_do_what_the_policy_says_of_them(spec: ReleaseSpec, places: Path) -> None:
     rule(places, RULES.replace("datasets:\n  people:", "others:").replace("\n    ", "\n  "))
     with pytest.raises(privsyn.RequestError, match=r"policy's others\.epsilon allows at most 1"):

@@ -20,7 +20,7 @@ import pytest
 
 import privsyn
 from privsyn.api.release import release_in_process
-from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, LostNoiseError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.evaluation_results import QualityReport
@@ -346,7 +346,7 @@ def test_lost_figures_are_never_drawn_anew_in_silence(release: ReleaseSummary) -
     ask(release)
     for path in Settings().private_root.glob("store/people/quality_figures-*-noisy.parquet"):
         path.write_bytes(b"")
-    with pytest.raises(RequestError, match="ask for another epsilon"):
+    with pytest.raises(LostNoiseError, match=r"on disk; nothing was spent\. Restore.*, or ask for another epsilon"):
         ask(release)
     assert ask(release, 1.1).drawn == ("quality_figures",)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api.release import release_in_process
-from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, LostNoiseError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -382,12 +383,11 @@ def test_fresh_of_a_request_draws_no_other_one_anew(places: Path) -> None:
 
 @pytest.mark.slow
 def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    import shutil
-
     run(spec, fresh=True)
     for folder in ("store", "records"):
         shutil.rmtree(Settings().private_root / folder / "people")
-    with pytest.raises(RequestError, match="or release again with `fresh=True` to draw new noise"):
+    shutil.rmtree(Settings().released_root)  # which has the same tables
+    with pytest.raises(LostNoiseError, match="or release again with `fresh=True` to draw new noise"):
         run(spec)
     assert run(spec, fresh=True).drawn == STAGES
 
@@ -412,7 +412,8 @@ def test_a_changed_cap_is_refused(spec: ReleaseSpec, first: ReleaseSummary) -> N
 def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     for path in Settings().private_root.glob("store/people/measure_marginals-*-noisy.parquet"):
         path.write_bytes(b"")
-    with pytest.raises(RequestError, match="or release again with `fresh=True` to draw new noise"):
+    shutil.rmtree(first.released)  # which has the same tables
+    with pytest.raises(LostNoiseError, match="or release again with `fresh=True` to draw new noise"):
         run(spec)
     assert run(spec, fresh=True).drawn == STAGES
 

@@ -24,7 +24,13 @@ from privsyn.evaluation.coded_tables import open_release, read_table
 from privsyn.evaluation.private_evaluation import FIGURES, REPORT
 from privsyn.flows.release import release
 from privsyn.flows.run_page import step_progress as progress
-from privsyn.flows.run_page.show import format_budget_page, format_certificate_page, format_files_page, read_budget
+from privsyn.flows.run_page.show import (
+    count_held,
+    format_budget_page,
+    format_certificate_page,
+    format_files_page,
+    read_budget,
+)
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.privsyn import STEPS
 from privsyn.pipelines.release_plan import build_candidate
@@ -236,10 +242,17 @@ def test_great_expectations_validated_every_rule_of_every_table_and_the_page_sho
     }
     assert {(row["step"], row["table"], row["rule"]) for row in told} == wanted
     assert {row["held"] for row in told} == {"yes"} and {row["step"] for row in told} == {s.title for s in STEPS}
+    said = str(shown["contracts-people"].description)
+    assert said.startswith(f"{len(told)} of {len(told)} rules held: people-")  # before the rules themselves
     kept = sorted((Settings().private_root).rglob("contracts-*.json"))
     assert len(kept) == len(STEPS)
     assert not any(word in path.read_text() for path in kept for word in ("observed", "element_count", "zanzibar"))
     assert json.loads(str(run(spec)[1]["contracts-people"].data)) == told  # a cached run shows what was found then
+
+
+def test_rules_that_held_are_counted_by_hand() -> None:
+    held = [("a", "yes"), ("b", "no"), ("c", "yes"), ("", "no tables")]
+    assert count_held([{"rule": rule, "held": word} for rule, word in held]) == "2 of 3 rules held"
 
 
 @pytest.mark.slow
@@ -249,13 +262,13 @@ def test_the_budget_tells_this_release_from_others_and_a_run_that_costs_nothing(
     summary, _ = first
     again = str(run(spec)[1]["budget-people"].data)
     assert "This run drew no noise and cost nothing" in again
-    assert "| other releases | 0 | 0 % | 0 |" in again
-    assert f"| this release | {summary.rho:.6g} |" in again
+    assert "| other releases | 0 % | 0 |" in again
+    assert f" | {summary.rho:.6g} |\n| left" in again and "used; " in again
     other = spec.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": 2.0})})
     second, shown = run(other)
     page = str(shown["budget-people"].data)
-    assert f"| other releases | {summary.rho:.6g} |" in page
-    assert f"| this release | {second.rho:.6g} |" in page
+    assert f" % | {summary.rho:.6g} |\n| this release" in page
+    assert f" % | {second.rho:.6g} |\n| left" in page
 
 
 def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec, first: First) -> None:
@@ -268,7 +281,7 @@ def test_a_refused_run_shows_what_is_left(spec: ReleaseSpec, first: First) -> No
     assert set(shown) == {"budget-people"}
     assert f"**Refused.** {state.message}" in str(shown["budget-people"].data)
     assert "still fits" in str(state.message)
-    assert "| this release | 0 | 0 % | 0 |" in str(shown["budget-people"].data)
+    assert "| this release | 0 % | 0 |" in str(shown["budget-people"].data)
 
 
 def test_a_refused_first_run_has_no_budget_to_show_and_no_ledger_is_made_for_it(

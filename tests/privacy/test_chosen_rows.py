@@ -3,8 +3,8 @@
 A fingerprint decides which noise belongs to a table and under which names its people have a budget.  Who can write rows
 into a database, and read this program's code, must not be able to keep it while they change the table.
 
-It does not cover fingerprints of files and of tables in memory, which are HMACs of their bytes; nor which of several
-rows of a person is kept, for which privsyn/sources/joined_source.py hashes rows without a key.
+It does not see fingerprints of files and of tables in memory, which are HMACs of their bytes, nor which of several rows
+of a person is kept, for which the referee (audit/referee.py) is.
 """
 
 from __future__ import annotations

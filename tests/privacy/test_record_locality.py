@@ -2,8 +2,8 @@
 
 An open quotation mark may swallow every record after it, so adding one person would change everybody's rows.
 
-What is tested are CSV files, and texts of Arrow's layouts.  Records that may take several lines are not local, as
-docs/privacy.md says.  What other readers do to a record is tested beside each of them, as test_row_locality.py says.
+It does not see other readers than those of CSV files and of texts of Arrow's layouts, which have tests beside each of
+them, as test_row_locality.py says; nor records that may take several lines, which are not local (docs/privacy.md).
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 If one person's value could change how another's is read (a parser that picks one resolution or type for
 the whole batch), adding that person would change more than their own rows.
 
-What is tested begins with Arrow arrays and Python objects.  How the readers make arrays of what is stored is tested for
-each of them in tests/unit/sources (workbooks, SPSS, Stata, tables in memory) and in
-tests/flows/test_release_from_databases.py (SQLite, DuckDB, PostgreSQL): on the values named there, not on all.  SAS
-files and object stores are not, nor are values that only another program can write.  The choice among the rows of a
-person, counts of single values, transitions and rows below another table are for the referee (audit/referee.py).
+It does not see how readers make Arrow arrays and Python objects of what is stored: each of them has tests in
+tests/unit/sources (workbooks, SPSS, Stata, tables in memory) or tests/flows/test_release_from_databases.py (SQLite,
+DuckDB, PostgreSQL), on the values named there, not on all; SAS files and object stores have none.  Nor does it see the
+choice among the rows of a person, counts of single values, transitions and rows below another table, for which the
+referee (audit/referee.py) is.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "boolean": {"kind": "boolean", "nullable": True},
     "day": {"kind": "date", "min": "1900-01-01", "max": "2100-01-01", "zone": "Europe/Berlin", "nullable": True},
     "us_day": {"kind": "date", "min": "2000-01-01", "max": "2030-01-01", "format": "%m/%d/%Y", "nullable": True},
+    "digits": {"kind": "date", "min": "1900-01-01", "max": "2100-01-01", "format": "%d%m%Y", "nullable": True},
     "zoned": {"kind": "datetime", "min": "1900-01-01", "max": "2100-01-01", "zone": "America/New_York"},
     "clock": {"kind": "time", "nullable": True},
     "hhmm": {"kind": "time", "format": "hhmm"},

@@ -1,6 +1,6 @@
 """37: the private table is read by *encode*, before the first look, and never again.
 
-Whatever happens to it afterwards, the run ends as it would have.  This cannot see how a source reads its table; that
+Whatever happens to it afterwards, the run ends as it would have.  It does not see how a source reads its table; that
 each pass of *encode* reads the same rows is for the tests of the sources.
 """
 
@@ -225,7 +225,7 @@ def test_37_a_killed_period_is_finished_from_what_was_encoded(
         run(spec, period="2026-10")
 
 
-def test_numbers_of_a_killed_run_stay_while_another_of_the_same_rows_is_published(
+def test_37_numbers_of_a_killed_run_stay_while_another_of_the_same_rows_is_published(
     places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = places / "people.parquet"
@@ -242,7 +242,7 @@ def test_numbers_of_a_killed_run_stay_while_another_of_the_same_rows_is_publishe
     assert not list_stored("numbers")
 
 
-def test_a_disk_that_may_not_hold_the_codes_is_refused_before_the_charge(
+def test_37_a_disk_that_may_not_hold_the_codes_is_refused_before_the_charge(
     places: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = places / "people.parquet"

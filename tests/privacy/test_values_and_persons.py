@@ -1,8 +1,6 @@
 """Bug classes 9, 14, 15 and 16: what a value, an order or a person's many rows may change, and what not.
 
-It does not see counts of cells and of single values, which tell rows of equal codes apart, nor trends, named sets,
-other mechanisms, priors, databases and itemsets; in the whole release of class 14 all rows of a person are equal, so
-only the mutant's own table shows which of them are kept.
+It does not see trends, named sets, other mechanisms, priors, databases and itemsets: `test_referee.py` does.
 """
 
 from __future__ import annotations
@@ -18,14 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from audit.referee_tables import make_rows
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import ordered, parsing, plan
 from privsyn.tasks.kernels.counting import CodeTable, count
+from privsyn.tasks.panels import row_order
 from privsyn.tasks.panels.row_order import RowOrder, SortedRows
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps.decode import build_decoded_schema
+from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, make_spec, people
 
@@ -84,33 +85,64 @@ def test_09_mutant_clipping_that_is_computed_and_ignored(monkeypatch: pytest.Mon
 
 # 14: row order, partitions, file metadata
 
-TABLES = ("one_way", "scores", "measured", "consistent", "recode")
+TABLES = ("one_way", "scores", "measured", "consistent", "recode", "cell_counts", "cut_cells", "value_counts")
+COUNTED = ("cut_cells", "counted_values")
+"""What noisy counts found, so that later looks see inside cells: tables that must not be empty."""
 
 
 def without_noise(spec: ReleaseSpec) -> list[pa.Table]:
     """All tables of a run without noise, so that two of them can be compared."""
     summary = run(spec, noise=NoNoise())
-    return [released(summary, f"marginals/{name}.parquet") for name in TABLES] + [
-        released(summary, "synthetic.parquet")
-    ]
+    assert all(released(summary, f"marginals/{name}.parquet").num_rows for name in COUNTED)
+    names = [f"marginals/{name}.parquet" for name in (*TABLES, *COUNTED)]
+    return [released(summary, name) for name in (*names, "synthetic.parquet")]
 
 
-def doubled() -> pa.Table:
-    """Some people have two or three rows."""
-    table = people(300)
-    return pa.concat_tables([table, table.slice(0, 100), table.slice(50, 100)])
+def tied() -> pa.Table:
+    """Rows of persons who have up to seven: they agree in every code and differ inside the cells of wages.
+
+    Nearly all wages lie in one cell, and a third of them are equal.
+    """
+    return make_rows(300)[""].select(["pid", "wage", "region"])
 
 
-def test_14_row_order_and_partitions_do_not_matter(places: Path, save: Save) -> None:
-    rows = doubled()
+def tied_spec(data: str) -> ReleaseSpec:
+    columns: dict[str, Any] = {
+        "pid": {"kind": "drop"},
+        "wage": {"kind": "integer", "min": 1, "max": 9_999},
+        "region": {"kind": "categorical", "values": ["north", "south", "east"]},
+    }
+    budget = {"epsilon": 20.0, "delta": 1e-9}
+    unit = {"person_id": "pid", "max_records": 2}
+    return make_spec(columns, data=data, unit=unit, privacy=budget, budget={**budget, "epsilon": 50.0}, **QUICK)
+
+
+def is_equal_in_any_order(places: Path, save: Save) -> bool:
+    """Whether the same rows, shuffled and in many files, give the same release."""
+    rows = tied()
     shuffled = rows.take(np.random.default_rng(3).permutation(rows.num_rows))
     parts = places / "parts"
     parts.mkdir()
-    for number, start in enumerate(range(0, rows.num_rows, 90)):
-        pq.write_table(shuffled.slice(start, 90), parts / f"part-{number}.parquet", row_group_size=40)
-    unit = {"person_id": "caseid", "max_records": 2}
-    first, second = (without_noise(few(data, unit=unit)) for data in (save(rows), str(parts)))
-    assert all(one.equals(other) for one, other in zip(first, second, strict=True))
+    for number, start in enumerate(range(0, rows.num_rows, 400)):
+        pq.write_table(shuffled.slice(start, 400), parts / f"part-{number}.parquet", row_group_size=150)
+    first, second = (without_noise(tied_spec(data)) for data in (save(rows), str(parts)))
+    return all(one.equals(other) for one, other in zip(first, second, strict=True))
+
+
+def test_14_row_order_and_partitions_do_not_matter(places: Path, save: Save) -> None:
+    assert is_equal_in_any_order(places, save)
+
+
+def test_14_mutant_a_hash_of_coarse_codes(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: rows of a person are chosen by their codes, and where these are equal as they are stored."""
+    original, coarse = RowOrder.hash_rows, plan(tied_spec("-"))
+
+    def hash_codes(order: RowOrder, batch: pa.RecordBatch) -> row_order.Words:
+        return original(order, encode_batch(batch, coarse, Repairs()))
+
+    monkeypatch.setattr(RowOrder, "hash_rows", hash_codes)
+    monkeypatch.setattr(row_order, "_sort_by_content", lambda order, same, read: None)
+    assert not is_equal_in_any_order(places, save)
 
 
 def test_14_mutant_truncation_by_position(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -357,6 +357,7 @@ def _text(value: str, home: Path, *runs: str) -> str:
     value = re.sub(r"RUN-quality-[0-9a-f]{8}", "RUN-quality", value)
     value = re.sub(r"PATH/out/private/compare/[^/\"]+", "PATH/out/private/compare/RUN", value)
     value = re.sub(r"\b[0-9a-f]{64}\b", "SHA-256", value)
+    value = re.sub(r"\b[0-9a-f]{32}\b", "IDENTITY", value)
     return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "TIME", value)
 
 

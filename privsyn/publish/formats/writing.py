@@ -17,6 +17,18 @@ from privsyn.publish.formats.described import Described, list_files, list_ranges
 from privsyn.publish.formats.linked_files import get_published_spec, list_linked_ranges, name_linked_file
 from privsyn.publish.related_pairs import RelatedPair
 
+DESCRIPTIONS = frozenset(
+    {
+        "README.md",
+        relations_picture.NAME,
+        data_package.SCHEMA,
+        data_package.NAME,
+        croissant.NAME,
+        deployments_registry.NAME,
+    }
+)
+"""The files that only describe a release, in words that a later version may choose otherwise."""
+
 
 def write_tables(folder: Path, request: Request) -> None:
     """Write the synthetic table in the spec's other formats, one file for each Parquet file of the folder."""

@@ -17,6 +17,13 @@ from prefect.client.schemas.objects import FlowRun, WorkPoolStatus
 from prefect.states import Cancelled, Cancelling, Completed, Crashed, Failed, Late, Running, State
 from prometheus_client import CollectorRegistry, generate_latest
 
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.promise import Guarantee
+from privsyn.flows.budget import budget_report
+from privsyn.flows.compare import compare
+from privsyn.flows.evaluate import evaluate
+from privsyn.flows.release import release
+from privsyn.flows.schedule import scheduled_release
 from privsyn.flows.states import (
     BUDGET_LEFT_EPSILON,
     BUDGET_LEFT_RELEASES,
@@ -25,12 +32,17 @@ from privsyn.flows.states import (
     CACHED,
     CONTRACT_FAILED,
     DATASET,
+    FAILURES,
+    FLOWS,
     LEDGER_FAILED,
     REFUSED,
+    RELEASE_FLOWS,
 )
+from privsyn.ledgers.ledger import Ledger
 from privsyn.server import alert_service
 from privsyn.server.alert_service import AlertService
 from privsyn.server.alerts import Alert
+from privsyn.server.known_data_sets import read_names_in_ledger
 from privsyn.server.lost_runs import RESTART
 from privsyn.server.notifications import ON_SERVER, Addressee
 from privsyn.server.work_pool import close_pool
@@ -319,3 +331,41 @@ def test_a_memory_that_cannot_be_read_begins_anew(desk: Desk, content: str | Non
     service = desk.start()
     assert service.memory.told_until == service.started
     look(service)
+
+
+def test_the_gauges_of_what_is_deployed_and_in_the_ledger_are_there_at_0(desk: Desk, tmp_path: Path) -> None:
+    ledger = str(tmp_path / "ledger.sqlite")
+    assert read_names_in_ledger(Settings(ledger=ledger)) == set()
+    Ledger(ledger).register("in_ledger", Guarantee(epsilon=1.0, delta=1e-6))
+    made = [
+        desk.client.create_deployment(desk.client.create_flow_from_name(flow_name), name, parameters=parameters)
+        for flow_name, name, parameters in (
+            ("release", "filled-in", {"spec": {"dataset": "to_release"}}),
+            ("compare", "filled-in", {"spec": {"dataset": "to_compare"}}),
+            ("release", "any-table", {}),
+            ("release", "odd", {"spec": "{{ file.spec }}"}),
+        )
+    ]
+    service = desk.start()
+    service.memory.known.update(read_names_in_ledger(Settings(ledger=ledger)))
+    look(service)
+    registry = CollectorRegistry()
+    registry.register(service.memory)
+    text = generate_latest(registry).decode()
+    for one in made:
+        desk.client.delete_deployment(one)
+    for dataset in ("to_release", "to_compare", "in_ledger"):
+        for flow_name in FLOWS:
+            for state in FAILURES:
+                labels = f'dataset="{dataset}",flow="{flow_name}",state="{state}"'
+                assert f"privsyn_run_failures_total{{{labels}}} 0.0\n" in text
+    said = [line for line in text.splitlines() if line.startswith("privsyn_last_success_timestamp_seconds{")]
+    assert 'privsyn_last_success_timestamp_seconds{dataset="to_release"} 0.0' in said
+    assert not any("to_compare" in line or "in_ledger" in line for line in said)
+    look(service)
+    assert service.memory.to_release == set()  # nobody waits for a release of what is deployed no more
+
+
+def test_the_flows_of_the_gauges_are_the_project_s() -> None:
+    assert {*FLOWS} == {one.name for one in (release, scheduled_release, evaluate, compare, budget_report)}
+    assert {*RELEASE_FLOWS} == {release.name, scheduled_release.name}

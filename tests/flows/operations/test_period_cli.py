@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.engine.admission import check_request
+from privsyn.ledgers.calendar_periods import name_period
 from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.release_plan import build_candidate
+from privsyn.specs.spec_file import load_spec
 from tests.support.commands import privsyn
+from tests.support.opened import watched
 from tests.support.specs import people
 
 SPEC = """\
@@ -50,16 +60,17 @@ def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:
     Path(made["released"]).rename(spec.parent / "given-away")
     third = privsyn("release", spec, "--period", "2026-11", "--json")
     assert (third.exit_code, json.loads(third.stdout)["run"]) == (0, made["run"])
+    assert f"Its released folder is not in {Settings().released_root}" in third.stderr
     assert Ledger(Settings().ledger).summary("people")[0].rho == spent
 
-    refused = privsyn("release", spec, "--period", "2026-12")
+    refused = privsyn("release", spec, "--period", "2026-09")
     assert refused.exit_code == 3
     assert "spent so far" in refused.stderr
 
     shown = privsyn("ledger", "show", "people").stdout
     row = next(line for line in shown.splitlines() if "2026-11" in line and "released" in line)
     assert made["run"] in row
-    assert "2026-12" not in shown
+    assert "2026-09" not in shown
     assert "Periods of" not in privsyn("ledger", "show").stdout
     rows = json.loads(privsyn("ledger", "export", "people").stdout)["periods"]
     assert [(r["period"], r["event"]) for r in rows] == [("2026-11", "begin"), ("2026-11", "release")]
@@ -76,6 +87,10 @@ def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:
         (["--period", "November"], "--period: 'November' is not a period"),
         (["--period", ""], "--period: '' is not a period"),
         (["--period", "2026-11", "--fresh"], "fresh: a period is drawn once"),
+        (["--period", "2031-01"], "--period: 2031-01 has not begun: it begins at 2031-01-01 00:00"),
+        (["--period", "2031-01", "--dry-run"], "--period: 2031-01 has not begun: it begins at 2031-01-01 00:00"),
+        (["--period", "2031-01", "--early", ""], "--early: is not a reason of 1 to 500 printable characters"),
+        (["--early", "why"], "--early: is for a period"),
     ],
 )
 def test_wrong_requests_are_refused_before_anything(spec: Path, options: list[str], words: str) -> None:
@@ -83,3 +98,67 @@ def test_wrong_requests_are_refused_before_anything(spec: Path, options: list[st
     assert result.exit_code == 2, result.output
     assert words in result.stderr
     assert Ledger(Settings().ledger).summary() == []
+
+
+def test_a_quarter_of_an_hour_is_refused_nine_minutes_before_it_begins(
+    spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(dt.datetime):
+        """It is 14:51."""
+
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> Clock:
+            return cls(2026, 11, 28, 14, 51, tzinfo=tz)
+
+    with monkeypatch.context() as then:
+        then.setattr("privsyn.engine.checks.datetime", Clock)
+        with watched(spec.parent / "people.parquet") as opened:
+            refused = privsyn("release", spec, "--period", "2026-11-28T1500Z")
+            assert opened() == 0
+        assert refused.exit_code == 2
+        for words in ("2026-11-28T1500Z has not begun: it begins at 2026-11-28 15:00 UTC", "say in --early why"):
+            assert words in refused.stderr
+        assert not Path(Settings().ledger).exists() and not Settings().private_root.exists()
+        assert privsyn("release", spec, "--period", "2026-11-28T1445Z").exit_code == 0
+
+
+@pytest.mark.parametrize("how", [[], pytest.param(["--prefect"], marks=pytest.mark.slow)])
+def test_a_reason_releases_a_period_early_and_stays_in_the_ledger(spec: Path, how: list[str]) -> None:
+    asked = ["release", str(spec), "--period", "2031-01", "--early", "its file is complete", "--json", *how]
+    made = subprocess.run([sys.executable, "-m", "privsyn.cli", *asked], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    details = [e.detail for e in Ledger(Settings().ledger).entries() if e.event == "reserve"]
+    assert {detail["early"] for detail in details} == {"its file is complete"}
+    shown = privsyn("ledger", "show", "people").stdout
+    assert "2031-01" in shown and "before it began: its file is complete" in shown
+    certificate = Path(json.loads(made.stdout)["released"]) / "certificate.json"
+    assert "complete" not in certificate.read_text(encoding="utf-8")
+    assert privsyn("ledger", "verify").exit_code == 0
+
+
+@pytest.mark.parametrize(("written", "warned"), [("2026-09-30T23:00", True), ("2026-10-01T01:00", False)])
+def test_a_file_that_is_older_than_its_period_is_said_before_it_is_paid_for(
+    spec: Path, written: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = dt.datetime.fromisoformat(written).replace(tzinfo=dt.UTC).timestamp()
+    os.utime(spec.parent / "people.parquet", (moment, moment))
+    words = "Warning: The newest file of 'people' was written at 2026-09-30 23:00 UTC, before the period 2026-10 began"
+    with monkeypatch.context() as then:
+        then.setattr(Ledger, "reserve", _refuse)
+        stopped = privsyn("release", spec, "--period", "2026-10")
+    assert stopped.exit_code == 1 and (words in stopped.stderr) is warned
+    made = privsyn("release", spec, "--period", "2026-10")
+    assert made.exit_code == 0 and (words in made.stderr) is warned
+    assert "newest file" not in privsyn("release", spec).stderr
+
+
+def _refuse(*arguments: object, **options: object) -> None:
+    raise LedgerError("the test stops here")
+
+
+def test_a_day_begins_on_the_calendar_that_is_asked(spec: Path) -> None:
+    day = name_period(dt.datetime.now(dt.UTC), "day", "Pacific/Kiritimati")
+    asked = load_spec(spec)
+    with pytest.raises(RequestError, match="has not begun"):
+        check_request(build_candidate(asked, Settings(), period=day, calendar="Etc/GMT+12"))
+    check_request(build_candidate(asked, Settings(), period=day, calendar="Pacific/Kiritimati"))

@@ -86,7 +86,7 @@ def test_one_release_a_period_until_the_cap_refuses(places: Path, spec: ReleaseS
     with watched(*files) as opened:
         for _ in range(2):  # and every later trigger
             with pytest.raises(BudgetRefusedError, match="spent so far"):
-                run(spec, "2026-12")
+                run(spec, "2026-09")
             with pytest.raises(PeriodReleasedError, match=november.run):  # a full budget does not hide it
                 run(spec, "2026-11")
         assert opened() == 0

@@ -26,6 +26,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.step import list_published_files
 from privsyn.pipelines.privsyn import STEPS
+from privsyn.publish.versions import list_versions
 from tests.support.examples import keep_first
 from tests.support.places import ROOT
 from tests.support.specs import COLUMNS, make_spec, people
@@ -235,6 +236,46 @@ def test_other_versions_are_listed(copied: Path) -> None:
     assert "numpy 1.26.4 (here " in words
     assert "python 3.12.1 (here " in words
     assert "pyarrow" not in words
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let this be a later version of the program than the one that made the release."""
+    here = {**list_versions(), "privsyn-flows": "99.0"}
+    return lambda: monkeypatch.setattr("privsyn.api.rerun.list_versions", lambda: here)
+
+
+def test_an_earlier_version_s_description_in_other_words_is_named_and_the_data_agree(
+    copied: Path, later: Callable[[], None]
+) -> None:
+    tamper_note(copied)
+    seal(copied, "README.md")
+    command = ["rerun", str(copied)]
+    assert CliRunner().invoke(cli.app, command).exit_code == 1  # this version writes it as it does
+    later()
+    result = CliRunner().invoke(cli.app, command)
+    assert result.exit_code == 0, result.stdout
+    words = " ".join(result.stdout.split())
+    assert "README.md is written differently by this version" in words
+    assert "every table was reproduced byte for byte. Only README.md is written differently by this version." in words
+    assert "(here 99.0)" in words and "NOT reproduced" not in words
+    told = json.loads(CliRunner().invoke(cli.app, [*command, "--json"]).stdout)
+    assert (told["agrees"], told["data_agree"], told["written_differently"]) == (False, True, ["README.md"])
+    assert "agrees in its data" in repr(rerun(str(copied), Settings()))
+
+
+@pytest.mark.parametrize("tamper", keep_first([tamper_synthetic, tamper_note], 2))
+def test_an_earlier_version_excuses_no_changed_file(
+    copied: Path, later: Callable[[], None], tamper: Callable[[Path], str]
+) -> None:
+    """Neither data nor a description that is not the manifest's."""
+    name = tamper(copied)
+    if name != "README.md":
+        seal(copied, name)
+    later()
+    found = rerun(str(copied), Settings())
+    assert not found.data_agree and found.reworded == ()
+    assert CliRunner().invoke(cli.app, ["rerun", str(copied)]).exit_code == 1
 
 
 @pytest.mark.parametrize(

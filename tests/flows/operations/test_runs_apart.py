@@ -35,16 +35,17 @@ def spec(places: Path) -> ReleaseSpec:
 
 
 @contextmanager
-def log() -> Iterator[list[str]]:
-    """Lines that flow and task runs log at INFO and above, as a person reads them."""
+def log(*, levels: bool = False, level: str = "INFO") -> Iterator[list[str]]:
+    """Lines that flow and task runs log at ``level`` and above, as a person reads them; ``levels``: with theirs."""
     lines: list[str] = []
     handler = logging.Handler(logging.INFO)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s" if levels else "%(message)s"))
     handler.emit = lambda record: lines.extend(handler.format(record).splitlines())  # type: ignore[method-assign]
     loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", "prefect.task_runs")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
-        logger.setLevel(logging.INFO)
+        logger.setLevel(level)
     try:
         yield lines
     finally:
@@ -89,6 +90,20 @@ def test_a_refusal_is_one_line(spec: ReleaseSpec, why: str) -> None:
     told = [line for line in lines if not line.startswith(("Beginning", "View at"))]
     assert len(told) == 1, told
     assert "Traceback" not in "".join(lines)
+
+
+@pytest.mark.parametrize("level", ["INFO", "WARNING"])
+def test_a_refusal_is_logged_as_an_error(spec: ReleaseSpec, level: str) -> None:
+    """Also where the operator keeps warnings and errors only; the run after it ends in a line of its own."""
+    Path(spec.data).rename(Path(spec.data).with_name("away.parquet"))
+    with log(levels=True, level=level) as lines:
+        state = release(spec, return_state=True)
+    told = [line for line in lines if "Beginning" not in line and "View at" not in line]
+    assert told == [f"ERROR Finished in state {state}"]
+    Path(spec.data).with_name("away.parquet").rename(spec.data)
+    with log(levels=True) as lines:
+        release(spec, return_state=True)
+    assert any(line.startswith("INFO Finished in state Completed") for line in lines)
 
 
 def test_a_refusal_is_one_line_in_a_worker_s_process_too(spec: ReleaseSpec) -> None:

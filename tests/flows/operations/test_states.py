@@ -80,6 +80,15 @@ def test_a_release_that_the_cap_refuses_is_refused_with_the_ledgers_figures(spec
     ("asked", "words"),
     [
         ({"period": "2026-13"}, "the field Period of the run form: '2026-13' is not a period"),
+        (
+            {"period": "2031-01"},
+            "the field Period of the run form: 2031-01 has not begun: it begins at 2031-01-01 00:00",
+        ),
+        (
+            {"period": "2031-01", "time_zone": "Europe/Berlin"},
+            "the field Period of the run form: 2031-01 has not begun: it begins at 2031-01-01 00:00+01:00",
+        ),
+        ({"period": "2026-10", "early": " "}, "the field Early of the run form: is not a reason"),
         ({"time_zone": "Mars"}, "the field Time Zone of the run form: "),
     ],
 )
@@ -91,6 +100,13 @@ def test_a_period_that_cannot_be_told_ends_in_one_line(
     assert not any(record.exc_info for record in caplog.records)
     with pytest.raises(RequestError):
         scheduled_release.fn(spec, **asked)
+
+
+def test_a_flow_releases_a_period_early_for_a_reason(spec: ReleaseSpec) -> None:
+    made = scheduled_release(spec, period="2031-01", early="its file is complete")
+    assert made.run.startswith("people-2031-01-")
+    details = [e.detail for e in Ledger(Settings().ledger).entries() if e.event == "reserve"]
+    assert {detail["early"] for detail in details} == {"its file is complete"}
 
 
 def test_who_calls_the_flow_gets_the_error_itself(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from privsyn.answers import counted
 from privsyn.answers.best_linear import estimate_best_linear
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.conditions import read_condition
@@ -407,3 +408,20 @@ def test_a_share_among_next_to_no_rows_lies_between_0_and_1_and_has_no_standard_
     event, where = read_condition("happy", one.language), read_condition("income == 12345.67", one.language)
     found = answer_shares(Question.of(one, (), where, ("happy",), population=population), event, 0.95)
     assert (found.low, found.high) == (0.0, 1.0) and np.isfinite(found.estimate) and np.isnan(found.std_error)
+
+
+def test_a_mean_lies_in_its_interval_and_the_columns_bounds_or_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A noisy sum may be negative where no value is."""
+    question = Question.of(release(0), (), None, ("income",))
+    low, high = counted._list_number_cells(question, "income")[1]
+    for noisy, expected in (
+        ((low - 50.0, 100.0, low - 300.0, low + 200.0), (low, 100.0, low, low + 200.0)),
+        ((high + 50.0, 100.0, high - 300.0, high + 200.0), (high, 100.0, high - 300.0, high)),
+        ((low - 50.0, 9.0, low - 80.0, low - 20.0), (np.nan, np.nan, low, high)),
+        ((low + 50.0, 9.0, low + 20.0, low + 80.0), (low + 50.0, 9.0, low + 20.0, low + 80.0)),
+    ):
+        figures = tuple(np.array([figure]) for figure in noisy)
+        monkeypatch.setattr(counted, "_compute_ratio", lambda *_args, figures=figures: figures)
+        mean = answer_means(question, "income", 0.95)
+        found = [float(each[0]) for each in (mean.estimate, mean.std_error, mean.low, mean.high)]
+        assert np.array_equal(found, expected, equal_nan=True)

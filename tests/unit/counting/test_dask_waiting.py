@@ -102,3 +102,26 @@ def test_a_scheduler_that_is_lost_ends_the_wait(cluster: Any) -> None:
         threading.Timer(0.2, cluster.close).start()
         with pytest.raises(PrivsynError, match="connection to the Dask scheduler was lost"):
             next(parts)
+
+
+def test_a_worker_that_does_not_start_is_called_so(monkeypatch: pytest.MonkeyPatch, places: Path) -> None:
+    """Dask says so itself, or no worker ever comes."""
+    start = distributed.LocalCluster
+
+    def fail(**how: Any) -> Any:
+        raise RuntimeError("Cluster failed to start: zanzibar")
+
+    def start_none(**how: Any) -> Any:
+        return start(**{**how, "n_workers": 0, "processes": False, "security": None, "protocol": "tcp"})
+
+    monkeypatch.setattr(dask_engine, "_CONNECT", "1s")
+    for begin, name in ((fail, "RuntimeError"), (start_none, "TimeoutError")):
+        monkeypatch.setattr(distributed, "LocalCluster", begin)
+        engine = DaskEngine(1, Settings())
+        with pytest.raises(PrivsynError) as told:
+            engine.open()
+        words = str(told.value)
+        assert words.startswith("a Dask worker on this machine did not start (")
+        assert f"{name}); nothing was spent. Give" in words
+        assert "zanzibar" not in words and told.value.exit_code == 1
+        assert engine._cluster is None and engine._client is None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from privsyn.data_contracts.focus import parse_names, parse_question
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from tests.support.notes import write_section
 from tests.support.specs import COLUMNS, make_spec
@@ -133,3 +134,18 @@ def test_the_run_form_leaves_both_to_the_preset() -> None:
     focus = fields["Focus"]["properties"]
     for field in (focus["triples"], focus["scores"], fields["NamedMarginal"]["properties"]["measured"]):
         assert "default" not in field and field["enum"] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "by"),
+    [
+        ('"a b"', "", ("a b",)),
+        ("`a b`, sex", "", ("a b", "sex")),
+        ("'a, b', \"c where d\"", "", ("a, b", "c where d")),
+        ('mean("a b") by "c d" where x == "NY"', '"a b"', ("c d",)),
+    ],
+)
+def test_names_stand_in_backticks_or_quotation_marks(text: str, of: str, by: tuple[str, ...]) -> None:
+    question = parse_question(text)
+    assert (question.of, question.by) == (of, by)
+    assert parse_names('"a b"') == parse_names("'a b'") == parse_names("`a b`") == parse_names("a b") == ("a b",)

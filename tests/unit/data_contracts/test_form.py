@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import jsonschema
 import pytest
 from jsonschema import Draft202012Validator
+from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.schema_tools.validation import validate
 from pydantic import ValidationError
+from ruamel.yaml import YAML
 
 from privsyn.data_contracts import form
 from privsyn.data_contracts import release_spec as specs
@@ -21,6 +25,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release
 from privsyn.flows.schedule import scheduled_release
 from tests.support.linked_tables import make_members_content, make_tables_spec, make_tree_content, make_visits_content
+from tests.support.places import ROOT
 from tests.support.specs import STATED_PRIOR, make_spec
 
 
@@ -318,3 +323,43 @@ def test_the_form_refuses_a_table_that_cannot_be(change: dict[str, Any], words: 
     sent = {**written, "tables": make_visits_content(**change)}
     (error,) = validate({"spec": sent}, release.parameters.model_dump(), raise_on_error=False)
     assert words in error.message
+
+
+@pytest.mark.parametrize(
+    ("docstring", "text"),
+    [
+        ("Set to ``min``.  Else\n    null.", "Set to `min`. Else null."),
+        ("One.\n\n    Two, as :func:`fold` and :py:class:`Spec` say.", "One.\n\nTwo, as `fold` and `Spec` say."),
+        ("Text without any.", "Text without any."),
+    ],
+)
+def test_a_docstring_becomes_the_text_of_a_form(docstring: str, text: str) -> None:
+    assert form.write_form_text(docstring) == text
+
+
+RAW = re.compile(r"``|:[a-z:]+:`|`_\b|^\.\. |::$", re.MULTILINE)
+"""Marks of reST, which a form shows as they are."""
+
+
+def list_texts(schema: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every title and description of a schema, with its place."""
+    if isinstance(schema, list):
+        for number, item in enumerate(schema):
+            yield from list_texts(item, f"{place}/{number}")
+    elif isinstance(schema, dict):
+        for name, item in schema.items():
+            if name in ("title", "description") and isinstance(item, str):
+                yield f"{place}/{name}", item
+            yield from list_texts(item, f"{place}/{name}")
+
+
+def test_no_form_of_a_deployment_shows_raw_markup() -> None:
+    deployments = YAML(typ="safe").load((ROOT / "deployments" / "prefect.yaml").read_text(encoding="utf-8"))
+    entrypoints = {entry["entrypoint"] for entry in deployments["deployments"]}
+    assert len(entrypoints) == 5
+    for entrypoint in sorted(entrypoints):
+        flow: Any = load_flow_from_entrypoint(entrypoint)
+        texts = [*list_texts(flow.parameters.model_dump()), ("/flow", flow.description)]
+        raw = {place: text for place, text in texts if RAW.search(text) or text.count("`") % 2}
+        assert raw == {}, entrypoint
+        assert len(texts) > 1

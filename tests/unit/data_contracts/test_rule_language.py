@@ -125,3 +125,19 @@ def test_a_name_after_a_point_is_the_column() -> None:
 def test_names_of_tables_are_left_out(text: str, plain: str) -> None:
     assert drop_table_names(text, ["visits", "persons"]) == plain
     assert drop_table_names(text, []) == text
+
+
+def test_a_column_in_quotation_marks_is_told_to_stand_in_backticks() -> None:
+    for text in ('"hours-per-week" > 40', "40 < 'hours-per-week'"):
+        with pytest.raises(FieldError) as caught:
+            parse_condition(text, TYPES)  # type: ignore[arg-type]
+        assert caught.value.cure == "Write the column in backticks, `hours-per-week`: quotation marks are for values"
+    with pytest.raises(FieldError) as caught:
+        parse_condition("hours < 3", TYPES)  # type: ignore[arg-type]
+    assert "a name that is no plain word in backticks" in caught.value.cure
+    assert parse_condition('name == "NY"', TYPES).columns == ("name",)  # type: ignore[arg-type]
+
+
+def test_a_column_has_one_name_however_its_accents_are_spelled() -> None:
+    node = parse_condition("`e\u0301ge` > 1", {"\u00e9ge": "number"})
+    assert node.columns == ("\u00e9ge",)

@@ -29,11 +29,11 @@ def test_every_data_set_has_a_row_with_what_the_ledger_says(ledger: Ledger) -> N
     report = budget_report.fn()
     people, untouched = report.rows
     summary = ledger.summary("people")[0]
-    assert (people["data set"], people["cap"], people["entries"]) == ("people", "2", "1")
-    assert float(people["spent"]) == pytest.approx(summary.epsilon, rel=1e-3)
-    assert float(people["left"]) == pytest.approx(summary.remaining_epsilon, rel=1e-3)
-    assert people["used"] == "█" * 5 + "░" * 15 + " 25 %"  # a quarter of rho, not of epsilon
-    assert untouched["used"] == "░" * BAR + " 0 %"
+    assert (people["data set"], people["entries"]) == ("people", "1")
+    assert people["epsilon used"] == f"{summary.epsilon:.4g} of 2"
+    use = "25 % used; 3 more releases like the last one fit"  # a quarter of rho, not of epsilon
+    assert people["budget"] == "█" * 5 + "░" * 15 + " " + use == f"█████{'░' * 15} {summary.use}"
+    assert untouched["budget"] == "░" * BAR + " 0 % used"
     assert report.problems == []
     assert budget_report.fn("people").rows == [people]
 
@@ -50,7 +50,9 @@ def test_a_bar_is_full_only_when_nothing_is_left(places: Path) -> None:
     made.reserve(
         "people", "run-1", [ChargeLine("one_way_marginals", "a" * 64, convert_epsilon_to_rho(2.0, 1e-9) * 999 / 1000)]
     )
-    assert read_budgets(made.name).rows[0]["used"] == "█" * 19 + "░ 99.9 %"
+    assert read_budgets(made.name).rows[0]["budget"] == (
+        "█" * 19 + "░ 99.9 % used; no further release like the last one fits"
+    )
 
 
 def test_a_ledger_that_does_not_add_up_is_shown_and_fails(ledger: Ledger) -> None:

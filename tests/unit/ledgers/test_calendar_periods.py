@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.ledgers.calendar_periods import Every, check_period, name_period
+from privsyn.ledgers.calendar_periods import Every, check_period, find_beginning, name_period
 
 UTC = dt.UTC
 
@@ -58,6 +59,32 @@ def test_other_labels_are_refused_in_words(label: str) -> None:
         check_period(label)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("label", "zone", "begins"),
+    [
+        ("2031", "UTC", dt.datetime(2031, 1, 1, tzinfo=UTC)),
+        ("2031-Q3", "UTC", dt.datetime(2031, 7, 1, tzinfo=UTC)),
+        ("2026-W53", "UTC", dt.datetime(2026, 12, 28, tzinfo=UTC)),
+        ("2026-12", "Europe/Berlin", dt.datetime(2026, 11, 30, 23, tzinfo=UTC)),
+        ("2026-12-01", "Pacific/Kiritimati", dt.datetime(2026, 11, 30, 10, tzinfo=UTC)),
+        ("2026-12-01", "America/New_York", dt.datetime(2026, 12, 1, 5, tzinfo=UTC)),
+        ("2026-12-01T13Z", "Pacific/Kiritimati", dt.datetime(2026, 12, 1, 13, tzinfo=UTC)),
+        ("2026-12-01T1345Z", None, dt.datetime(2026, 12, 1, 13, 45, tzinfo=UTC)),
+    ],
+)
+def test_a_period_begins_at_one_moment_of_its_calendar(label: str, zone: str | None, begins: dt.datetime) -> None:
+    assert find_beginning(label, zone) == begins
+
+
+def test_without_a_zone_a_day_begins_on_this_computers_calendar(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "Pacific/Auckland")
+        time.tzset()
+        begins = find_beginning("2026-12-01", None)
+    time.tzset()
+    assert begins == dt.datetime(2026, 11, 30, 11, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("zone", ["", "Mars/Olympus", "../../etc/passwd", "Europe", "UTC\0"])

@@ -110,7 +110,15 @@ def test_refusal_writes_nothing_and_says_the_figures(ledger):
         ledger.reserve("people", "run-2", [line("b", "2/10"), line("c", "2/10")])
     assert ledger.export() == before
     text = str(refused.value)
-    for word in ("spent so far rho", "asked rho", "cap rho", "left rho", "epsilon 2)", "'people'", "nothing was spent"):
+    for word in (
+        "spent so far 70 % (rho",
+        "asked 40 % (rho",
+        "left 30 % (rho",
+        "cap of rho",
+        "epsilon 2 at",
+        "'people'",
+        "nothing was spent",
+    ):
         assert word in text
     fits = float(text.split("at most epsilon ")[1].split()[0])
     left = ledger.summary("people")[0].remaining_rho

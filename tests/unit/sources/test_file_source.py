@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import gzip
+import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.release_spec import CsvOptions, ReleaseSpec
 from privsyn.sources.csv_lines import MAX_LINE_BYTES
 from privsyn.sources.file_source import FileSource
-from privsyn.sources.open_source import list_table_columns
+from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.storage.table_files import read_csv_header
 from privsyn.tasks.codecs.parsing import to_keys, to_seconds
 from privsyn.tasks.steps.encode import Repairs
@@ -366,3 +368,25 @@ def test_a_column_is_a_short_float_if_any_file_has_it_so(tmp_path: Path) -> None
     for name, type_ in (("1", pa.float64()), ("2", pa.float32())):
         pq.write_table(pa.table({"a": pa.array([0.7], type_), "b": [0.7]}), tmp_path / f"{name}.parquet")
     assert FileSource.open(str(tmp_path), spec).types == {"a": pa.float32(), "b": pa.float64()}
+
+
+@pytest.mark.parametrize(("named", "stored"), [("\u00e9", "e\u0301"), ("e\u0301", "\u00e9")])
+def test_names_that_differ_by_unicode_normalization_are_one(tmp_path: Path, named: str, stored: str) -> None:
+    """In every kind of source: an accented letter is one character (NFC), or a letter and its accent (NFD)."""
+    rows = pa.table({stored: pa.array([1, 2, 2]), "x": pa.array([0, 1, 1])})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text(f"{stored},x\n1,0\n2,1\n2,1\n", encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / "t.db")) as base, base:
+        base.execute(f'create table t ("{stored}" integer, x integer)')
+        base.executemany("insert into t values (?, ?)", [(1, 0), (2, 1), (2, 1)])
+    whole = {"kind": "integer", "min": 0, "max": 9}
+    spec = make_spec({named: whole, "x": whole})
+    places = (tmp_path / "t.parquet", tmp_path / "t.csv", f"sqlite:///{tmp_path}/t.db?table=t", rows, rows.to_pandas())
+    for place in places:
+        source = open_source(place, spec)
+        assert source.columns == source.read == (named, "x") == list_table_columns(place, spec)
+        (batch,) = source.batches()
+        assert batch.schema.names == [named, "x"] and [str(v) for v in batch.column(0).to_pylist()] == ["1", "2", "2"]
+    both = pa.table({"\u00e9": [1], "e\u0301": [2]})
+    with pytest.raises(RequestError, match="does not list"):  # two columns of the table are two
+        open_source(both, make_spec({named: whole}))

@@ -28,7 +28,7 @@ from privsyn.sources.open_source import open_source
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
 from privsyn.specs.misread import find_odd_texts
 from privsyn.storage.store import Store
-from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs import parsing, plan
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.steps.encode import Repairs, encode, encode_batch
 from tests.support.examples import choose_example_count
@@ -218,6 +218,9 @@ KINDS = {
 }
 """Columns of every kind, all of one pandas column's objects."""
 
+MOMENTS = frozenset({"seen", "clock"})
+"""Those that no number is a value of."""
+
 RAISING = type("Raising", (), {"__str__": lambda self: 1 / 0, "__float__": lambda self: 1 / 0, "__eq__": None})()
 BERLIN = dt.timezone(dt.timedelta(hours=2))
 ODD_OBJECTS = [
@@ -251,6 +254,9 @@ def codes_of_objects(cells: list[Any]) -> list[tuple[int, ...]]:
     """Return the codes that each cell has in columns of every kind."""
     column = pd.Series(np.fromiter(cells, dtype=object, count=len(cells)), dtype=object)
     return list(zip(*codes(pd.DataFrame(dict.fromkeys(KINDS, column)), spec_for(KINDS)).values(), strict=True))
+
+
+ATTRIBUTES = tuple(codes(pd.DataFrame(dict.fromkeys(KINDS, pd.Series([None], dtype=object))), spec_for(KINDS)))
 
 
 def test_each_odd_object_is_read_by_itself() -> None:
@@ -311,10 +317,16 @@ AS_TYPED: list[tuple[Any, pa.Array]] = [
 
 @pytest.mark.parametrize(("cell", "typed"), AS_TYPED, ids=range(len(AS_TYPED)))
 def test_an_object_is_read_as_in_a_column_of_its_type(cell: Any, typed: pa.Array) -> None:
-    """Whatever stands beside it: so one row more, which makes objects of a column, changes no other."""
-    expected = codes(pa.table(dict.fromkeys(KINDS, typed)), spec_for(KINDS))
+    """Whatever stands beside it: so one row more, which makes objects of a column, changes no other.
+
+    A column of numbers is not one of moments by its type: it is refused.
+    """
+    refused = MOMENTS if parsing.is_number(typed.type) else frozenset()
+    kinds = {name: column for name, column in KINDS.items() if name not in refused}
+    expected = codes(pa.table(dict.fromkeys(kinds, typed)), spec_for(kinds))
     for beside in (cell, "x", [1]):
-        assert codes_of_objects([beside, cell])[1] == tuple(column[0] for column in expected.values())
+        found = dict(zip(ATTRIBUTES, codes_of_objects([beside, cell])[1], strict=True))
+        assert {name: found[name] for name in expected} == {name: column[0] for name, column in expected.items()}
 
 
 @pytest.mark.parametrize("value", [1, 2**31, 2**53 - 1, -7])
@@ -706,3 +718,31 @@ def test_the_canonical_bytes_last() -> None:
             b"\x80" + (2).to_bytes(8, "little") + bytes(8) + "é".encode(),
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("column", "stored", "words"),
+    [
+        ({"kind": "date", "min": "2019-01-01", "max": "2024-01-01"}, pa.array([43831, 44000]), "%Y%m%d"),
+        ({"kind": "date", "min": "2019-01-01", "max": "2024-01-01"}, pa.array([20230623.0, None]), "%Y%m%d"),
+        ({"kind": "datetime", "min": "2019-01-01", "max": "2024-01-01"}, pa.array([1, 2]), "kind: integer"),
+        ({"kind": "time"}, pa.array([905, 1430]), "hhmm"),
+    ],
+)
+@pytest.mark.parametrize("values", [True, False], ids=["as they are", "all null"])
+def test_numbers_are_no_moments_whatever_their_values(
+    column: dict[str, Any], stored: pa.Array, words: str, values: bool
+) -> None:
+    table = pa.table({"x": stored if values else pa.nulls(2, stored.type)})
+    with pytest.raises(RequestError, match=r"columns\.x\.format.*a number is not a") as refused:
+        open_source(table, make_spec({"x": column}))
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "stored", [pa.array([20230623]), pa.array([20230623.0]), pa.array(["2023-06-23"]), pa.nulls(1)]
+)
+def test_numbers_with_a_format_and_texts_are_read(stored: pa.Array) -> None:
+    named = {"format": "%Y%m%d"} if stored.type in (pa.int64(), pa.float64()) else {}
+    column = {"kind": "date", "min": "2019-01-01", "max": "2024-01-01", **named}
+    assert open_source(pa.table({"x": stored}), make_spec({"x": column})).check_rows() == 1

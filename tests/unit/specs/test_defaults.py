@@ -135,6 +135,20 @@ def test_listed_digits_that_yaml_1_1_takes_for_text_are_text() -> None:
     columns = "columns:\n  zip: {kind: categorical, values: [00708, '00707', 00999]}\nnull_values: ['', 0099]"
     spec = parse_spec(HEAD + columns)
     assert spec.columns["zip"].values == ("00708", "00707", "00999") and spec.null_values == ("", "0099")
-    for wrong in ("values: [00707]", "min: 0089", "values: 00708", "values: [00708.5]", "values: [-008]"):
+    looked_up = "\nrules:\n- lookup: {from: zip, to: state, rows: [[00708, MA], ['00707', CT], [00999, CT]]}"
+    state = columns.replace("00999]}", "00999], unlisted: '00708'}").replace(
+        "\nnull", "\n  state: {kind: categorical, values: [MA, CT]}\nnull"
+    )
+    (rule,) = parse_spec(HEAD + state + looked_up).rules
+    assert [row[0] for row in rule.lookup.rows] == ["00708", "00707", "00999"]  # rows are read as `values` are
+    for wrong in (
+        "lookup: {rows: [[00707]]}",
+        "rows: [[00708]]",
+        "values: [00707]",
+        "min: 0089",
+        "values: 00708",
+        "values: [00708.5]",
+        "values: [-008]",
+    ):
         with pytest.raises(RequestError, match="leading zero"):
             parse_yaml(f"a: {{{wrong}}}", "x")

@@ -14,7 +14,8 @@ import pytest
 
 import privsyn
 from privsyn.base.errors import RequestError
-from privsyn.specs.draft import draft, open_todos
+from privsyn.specs.draft import draft, list_open_fields
+from privsyn.specs.messages import group_todos
 from privsyn.specs.spec_file import load_spec, parse_spec
 from privsyn.specs.yaml_file import parse_yaml
 from tests.support.places import SHARED
@@ -122,6 +123,14 @@ def test_a_look_reads_numbers_as_the_csv_options_write_them(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
+def test_a_look_takes_digits_after_a_zero_for_codes(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("zip,plain,below,mixed\n02134,0,0.5,7\n10001,10,-0.25,007\n", encoding="utf-8")
+    drafted = parse_yaml(draft(table, look=True), "draft").content["columns"]
+    kinds = {name: column["kind"] for name, column in drafted.items()}
+    assert kinds == {"zip": "categorical", "plain": "integer", "below": "number", "mixed": "categorical"}
+
+
 def test_the_categories_of_a_table_are_listed_only_where_a_look_is_asked_for(tmp_path: Path) -> None:
     frame = pd.DataFrame({"c": pd.Categorical(["b", "CANARY"], categories=["z", "CANARY", "b"]), "n": [1, 2]})
     frame.to_parquet(tmp_path / "t.parquet")
@@ -198,7 +207,7 @@ def test_storage_types(tmp_path: Path) -> None:
 def test_refused_until_no_todo_is_left(tmp_path: Path) -> None:
     path = table(tmp_path / "t.parquet", age=[1], state=["x"])
     text = draft(path)
-    assert open_todos(text) == 7 and open_todos(fill(text)) == 0
+    assert len(list_open_fields(text)) == 7 and list_open_fields(fill(text)) == []
     for todo, field in [
         ("unit: TODO", "unit"),
         ("budget: TODO", "budget"),
@@ -362,3 +371,20 @@ def test_a_number_has_the_decimals_of_its_stored_type(tmp_path: Path, stored: st
     text = draft(pa.table({"n": pa.array([1], types[stored])}), tmp_path / "words.json")
     assert parse_yaml(text, "draft").content["columns"]["n"].get("decimals") == decimals
     assert ("up to 17 digits" in text) == (decimals is None)
+
+
+def test_open_fields_are_listed_in_groups(tmp_path: Path) -> None:
+    table = tmp_path / "t.parquet"
+    whole = pa.array([1])
+    pq.write_table(pa.table({"age": whole, "pay": whole, "job": pa.array(["a"]), "a b": pa.array([True])}), table)
+    open_fields = list_open_fields(draft(table))
+    assert len(open_fields) == 11
+    assert group_todos(open_fields) == [
+        "unit",
+        "budget",
+        "min and max in columns of age, pay",
+        "nullable in columns of age, pay, job, a b",
+        "values in columns of job",
+    ]
+    with pytest.raises(RequestError, match=r"11 fields say TODO: unit; budget; min and max in columns of age, pay; "):
+        parse_spec(draft(table))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from base64 import b64decode
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,6 @@ from privsyn.flows.run_page.show import (
     format_budget_page,
     format_certificate_page,
     format_files_page,
-    format_percent,
     read_budget,
 )
 from privsyn.ledgers.ledger import ChargeLine, Ledger
@@ -36,21 +36,6 @@ from tests.support.specs import make_spec
 
 CAP = Guarantee(epsilon=10.0, delta=1e-8)
 QUARTERS = Budget("people", CAP, "tight", Fraction(4), others=Fraction(1), this=Fraction(2))
-
-
-@pytest.mark.parametrize(
-    ("share", "words"),
-    [
-        (0, "0 %"),
-        (1e-9, "under 0.1 %"),
-        (0.0126, "1.3 %"),
-        (0.5, "50 %"),
-        (1 - 1e-9, "over 99.9 %"),
-        (1, "100 %"),
-    ],
-)
-def test_a_share_in_words_is_never_rounded_to_nothing_or_all(share: float, words: str) -> None:
-    assert format_percent(share) == words
 
 
 def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
@@ -66,15 +51,17 @@ def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
 def test_a_cap_that_was_passed_by_nothing_is_left_empty_not_negative() -> None:
     full = Budget("people", CAP, "tight", Fraction(1), others=Fraction(1), this=Fraction(0))
     assert full.left == 0
-    assert "**100 % of the lifetime budget is used, 0 % is left.** Now." in format_budget_page(full, "ledger", "Now.")
+    assert "**100 % used** (epsilon " in format_budget_page(full, "ledger", "Now.")
 
 
-def test_the_table_says_each_part_s_price_share_and_own_epsilon() -> None:
+def test_the_page_says_what_is_used_what_still_fits_and_each_part_s_share_and_price() -> None:
     page = format_budget_page(QUARTERS, "ledger.sqlite", "This run drew nothing.")
-    assert "75 % of the lifetime budget is used, 25 % is left.** This run drew nothing." in page
-    assert f"| other releases | 1 | 25 % | {QUARTERS.epsilon(Fraction(1)):.4g} |" in page
-    assert "| this release | 2 | 50 % |" in page
-    assert "| lifetime cap | 4 | 100 % |" in page
+    assert "**75 % used** (epsilon " in page and "of 10 at delta 1e-08). This run drew nothing." in page
+    assert "| other releases | 25 % | 1 |" in page
+    assert "| this release | 50 % | 2 |" in page
+    assert "| lifetime cap | 100 % | 4 |" in page
+    after_one = replace(QUARTERS, last=Fraction(1, 4))
+    assert "**75 % used; 4 more releases like the last one fit** (" in format_budget_page(after_one, "l", "Now.")
 
 
 def test_this_release_is_what_its_charges_hold_whoever_paid_them(tmp_path: Path) -> None:

@@ -380,3 +380,13 @@ def test_labels_of_cells_beside_a_single_value_say_so(decimals: dict[str, int]) 
     labels = plan(make_spec({"x": column})).codecs[0].labels()
     assert labels[0] == "0" and labels[1].startswith("(0, ") and labels[-1] == "1000"
     assert labels[2].startswith("[") and not any("e-" in label for label in labels)
+
+
+def test_a_category_has_one_code_however_its_accents_are_spelled() -> None:
+    """Unicode has two spellings of an accented letter: one character (NFC), or a letter and its accent (NFD)."""
+    composed, apart = "caf\u00e9", "cafe\u0301"
+    for listed in (composed, apart):
+        made = codec({"kind": "categorical", "values": ["tea", listed], "unlisted": "other"})
+        codes, repairs = made.encode({"x": pa.array([composed, apart, "tea", "cafe", None])})
+        assert codes.tolist() == [1, 1, 0, 2, 2] and repairs == {"unlisted": 1, "null": 1}
+        assert made.decode(codes[:2], RNG)["x"].to_pylist() == [listed, listed]

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from privsyn.data_contracts.columns.time_formats import translate_to_pattern
 from privsyn.tasks.codecs import Codec, plan
 from privsyn.tasks.codecs.parsing import to_seconds, to_times
 from tests.support.specs import make_spec
@@ -38,6 +39,28 @@ def test_days_have_no_time_of_day() -> None:
     assert wide.ranges()["x"].high == dt.date(2029, 12, 31)
     edges = codec({**DAY, "edges": ["2020-01-01", "2020-02-01", "2020-02-10"], "exact": ["2099-12-31"]})
     assert edges.bin_labels() == ["2020-01-01..2020-01-31", "2020-02-01..2020-02-10", "2099-12-31"]
+
+
+@pytest.mark.parametrize(
+    ("format_", "numbers"),
+    [
+        ("%Y%m%d", pa.array([20200131, 20200210, None, 31], pa.int64())),
+        ("%Y%m%d", pa.array([20200131.0, 20200210.0, None, 20200131.5])),
+        ("%Y%m%d", pa.array([20200131, 20200210, None, -20200131], pa.int32()).cast(pa.decimal128(12, 2))),
+        ("%d%m%Y", pa.array([31012020, 10022020, None, 31], pa.int64())),
+        ("%m%d%y", pa.array([13120, 21020, None, 2**63], pa.uint64())),  # the zeros that a number cannot begin with
+        ("%d.%m.%Y", pa.array([None, None, None, 20200131], pa.int64())),
+    ],
+)
+def test_numbers_are_days_by_the_digits_of_the_format(format_: str, numbers: pa.Array) -> None:
+    days = [dt.date(2020, 1, 31), dt.date(2020, 2, 10)] if numbers[0].is_valid else [None, None]
+    column = {**DAY, "max": "2020-03-10", "nullable": True, "format": format_}
+    assert again(column, numbers)[:3] == [*days, None]
+    assert np.isnan(to_seconds(numbers, translate_to_pattern(format_))[0][2:]).all()
+
+
+def test_a_number_without_a_format_is_no_day() -> None:
+    assert np.isnan(to_seconds(pa.array([20200131, 43831]))[0]).all()
 
 
 def test_midnights_of_a_zone_are_its_own_days() -> None:

@@ -1,0 +1,41 @@
+"""The data sets that a server knows before any of their runs has ended: by its deployments, and by the ledger.
+
+Their series begin at 0 then, so that Prometheus sees the first failure as an increase.  Names only: nothing is read
+from rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from privsyn.base.errors import PrivsynError
+from privsyn.base.settings import Settings
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.responses import DeploymentResponse
+
+PAGE_SIZE = 200
+
+
+def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentResponse]]:
+    """Yield every deployment whose spec is filled in, after the data set that the spec names."""
+    offset = 0
+    while page := client.read_deployments(limit=PAGE_SIZE, offset=offset):
+        for deployment in page:
+            spec = (deployment.parameters or {}).get("spec")
+            name = spec.get("dataset") if isinstance(spec, dict) else None
+            if isinstance(name, str) and name:
+                yield name, deployment
+        offset += len(page)
+
+
+def read_names_in_ledger(settings: Settings) -> set[str]:
+    """Return the data sets of the ledger; none where there is no ledger yet or it cannot be read, which runs tell."""
+    from privsyn.ledgers.ledger import Ledger
+
+    try:
+        return set(Ledger(settings.ledger, create=False).list_datasets())
+    except PrivsynError:
+        return set()

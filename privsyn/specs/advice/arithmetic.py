@@ -1,0 +1,398 @@
+"""Search for numbers that are computed from others: copies, sums, products, ratios, and days between dates.
+
+PRIVATE: a pure function of private rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, IntegerColumn
+from privsyn.specs.advice.columns import AdviceColumn, Floats, Mask, format_value, name_in_rule, name_in_sentence
+from privsyn.specs.advice.finding import Finding, make_rule
+
+ODD_NULLS = 0.01
+"""Share of the rows at most in which a computed column is null and its sources are known, or the other way round."""
+
+SCREENED = 256
+"""Rows on which most triples are refused."""
+
+MANY = 30
+"""Amounts from which on fewer rows are screened."""
+
+SCREENED_SHARE = 0.97
+"""Share of these that keep a relation at least, for all rows to be asked."""
+
+LEAST_ROWS = 30
+"""Rows at least in which every part of a relation matters."""
+
+WITHIN = 0.01
+"""How far a value may be from the computed one, as a share of it, in a relation that does not hold in every row."""
+
+KEPT = 0.99
+"""Share of the rows that keep such a relation at least."""
+
+MOST_BY_CHANCE = 0.2
+"""Share of the rows that keep a relation at most where its values are shuffled."""
+
+LEAST_SPREAD = 0.05
+"""Standard deviation of the logarithms of each factor at least, with its power."""
+
+MOST_TERMS = 8
+"""Terms of a sum at most."""
+
+_FACTORS = (1, 10, 100, 1_000, 10_000, 0.1, 0.01, 0.001, 0.0001, 2, 0.5, 4, 0.25, 7, 12, 24, 52, 60, 365, 703, 1 / 12)
+"""Factors that a constant is rounded to if it is near."""
+
+YEAR = 365.25
+_SCALES = {1: "", 24: " * 24", 1_440: " * 1440"}
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """PRIVATE: ``target`` is ``computed``, as ``expression`` says it, where ``known``.
+
+    ``exact``: whether it holds in every row, but for rounding; ``share``: of the rows within WITHIN, or exact ones.
+    """
+
+    target: AdviceColumn
+    sources: tuple[AdviceColumn, ...]
+    expression: str
+    rows: int
+    exact: bool
+    share: float
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of all its columns."""
+        return frozenset(c.name for c in (self.target, *self.sources))
+
+
+def describe_relation(relation: Relation, all_rows: int) -> Finding | None:
+    """Return the finding of a relation; None for an inexact one in too few of the rows that have the target.
+
+    Where the target is often null though its sources are known, or known though they are not, no row is computed: an
+    exact relation becomes a condition.
+    """
+    missing = np.any([c.null for c in relation.sources], axis=0)
+    if (missing ^ relation.target.null).mean() > ODD_NULLS:
+        return _describe_as_condition(relation) if relation.exact else None
+    where = "" if relation.rows == all_rows else " in which all are known"
+    held = "in all" if relation.exact else f"within 1 % in {_floor_percent(relation.share)} % of"
+    words = f"{name_in_sentence(relation.target)} is `{relation.expression}` {held} {relation.rows:,} rows{where}"
+    names = (relation.target.name, *(c.name for c in relation.sources))
+    return make_rule("arithmetic", names, f"{words}: `derive`?", derive={relation.target.name: relation.expression})
+
+
+def _describe_as_condition(relation: Relation) -> Finding:
+    """Return the finding that a target is never further from its computed value than rounding puts it."""
+    target, expression = relation.target, relation.expression
+    is_whole = target.unit >= 1 and "/" not in expression
+    distance = 0.5 if is_whole else max(2 * target.unit, 1e-6)
+    return make_rule(
+        "arithmetic",
+        (target.name, *(c.name for c in relation.sources)),
+        f"{name_in_sentence(target)} is `{expression}` in all {relation.rows:,} rows in which all are known: a rule?",
+        never=f"{name_in_rule(target)} != {expression}"
+        if target.is_moment
+        else f"abs({name_in_rule(target)} - ({expression})) > {format_value(distance)}",
+    )
+
+
+def _floor_percent(share: float) -> str:
+    return f"{np.floor(share * 1_000) / 10:g}"
+
+
+def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+    """Yield amounts that are another one, times a constant or plus one."""
+    amounts = [c for c in columns if c.is_amount and c.size > 2]
+    told: set[str] = set()
+    for source, target in combinations(amounts, 2):
+        if target.name in told or source.name in told:
+            continue
+        relation = _fit_line(source, target)
+        if relation is not None:
+            told.add(relation.target.name)
+            yield relation
+
+
+def _fit_line(source: AdviceColumn, target: AdviceColumn) -> Relation | None:
+    x, y, known = _get_numbers(source, target)
+    if len(x) < LEAST_ROWS or not _fit_exactly(x[:SCREENED], y[:SCREENED], target) or np.ptp(x) == 0:
+        return None
+    line = _fit_exactly(x, y, target)
+    if line is None or _count_repeats(y) < 3:
+        return None
+    slope, offset = line
+    first = name_in_rule(source)
+    term = (
+        first
+        if slope == 1
+        else f"{format_value(offset)} - {first}"
+        if slope == -1
+        else f"{first} * {format_value(slope)}"
+    )
+    if offset and slope != -1:
+        term += f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}"
+    return Relation(target, (source,), term, int(known.sum()), True, 1.0)
+
+
+def _fit_exactly(x: Floats, y: Floats, target: AdviceColumn) -> tuple[float, float] | None:
+    """Return slope and offset of a line that every point lies on; None without one."""
+    low, high = int(np.argmin(x)), int(np.argmax(x))
+    if x[low] == x[high]:
+        return 1.0, 0.0  # too few rows were screened: nothing speaks against it
+    slope = float((y[high] - y[low]) / (x[high] - x[low]))
+    slope = _round_constant(slope)
+    if slope == 0 or len(np.unique(x)) < 3:
+        return None
+    offset = float(y[low] - slope * x[low])
+    offset = round(offset, 6)
+    near = np.abs(y - slope * x - offset) <= 0.51 * target.unit + 1e-6 * np.abs(y)
+    return (slope, offset) if near.all() and np.std(y) > 3 * target.unit * (target.unit < 1) else None
+
+
+def _count_repeats(values: Floats) -> int:
+    return len(np.unique(values))
+
+
+def _get_numbers(*columns: AdviceColumn) -> tuple[Floats, Floats, Mask]:
+    one, other = (c.numbers for c in columns[:2])
+    known = ~(np.isnan(one) | np.isnan(other))
+    return one[known], other[known], known
+
+
+def _round_constant(value: float) -> float:
+    """Return the nearest usual factor, or the value with four digits."""
+    for factor in _FACTORS:
+        for sign in (1, -1):
+            if abs(value - sign * factor) <= 0.005 * factor:
+                return float(sign * factor)
+    return float(f"{value:.4g}")
+
+
+def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+    """Yield amounts that are a sum, product or ratio of others, or one over the square of another."""
+    amounts = [c for c in columns if c.is_amount and c.size > 2]
+    if len(amounts) < 3:
+        return
+    sample = np.array([_spread(c, SCREENED * MANY // max(MANY, len(amounts))) for c in amounts])
+    with np.errstate(all="ignore"):
+        logs = np.where(sample > 0, np.log(np.where(sample > 0, sample, 1)), np.nan)
+    spreads = np.array([np.nanstd(row) if np.isfinite(row).sum() > 1 else 0.0 for row in logs])
+    relations: list[Relation] = []
+    for place, target in enumerate(amounts):
+        for i, j in _screen_sums(sample, place, target):
+            relations += _check_sum(target, amounts[i], amounts[j])
+        if spreads[place] >= LEAST_SPREAD:
+            for i, j, power in _screen_products(logs, place, spreads):
+                relations += _check_product(target, amounts[i], amounts[j], power)
+    yield from _choose_targets([*relations, *find_long_sums(amounts)])
+
+
+def _spread(column: AdviceColumn, most: int) -> Floats:
+    """Return the numbers of rows spread over the table, at most ``most``."""
+    rows = len(column.numbers)
+    return column.numbers[np.linspace(0, rows - 1, min(rows, most)).astype(np.int64)]
+
+
+def _screen_sums(sample: Floats, place: int, target: AdviceColumn) -> Iterator[tuple[int, int]]:
+    """Yield pairs whose sum is the target but for a constant, in nearly all rows of the sample."""
+    rest = sample[place] - sample[:, None, :] - sample[None, :, :]
+    known = ~np.isnan(rest)
+    many = known.sum(axis=2)
+    with np.errstate(all="ignore"):
+        start = np.nansum(rest, axis=2) / np.maximum(many, 1)
+        constant = np.abs(rest - start[:, :, None]) <= 2 * _get_tolerance(target, 2) + 1e-6 * np.abs(sample[place])
+        near = np.abs(rest) <= WITHIN * np.abs(sample[place])
+    share = np.maximum((constant & known).sum(axis=2), (near & known).sum(axis=2)) / np.maximum(many, 1)
+    for i, j in np.argwhere(np.triu((share >= SCREENED_SHARE) & (many >= 10), 1)):
+        if place not in (i, j):
+            yield int(i), int(j)
+
+
+def _screen_products(logs: Floats, place: int, spreads: Floats) -> Iterator[tuple[int, int, int]]:
+    """Yield pairs whose product, or one over the other's square, is the target but for a factor."""
+    for power in (1, -2):
+        rest = logs[place] - logs[:, None, :] - power * logs[None, :, :]
+        known = np.isfinite(rest)
+        many = known.sum(axis=2)
+        start = np.where(known, rest, 0).sum(axis=2) / np.maximum(many, 1)
+        near = np.abs(rest - start[:, :, None]) <= 2 * WITHIN
+        kept = ((near & known).sum(axis=2) / np.maximum(many, 1) >= 0.9) & (many >= 10)
+        for i, j in np.argwhere(kept):
+            is_varied = min(spreads[i], abs(power) * spreads[j]) >= LEAST_SPREAD
+            if is_varied and place not in (i, j) and (i <= j if power == 1 else i != j):
+                yield int(i), int(j), power
+
+
+def _get_tolerance(target: AdviceColumn, terms: int) -> float:
+    """Return how far rounding puts a sum from its terms: whole numbers not at all, others half a unit for each."""
+    return 0.01 if target.unit >= 1 else 0.5 * (terms + 1.02) * target.unit
+
+
+def _check_sum(target: AdviceColumn, first: AdviceColumn, second: AdviceColumn) -> Iterator[Relation]:
+    c, a, b, rows = _get_known(target, first, second)
+    matters = (a != 0) & (b != 0) & (np.minimum(np.abs(a), np.abs(b)) > 5 * WITHIN * np.abs(c))
+    if len(c) < LEAST_ROWS or np.count_nonzero(matters) < max(LEAST_ROWS, 0.01 * len(c)):
+        return
+    rest = c - a - b
+    offset = float(np.round(np.median(rest), 6))
+    tolerance = _get_tolerance(target, 2) + 1e-6 * np.abs(c)
+    constant = np.abs(rest - offset) <= tolerance
+    expression = f"{name_in_rule(first)} + {name_in_rule(second)}"
+    if constant.all() and _is_unlikely(c, a + b + offset, tolerance):
+        if offset:
+            expression += f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}"
+            difference = f"{name_in_rule(target)} - {name_in_rule(first)} {'-' if offset > 0 else '+'} "
+            yield Relation(second, (target, first), f"{difference}{format_value(abs(offset))}", rows, True, 1.0)
+        yield Relation(target, (first, second), expression, rows, True, 1.0)
+        return
+    near = np.abs(rest) <= np.maximum(WITHIN * np.abs(c), 1e-9)
+    if near.mean() >= KEPT and near[matters].mean() >= KEPT and _is_unlikely(c, a + b, WITHIN * np.abs(c)):
+        yield Relation(target, (first, second), expression, rows, False, float(near.mean()))
+
+
+def _check_product(target: AdviceColumn, first: AdviceColumn, second: AdviceColumn, power: int) -> Iterator[Relation]:
+    c, a, b, rows = _get_known(target, first, second)
+    used = (a > 0) & (b > 0) & (c > 0)
+    if np.count_nonzero(used) < LEAST_ROWS:
+        return
+    if min(np.std(np.log(v[used]) * p) for v, p in ((a, 1), (b, power), (c, 1))) < LEAST_SPREAD:
+        return
+    with np.errstate(all="ignore"):
+        computed = a * b if power == 1 else a / b**2
+    factor = _round_constant(float(np.median(c[used] / computed[used])))
+    computed = np.where(np.isfinite(computed), factor * computed, np.nan)
+    known = ~np.isnan(computed)
+    if known.mean() < KEPT:
+        return
+    off = np.abs(c - computed)[known]
+    tolerance = 1.0001 * target.unit + 1e-6 * np.abs(c[known])
+    near = off <= np.maximum(WITHIN * np.abs(c[known]), 1e-9)
+    signs = " * " if power == 1 else " / "
+    by = name_in_rule(second) if power == 1 else f"({name_in_rule(second)} * {name_in_rule(second)})"
+    expression = f"{name_in_rule(first)}{signs}{by}" + ("" if factor == 1 else f" * {format_value(factor)}")
+    if (off <= tolerance).all() and _is_unlikely(c[known], computed[known], tolerance):
+        whole = isinstance(target.described, IntegerColumn) and (off <= 0.5 + 1e-9).all()
+        text = f"floor({expression} + 0.5)" if whole and off.max() > 0 else expression
+        yield Relation(target, (first, second), text, rows, True, 1.0)
+    elif near.mean() >= KEPT and _is_unlikely(c[known], computed[known], WITHIN * np.abs(c[known])):
+        yield Relation(target, (first, second), expression, rows, False, float(near.mean()))
+
+
+def _get_known(*columns: AdviceColumn) -> tuple[Floats, Floats, Floats, int]:
+    numbers = np.array([c.numbers for c in columns])
+    known = ~np.isnan(numbers).any(axis=0)
+    one, two, three = numbers[:, known]
+    return one, two, three, int(known.sum())
+
+
+def _is_unlikely(values: Floats, computed: Floats, tolerance: Floats) -> bool:
+    """Return whether few rows would keep the relation, had each row another row's value."""
+    shifts = [len(values) // part for part in (2, 3, 5, 7)]
+    kept = [(np.abs(np.roll(values, shift) - computed) <= np.roll(tolerance, shift)).mean() for shift in shifts]
+    return bool(np.mean(kept) <= MOST_BY_CHANCE)
+
+
+def _choose_targets(relations: Sequence[Relation]) -> Iterator[Relation]:
+    """Yield one relation of each three columns: an exact one first, a sum before a product, the last column of all."""
+    ranked = sorted(relations, key=lambda r: (not r.exact, -r.share, "floor" in r.expression, " / " in r.expression))
+    told: set[frozenset[str]] = set()
+    targets: set[str] = set()
+    for relation in ranked:
+        if relation.target.name in targets or any(relation.names <= names or names <= relation.names for names in told):
+            continue
+        told.add(relation.names)
+        targets.add(relation.target.name)
+        yield relation
+
+
+def find_long_sums(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+    """Yield amounts that are the sum of three or more others in every row."""
+    amounts = [c for c in columns if c.null.mean() < 0.1]
+    if len(amounts) < 4:
+        return
+    numbers = np.array([c.numbers for c in amounts])
+    complete = np.flatnonzero(~np.isnan(numbers).any(axis=0))
+    if len(complete) < 4 * len(amounts) + LEAST_ROWS:
+        return
+    numbers = numbers[:, complete]
+    products = numbers @ numbers.T / len(complete)
+    told: set[str] = set()
+    for place, target in enumerate(amounts):
+        others = [i for i in range(len(amounts)) if i != place and amounts[i].name not in told]
+        terms = _fit_terms(products, place, others)
+        if not 3 <= len(terms) <= MOST_TERMS or any(amounts[i].name in told for i in terms):
+            continue
+        total = sum(sign * numbers[i] for i, sign in terms.items())
+        tolerance = _get_tolerance(target, len(terms)) + 1e-6 * np.abs(numbers[place])
+        exact = (np.abs(numbers[place] - total) <= tolerance).all()
+        used = all(np.count_nonzero(numbers[i]) >= LEAST_ROWS for i in terms)
+        if exact and used and min(terms.values()) > 0 and _is_unlikely(numbers[place], total, tolerance):
+            told.add(target.name)
+            sources = tuple(amounts[i] for i in terms)
+            yield Relation(target, sources, " + ".join(map(name_in_rule, sources)), len(complete), True, 1.0)
+
+
+def _fit_terms(products: Floats, place: int, others: Sequence[int]) -> dict[int, int]:
+    """Return terms with factors 1 or -1 whose sum is a column, by the columns' mean products; empty without such."""
+    scale = np.sqrt(np.maximum(np.diag(products), 1e-300))
+    inside = products[np.ix_(others, others)] / scale[others] / scale[others][:, None]
+    with_target = products[others, place] / scale[others]
+    factors = np.linalg.lstsq(inside, with_target, rcond=1e-12)[0] / scale[others]
+    whole = np.round(factors)
+    share = np.abs(factors - whole) * scale[others] / scale[place]
+    if (share > 1e-3).any() or (np.abs(whole) > 1).any():
+        return {}
+    return {i: int(f) for i, f in zip(others, whole, strict=True) if f}
+
+
+def find_durations(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+    """Yield numbers of days, hours, minutes or full years between two dates.
+
+    Of whole days between days the later date is computed, so that the number is kept as it is measured.
+    """
+    moments = [c for c in columns if c.is_moment]
+    amounts = [c for c in columns if c.is_amount and c.size > 2]
+    for start in moments:
+        for end in moments:
+            if start is not end:
+                for amount in amounts:
+                    yield from _check_duration(start, end, amount)
+
+
+def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn) -> Iterator[Relation]:
+    c, a, b, rows = _get_known(amount, start, end)
+    days = b - a
+    if len(c) < LEAST_ROWS or np.median(days) <= 0:
+        return
+    first, last, number = map(name_in_rule, (start, end, amount))
+    for scale, text in _SCALES.items():
+        offset = float(np.round(np.median(c[:SCREENED] - days[:SCREENED] * scale), 3))
+        tolerance = np.full(len(c), 0.51 * amount.unit + 1e-6)
+        if abs(offset) > 1 or (np.abs(c - days * scale - offset) > tolerance)[:SCREENED].any():
+            continue
+        if (np.abs(c - days * scale - offset) <= tolerance).all() and _is_unlikely(c, days * scale + offset, tolerance):
+            plus = f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}" if offset else ""
+            if scale == 1 and not offset and _is_of_days(end):
+                yield Relation(end, (start, amount), f"{first} + {number}", rows, True, 1.0)
+            else:
+                product = f"({last} - {first}){text}" if text else f"{last} - {first}"
+                yield Relation(amount, (start, end), product + plus, rows, True, 1.0)
+            return
+    years = np.floor(days / YEAR)
+    near = c == years
+    if near[:SCREENED].mean() >= SCREENED_SHARE and near.mean() >= KEPT and _is_unlikely(c, years, np.zeros(len(c))):
+        yield Relation(
+            amount, (start, end), f"({last} - {first}) // {YEAR}", rows, bool(near.all()), float(near.mean())
+        )
+
+
+def _is_of_days(column: AdviceColumn) -> bool:
+    described = column.described
+    return isinstance(described, DateColumn) or (isinstance(described, DatetimeColumn) and described.type == "date")

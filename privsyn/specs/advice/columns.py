@@ -1,0 +1,202 @@
+"""Columns of private rows as arrays, for the search for relations between them.  PRIVATE, all of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from keyword import iskeyword
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from privsyn.data_contracts.columns import (
+    BooleanColumn,
+    CategoricalColumn,
+    DateColumn,
+    DatetimeColumn,
+    IntegerColumn,
+    NumberColumn,
+)
+from privsyn.data_contracts.rule_language import CONSTANTS, COUNT, FUNCTIONS, NEIGHBOURS
+from privsyn.data_contracts.rules import infer_type
+from privsyn.tasks.codecs import Codec
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MOST_ROWS = 200_000
+"""Rows that are searched at most."""
+
+MOST_DECIMALS = 6
+"""Decimals of a stored number that are looked for."""
+
+DAY = 86_400.0
+
+_PLAIN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
+_RESERVED = frozenset((*CONSTANTS, *FUNCTIONS, COUNT, *NEIGHBOURS))
+
+
+class RowSample:
+    """Rows of a table, evenly spread over it: all of them up to ``most``, else every second, fourth, ... one."""
+
+    def __init__(self, most: int = MOST_ROWS) -> None:
+        self._most, self._step, self._seen = most, 1, 0
+        self._kept: list[tuple[int, pa.RecordBatch]] = []  # with the number of the first row in the table
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take the rows of the next batch that are due."""
+        start = -self._seen % self._step
+        self._kept.append((self._seen + start, _take_every(batch, start, self._step)))
+        self._seen += batch.num_rows
+        while sum(kept.num_rows for _, kept in self._kept) > self._most:
+            odd = [first // self._step % 2 for first, _ in self._kept]
+            self._kept = [
+                (first + start * self._step, _take_every(kept, start, 2))
+                for (first, kept), start in zip(self._kept, odd, strict=True)
+            ]
+            self._step *= 2
+
+    def read(self, codecs: Collection[Codec]) -> dict[str, pa.Array]:
+        """Return the values of the columns of ``codecs`` as a release counts them."""
+        parts: dict[str, list[pa.Array]] = {}
+        for _, batch in self._kept:
+            for codec in codecs:
+                if codec.ranges():
+                    read = codec.read({name: batch.column(name) for name in codec.sources})
+                    for name, values in read.items():
+                        parts.setdefault(name, []).append(values)
+        return {name: _join(arrays) for name, arrays in parts.items()}
+
+
+def _join(arrays: list[pa.Array]) -> pa.Array:
+    joined = pa.chunked_array(arrays).unify_dictionaries().combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def _take_every(batch: pa.RecordBatch, start: int, step: int) -> pa.RecordBatch:
+    return batch if step == 1 else batch.take(pa.array(np.arange(start, batch.num_rows, step)))
+
+
+@dataclass(frozen=True, eq=False)
+class AdviceColumn:
+    """PRIVATE: one column of the rows.
+
+    ``described``: its part of the spec; ``codes``: the number of each row's value, shape (rows,), null is the last;
+    ``values``: by code, without null; ``numbers``: of an ordered column, NaN for null, moments in days since 1970; of
+    others none.
+    """
+
+    name: str
+    described: Any
+    codes: NDArray[np.int64]
+    values: tuple[Any, ...]
+    numbers: Floats
+
+    def __repr__(self) -> str:
+        return f"<Column {self.name!r}: PRIVATE>"
+
+    @property
+    def size(self) -> int:
+        """How many values there are, without null."""
+        return len(self.values)
+
+    @cached_property
+    def null(self) -> Mask:
+        """The rows without a value."""
+        return self.codes == self.size
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many rows each code has, null's last."""
+        return np.bincount(self.codes, minlength=self.size + 1)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether values are numbers, days or moments."""
+        return self.is_amount or self.is_moment
+
+    @property
+    def is_moment(self) -> bool:
+        """Whether values are days or moments."""
+        return isinstance(self.described, DateColumn | DatetimeColumn)
+
+    @property
+    def is_amount(self) -> bool:
+        """Whether values are numbers that can be calculated with."""
+        return isinstance(self.described, IntegerColumn | NumberColumn)
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether values are categories, booleans or whole numbers."""
+        return isinstance(self.described, CategoricalColumn | BooleanColumn | IntegerColumn)
+
+    @cached_property
+    def unit(self) -> float:
+        """The smallest difference that stored numbers show, 0 for none that is found."""
+        if not self.is_amount:
+            return 0.0
+        known = self.numbers[~self.null][:2_000]
+        for decimals in range(MOST_DECIMALS + 1):
+            if np.allclose(known, np.round(known, decimals), rtol=0, atol=1e-9):
+                return float(10.0**-decimals)
+        return 0.0
+
+
+def build_columns(columns: Mapping[str, Any], rows: Mapping[str, pa.Array]) -> list[AdviceColumn]:
+    """Return the columns that rules can speak of and that are not constant, in the spec's order."""
+    built = (_build_column(n, c, rows[n]) for n, c in columns.items() if n in rows and "`" not in n)
+    return [column for column in built if column is not None and column.size + int(column.null.any()) > 1]
+
+
+def _build_column(name: str, described: Any, array: pa.Array) -> AdviceColumn | None:
+    null = np.asarray(pc.is_null(array, nan_is_null=True))
+    match described:
+        case IntegerColumn() | NumberColumn() | DateColumn() | DatetimeColumn():
+            numbers = np.asarray(pc.fill_null(array.cast(pa.float64(), safe=False), np.nan), np.float64)
+            numbers = numbers / DAY if infer_type(described) == "moment" else numbers
+            known, codes = np.unique(numbers[~null], return_inverse=True)
+            values: tuple[Any, ...] = tuple(known.tolist())
+        case CategoricalColumn() | BooleanColumn():
+            encoded = array.dictionary_encode() if not pa.types.is_dictionary(array.type) else array
+            values = tuple(encoded.dictionary.to_pylist())
+            codes = np.asarray(pc.fill_null(encoded.indices, 0)).astype(np.int64)[~null]
+            present = np.flatnonzero(np.bincount(codes, minlength=len(values)))  # a dictionary lists what no row has
+            codes, values = np.searchsorted(present, codes), tuple(values[i] for i in present)
+            numbers = np.empty(0)
+        case _:
+            return None
+    every = np.full(len(array), len(values), np.int64)
+    every[~null] = codes
+    return AdviceColumn(name, described, every, values, numbers)
+
+
+def name_in_rule(column: AdviceColumn | str) -> str:
+    """Return a column as an expression names it."""
+    name = column if isinstance(column, str) else column.name
+    is_plain = _PLAIN_NAME.fullmatch(name) and not iskeyword(name) and name not in _RESERVED
+    return name if is_plain else f"`{name}`"
+
+
+def name_in_sentence(column: AdviceColumn | str) -> str:
+    """Return a column as a sentence names it."""
+    return f"`{column if isinstance(column, str) else column.name}`"
+
+
+def format_value(value: Any) -> str:
+    """Return a value as an expression writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else f"{value:.12g}"
+    return repr(value)
+
+
+def pair_columns(columns: Collection[AdviceColumn]) -> Iterator[tuple[AdviceColumn, AdviceColumn]]:
+    """Yield every ordered pair of two columns."""
+    for first in columns:
+        yield from ((first, second) for second in columns if second is not first)

@@ -1,0 +1,341 @@
+"""Search for values that never occur together: implications, columns that are null together, and dummies.
+
+PRIVATE: a pure function of private rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from privsyn.data_contracts.columns import BooleanColumn, is_dummy
+from privsyn.specs.advice.columns import AdviceColumn, Floats, Mask, format_value, name_in_rule, name_in_sentence
+from privsyn.specs.advice.finding import Finding, make_rule
+
+LEAST_ROWS = 20
+"""Rows that have each of two conditions at least."""
+
+LEAST_EXPECTED = 30.0
+"""Rows that would have both conditions, were columns unrelated: that none has is of a probability of e^-30."""
+
+WEAK = 0.5
+"""Share of the rows below which both conditions of a weak exclusion are: most rows have neither."""
+
+LEAST_EXPECTED_OF_WEAK = 100.0
+"""Rows that would have both conditions of a weak exclusion: columns that are related a little keep more by chance."""
+
+LEAST_SHARE = 0.001
+"""Share of the rows that have each of two conditions at least."""
+
+MOST_VALUES = 20
+"""Values of a column each of which is a condition, at most."""
+
+LEAST_ZEROS = 0.01
+"""Share of zeros from which a column's zero is a condition."""
+
+MOST_CELLS = 200_000_000
+"""Rows times conditions at most: those of later columns are left out."""
+
+_CHUNK = 4_096
+"""Rows that are counted at a time."""
+
+_SINGLE = "is"
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """PRIVATE: a condition on one column: it is a value, or is another one, is null or known, is 0 or another number.
+
+    ``opposite``: the number of the condition that holds elsewhere, where the column is known; -1 for none.
+    """
+
+    column: AdviceColumn
+    form: str
+    code: int
+    rows: Mask
+    opposite: int = -1
+
+    @property
+    def joins(self) -> bool:
+        """Whether the condition names one of several values, so that those of one column are listed together."""
+        return self.form == _SINGLE and self.column.size > 2
+
+
+def list_conditions(columns: Iterable[AdviceColumn]) -> list[Condition]:
+    """Return conditions on columns that enough rows have, and enough have not."""
+    conditions: list[Condition] = []
+    for column in columns:
+        known = ~column.null
+        if len(conditions) * len(known) > MOST_CELLS:
+            break
+        least = max(LEAST_ROWS, LEAST_SHARE * len(known))
+        pairs: list[tuple[str, int, Mask, str, Mask]] = [("null", -1, column.null, "known", known)]
+        if column.is_amount and column.size > 2 and column.is_ordered:
+            zero = column.numbers == 0
+            if zero.mean() >= LEAST_ZEROS:
+                pairs.append(("zero", -1, zero, "not zero", known & ~zero))
+        if column.is_discrete and column.size == 2:
+            pairs.append(("is", 0, column.codes == 0, "is", column.codes == 1))
+        elif column.is_discrete and column.size <= MOST_VALUES:
+            pairs += [("is", v, column.codes == v, "is not", known & (column.codes != v)) for v in range(column.size)]
+        for form, code, rows, other, rest in pairs:
+            if min(rows.sum(), rest.sum()) >= least:
+                at = len(conditions)
+                conditions.append(Condition(column, form, code, rows, at + 1))
+                conditions.append(Condition(column, other, 1 - code if other == "is" else code, rest, at))
+    return conditions
+
+
+class _Known:
+    """What is known of conditions, closed under chains: which follow from which, and which exclude each other."""
+
+    def __init__(self, conditions: Sequence[Condition], contained: Mask) -> None:
+        """``contained``: whether the rows of one condition have the other one, shape (conditions, conditions)."""
+        self._opposite, self._contained = [c.opposite for c in conditions], contained
+        self._follows = np.eye(len(conditions), dtype=bool)
+        self.excludes = np.zeros((len(conditions), len(conditions)), dtype=bool)
+
+    def add(self, one: int, other: int) -> None:
+        """Note that two conditions exclude each other, and what follows."""
+        self._exclude(self._follows[:, one], self._follows[:, other])
+        for start, end in ((one, self._opposite[other]), (other, self._opposite[one])):
+            if self._contained[start, end] and not self._follows[start, end]:
+                before, after = self._follows[:, start].copy(), self._follows[end].copy()
+                self._follows[np.ix_(before, after)] = True
+                self._exclude(before, self.excludes[after].any(axis=0))
+
+    def _exclude(self, some: Mask, others: Mask) -> None:
+        self.excludes[np.ix_(some, others)] = True
+        self.excludes[np.ix_(others, some)] = True
+
+
+def find_exclusions(
+    conditions: Sequence[Condition], known_pairs: Collection[frozenset[str]]
+) -> list[tuple[Condition, Condition]]:
+    """Return pairs of conditions that no row has both of, against chance, without what follows from others.
+
+    ``known_pairs``: names of columns whose relation is said otherwise; what follows from it is left out.
+    """
+    if not conditions:
+        return []
+    both = _count_both(conditions)
+    many = np.diag(both)
+    opposite = np.array([c.opposite for c in conditions])
+    known = many + many[opposite]
+    one_way = both[:, opposite] * (many / known)[None, :]  # of rows with one condition, where the other column is known
+    expected = np.minimum(one_way, one_way.T)
+    shares = many / known
+    weak = np.maximum(shares[:, None], shares[None, :]) < WEAK
+    least = np.where(weak, LEAST_EXPECTED_OF_WEAK, LEAST_EXPECTED)
+    told = _Known(conditions, both == many[:, None])
+    candidates = []
+    for i, j in np.argwhere(np.triu(both == 0, 1)):
+        one, other = conditions[i], conditions[j]
+        if one.column is other.column or frozenset((one.column.name, other.column.name)) in known_pairs:
+            told.add(i, j)
+        elif expected[i, j] >= least[i, j] and _is_telling(one, other):
+            gap = abs(many[i] - many[conditions[j].opposite])
+            candidates.append((gap, int(i), int(j)))
+    kept = []
+    for _, i, j in sorted(candidates):
+        if not told.excludes[i, j]:
+            told.add(i, j)
+            kept.append((i, j))
+    kept.sort(key=lambda pair: -expected[pair])
+    return [(conditions[i], conditions[j]) for i, j in kept]
+
+
+def _count_both(conditions: Sequence[Condition]) -> Floats:
+    """Return how many rows have each two conditions, shape (conditions, conditions)."""
+    both = np.zeros((len(conditions), len(conditions)))
+    for start in range(0, len(conditions[0].rows), _CHUNK):
+        matrix = np.array([c.rows[start : start + _CHUNK] for c in conditions], np.float32)
+        both += matrix @ matrix.T
+    return both
+
+
+def _is_telling(one: Condition, other: Condition) -> bool:
+    """Return whether it says something that two conditions exclude each other.
+
+    That two single values of many never meet is often chance, and so is that one of two columns has a value.
+    """
+    if one.joins or other.joins:
+        return not {_SINGLE, "zero"} >= {one.form, other.form}
+    return {one.form, other.form} != {"is not"}
+
+
+def describe_exclusions(exclusions: Iterable[tuple[Condition, Condition]], rows: int) -> Iterator[Finding]:
+    """Yield one finding for each two columns of which conditions exclude each other."""
+    by_pair: dict[tuple[str, str], list[tuple[Condition, Condition]]] = defaultdict(list)
+    for one, other in exclusions:
+        first, second = (other, one) if _rank(other) < _rank(one) else (one, other)
+        by_pair[min((first.column.name, second.column.name), (second.column.name, first.column.name))].append(
+            (first, second)
+        )
+    for pairs in by_pair.values():
+        yield _describe_pair(pairs, rows)
+
+
+def _rank(condition: Condition) -> int:
+    """Return how well a condition stands first in a sentence."""
+    if condition.joins:
+        return 0
+    true = condition.form == _SINGLE and condition.column.values[condition.code] in (True, 1)
+    return {"is": 1 if true else 3, "known": 2, "not zero": 2, "null": 4, "zero": 4, "is not": 5}[condition.form]
+
+
+def _describe_pair(pairs: Sequence[tuple[Condition, Condition]], rows: int) -> Finding:
+    """Return the finding of two columns: single values of one that exclude the same of the other are listed."""
+    grouped: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], list[Condition]] = {}
+    ends: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], Condition] = {}
+    for first, second in pairs:
+        place = -1 if first.joins else first.code
+        key = (first.column, f"{first.form} {place}", second.column, second.form, second.code)
+        grouped.setdefault(key, []).append(first)
+        ends[key] = second
+    sentences, conditions = [], []
+    for key, firsts in grouped.items():
+        first, second = firsts[0], ends[key]
+        support = sum(int(c.rows.sum()) for c in firsts)
+        opposite = _describe_opposite(second)
+        if (
+            _is_true(first)
+            and opposite == f"is {format_value(True)}"
+            and isinstance(second.column.described, BooleanColumn)
+        ):
+            sentence = f"{name_in_sentence(first.column)} implies {name_in_sentence(second.column)}"
+        else:
+            sentence = f"where {_describe(firsts)}, {name_in_sentence(second.column)} {opposite}"
+        sentences.append(f"{sentence} ({support:,} rows)")
+        conditions.append(f"{_write(firsts)} and {_write([second])}")
+    first = pairs[0][0]
+    if len(pairs) == 2 and all({c.form for c in pair} == {"known", "null"} for pair in pairs):
+        both = " and ".join(sorted(name_in_sentence(c.column) for c in pairs[0]))
+        sentences = [f"{both} are null together ({np.count_nonzero(first.column.null):,} rows)"]
+    text = conditions[0] if len(conditions) == 1 else " or ".join(f"({c})" for c in conditions)
+    names = dict.fromkeys(c.column.name for pair in pairs for c in pair)
+    sentence = "; ".join(sentences)
+    return make_rule(
+        "implication", tuple(names), f"{sentence[0].upper()}{sentence[1:]}, in all {rows:,} rows: a rule?", never=text
+    )
+
+
+def _is_true(condition: Condition) -> bool:
+    return (
+        isinstance(condition.column.described, BooleanColumn)
+        and condition.form == _SINGLE
+        and condition.column.values[condition.code] is True
+    )
+
+
+def _describe(conditions: Sequence[Condition]) -> str:
+    """Return conditions on one column of one form in words."""
+    first = conditions[0]
+    name = name_in_sentence(first.column)
+    words = [format_value(first.column.values[c.code]) for c in conditions if c.code >= 0]
+    match first.form:
+        case "is" if len(words) > 1:
+            return f"{name} is one of {', '.join(words)}"
+        case "is" | "is not":
+            return f"{name} {first.form} {words[0]}"
+        case "zero" | "not zero":
+            return f"{name} is {'' if first.form == 'zero' else 'not '}0"
+    return f"{name} is {first.form}"
+
+
+def _describe_opposite(condition: Condition) -> str:
+    """Return what a column is where it is known and a condition on it does not hold."""
+    column = condition.column
+    if condition.form == "is" and column.size == 2:
+        return f"is {format_value(column.values[1 - condition.code])}"
+    return (
+        {
+            "is": "is not",
+            "is not": "is",
+        }.get(condition.form, "")
+        + f" {format_value(column.values[condition.code])}"
+        if condition.code >= 0
+        else {
+            "null": "is known",
+            "known": "is null",
+            "zero": "is not 0",
+            "not zero": "is 0",
+        }[condition.form]
+    )
+
+
+def _write(conditions: Sequence[Condition]) -> str:
+    """Return conditions on one column of one form as an expression."""
+    first = conditions[0]
+    column = first.column
+    name = name_in_rule(column)
+    values = [format_value(column.values[c.code]) for c in conditions if c.code >= 0]
+    match first.form:
+        case "null":
+            return f"{name} is null"
+        case "known":
+            return f"{name} is not null"
+        case "zero":
+            return f"{name} == 0"
+        case "not zero":
+            return f"{name} != 0"
+    if isinstance(column.described, BooleanColumn):
+        return name if (column.values[first.code] is True) == (first.form == "is") else f"not {name}"
+    if len(values) > 1:
+        return f"{name} in [{', '.join(values)}]"
+    return f"{name} {'==' if first.form == 'is' else '!='} {values[0]}"
+
+
+def find_dummies(columns: Sequence[AdviceColumn]) -> Iterator[Finding]:
+    """Yield columns of 0 and 1 of which exactly one, or at most one, is 1 in every row: at least three of them."""
+    dummies = [c for c in columns if is_dummy(c.described) and c.size == 2 and not c.null.any()]
+    ones = {c.name: c.codes == _code_of_one(c) for c in dummies}
+    left = sorted(dummies, key=lambda c: int(ones[c.name].sum()))  # a column for several of the others comes last
+    while left:
+        group = _find_group(left, ones)
+        left = [c for c in left[1:] if c not in group]
+        if len(group) < 3:
+            continue
+        some = np.any([ones[c.name] for c in group], axis=0)
+        names = [c.name for c in dummies if c in group]
+        number = "exactly one" if some.all() else "at most one"
+        listed = ", ".join(map(name_in_sentence, names))
+        yield make_rule(
+            "one_of",
+            tuple(names),
+            f"{number.capitalize()} of {listed} is 1 in all {len(some):,} rows: `one_of`?",
+            one_of=names,
+            **({} if some.all() else {"or_none": True}),
+        )
+
+
+def _find_group(columns: Sequence[AdviceColumn], ones: Mapping[str, Mask]) -> list[AdviceColumn]:
+    """Return the first column and others that overlap none of the group: all such if exactly one is 1 in every row.
+
+    Otherwise only those that would overlap were they unrelated.
+    """
+    every, sure = [columns[0]], [columns[0]]
+    for column in columns[1:]:
+        if not any((ones[column.name] & ones[c.name]).any() for c in every):
+            every.append(column)
+        if all(_exclude(ones[column.name], ones[c.name]) for c in sure):
+            sure.append(column)
+    return every if np.any([ones[c.name] for c in every], axis=0).all() else sure
+
+
+def _code_of_one(column: AdviceColumn) -> int:
+    return next(i for i, value in enumerate(column.values) if value in (True, 1))
+
+
+def _exclude(one: Mask, other: Mask) -> bool:
+    expected = one.sum() * other.sum() / len(one)
+    return bool(expected >= LEAST_EXPECTED and not (one & other).any())
+
+
+def list_pairs(names: Sequence[str]) -> list[frozenset[str]]:
+    """Return all pairs of names."""
+    return [frozenset(pair) for pair in combinations(names, 2)]

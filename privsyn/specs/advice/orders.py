@@ -1,0 +1,123 @@
+"""Search for dates and amounts that are in one order in every row, and for dates near each other.
+
+PRIVATE: a pure function of private rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from privsyn.data_contracts.compared_columns import check_compared
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.specs.advice.columns import AdviceColumn, Floats, name_in_rule, name_in_sentence, pair_columns
+from privsyn.specs.advice.finding import COMPARE, Finding, make_rule
+
+LEAST_ROWS = 30
+"""Rows in which both are known, at least."""
+
+LEAST_EXPECTED = 0.05
+"""Share of the rows that would break an order, were the columns unrelated: below, their ranges say it already."""
+
+NEAR = 0.05
+"""How far dates are apart at most in nearly all rows, as a share of their range, where `compare` is advised."""
+
+_ENDS = (0.01, 0.99)
+"""The shares of rows between which a distance is said."""
+
+
+def find_orders(columns: Sequence[AdviceColumn]) -> list[tuple[AdviceColumn, AdviceColumn]]:
+    """Return pairs of which the first is never greater than the second, without what follows from two others."""
+    amounts = [c for c in columns if c.is_amount and c.size > 2]
+    moments = [c for c in columns if c.is_moment and c.size > 2]
+    found = [pair for group in (moments, amounts) for pair in pair_columns(group) if _is_ordered(*pair)]
+    names = {(a.name, b.name) for a, b in found}
+    middles = {name for pair in names for name in pair}
+    return [
+        (a, b)
+        for a, b in found
+        if not any((a.name, m) in names and (m, b.name) in names for m in middles - {a.name, b.name})
+    ]
+
+
+def _is_ordered(low: AdviceColumn, high: AdviceColumn) -> bool:
+    one, other = low.numbers, high.numbers
+    if (one[:1_000] > other[:1_000]).any() or (one > other).any() or not _have_one_unit(low, high):
+        return False
+    known = ~(np.isnan(one) | np.isnan(other))
+    if known.sum() < LEAST_ROWS or np.array_equal(one[known], other[known]):
+        return False
+    above = _compute_share_above(one[known], other[known])
+    return above >= LEAST_EXPECTED and above * known.sum() >= LEAST_ROWS
+
+
+def _have_one_unit(low: AdviceColumn, high: AdviceColumn) -> bool:
+    units = {getattr(c.described, "unit", "") for c in (low, high)} - {""}
+    return len(units) < 2
+
+
+def _compute_share_above(one: Floats, other: Floats) -> float:
+    """Return in which share of all pairs of rows the first is greater and neither is 0, were they paired at random."""
+    counted = np.searchsorted(np.sort(other[other != 0]), one[one != 0], side="left")
+    return float(counted.sum() / len(one) / len(other))
+
+
+def describe_order(low: AdviceColumn, high: AdviceColumn) -> Finding:
+    """Return the finding that one column is never above another."""
+    known = int((~(low.null | high.null)).sum())
+    words = "never before" if low.is_moment else "never below"
+    where = "" if known == len(low.codes) else " in which both are known"
+    return make_rule(
+        "order",
+        (low.name, high.name),
+        f"{name_in_sentence(high)} is {words} {name_in_sentence(low)} in all {known:,} rows{where}: a rule?",
+        never=f"{name_in_rule(high)} < {name_in_rule(low)}",
+    )
+
+
+def find_near_dates(columns: Sequence[AdviceColumn], computed: Collection[str]) -> Iterator[Finding]:
+    """Yield pairs of dates whose distance is small against their range; each date in one pair.
+
+    ``computed``: names of columns that rules compute or tie to others.
+    """
+    moments = [c for c in columns if c.is_moment and c.size > 2 and c.name not in computed]
+    near = []
+    for place, one in enumerate(moments):
+        for other in moments[place + 1 :]:
+            width = _measure_distance(one, other)
+            if width is not None:
+                near.append((width, one, other))
+    told: set[str] = set()
+    for (_, low, high), one, other in sorted(near, key=lambda entry: entry[0][0]):
+        if not told & {one.name, other.name}:
+            told |= {one.name, other.name}
+            first, second = (one, other) if low + high >= 0 else (other, one)
+            low, high = (low, high) if low + high >= 0 else (-high, -low)
+            yield Finding(
+                "compare",
+                (first.name, second.name),
+                f"{name_in_sentence(second)} is {low:g} to {high:g} days after {name_in_sentence(first)} in 98 % of "
+                f"rows, of a range of {_count_range(one, other):,.0f} days: `compare`?",
+                COMPARE,
+                [first.name, second.name],
+            )
+
+
+def _count_range(one: AdviceColumn, other: AdviceColumn) -> float:
+    return float(max(np.nanmax(c.numbers) - np.nanmin(c.numbers) for c in (one, other)))
+
+
+def _measure_distance(one: AdviceColumn, other: AdviceColumn) -> tuple[float, float, float] | None:
+    """Return the share of the range that distances span, and their ends in days; None for dates that are not near."""
+    days = other.numbers - one.numbers
+    days = days[~np.isnan(days)]
+    if len(days) < LEAST_ROWS or np.ptp(days) == 0:
+        return None
+    try:
+        check_compared([(one.name, other.name)], {c.name: c.described for c in (one, other)}, ())
+    except FieldError:
+        return None
+    low, high = (float(np.round(q, 2)) for q in np.quantile(days, _ENDS))
+    share = max(abs(low), abs(high)) / max(_count_range(one, other), 1e-9)
+    return (share, low, high) if share <= NEAR else None
