@@ -15,6 +15,14 @@ NO_POINTS = Points(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.
 STANDS_OUT = 3.0
 """Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
 
+CLEAR = 4.0
+"""Standard deviations of a fine count above which a cell has rows although a first look showed none."""
+
+
+def empty_doubtful(y: Floats, sigma: float, doubtful: NDArray[np.bool_] | None) -> Floats:
+    """Return counts, 0 of cells on which a first look showed no rows and a second one none clearly."""
+    return y if doubtful is None else np.where(doubtful & (y < CLEAR * sigma), 0.0, y)
+
 
 def weigh_inside(
     y: Floats,

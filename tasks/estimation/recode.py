@@ -27,7 +27,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone, list_level_attributes
-from privsyn.tasks.estimation.fine_weights import STANDS_OUT, find_faint_points, join_points, weigh_inside
+from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points, weigh_inside
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.projection import apply_norm_sub
 
@@ -181,8 +181,9 @@ def compress_attribute(
     """
     counts, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
     levels = [level.of for level in attribute.levels]
-    faint = find_faint_points(counts, sigma, attribute.points)
-    total = np.bincount(groups, weights=join_points(counts, faint), minlength=attribute.size).astype(np.float64)
+    clear = empty_doubtful(counts, sigma, attribute.doubtful)
+    faint = find_faint_points(clear, sigma, attribute.points)
+    total = np.bincount(groups, weights=join_points(clear, faint), minlength=attribute.size).astype(np.float64)
     theta = settings.threshold(sigma)
     if levels:
         theta = max(theta, WORTH_A_CODE * float(total.sum()))
@@ -207,7 +208,7 @@ def compress_attribute(
     target[gone] = last_code + int(combine)
     coarse = target[groups].astype(np.int32)
     has_code = (~low[groups] | combine) & ~gone[groups]
-    weight = weigh_inside(counts, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
+    weight = weigh_inside(clear, sigma, groups, coarse, levels[-1] if levels else None, attribute.points)
     return AttributeRecode(coarse, has_code, weight, counts, np.full(len(counts), sigma**2))
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone
 from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, fit_tail_counts
-from privsyn.tasks.estimation.fine_weights import STANDS_OUT, find_faint_points, join_points
+from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
 
@@ -37,11 +37,8 @@ STRENGTHS = 4.0 ** np.arange(-6, 8)
 ROUNDS = 3
 """How often differences are taken relative to the counts smoothed before."""
 
-LEAST_WIDTH = 1e-12
-"""Width, in that of the widest cell, below which a cell in doubt holds one value."""
-
-CLEAR = 4.0
-"""Standard deviations of noise above which a cell has rows although a first look showed none."""
+MOST_CELLS_AWAY = 90
+"""Cells between two, above which they count as so far apart."""
 
 LEAST_COUNT = 0.5
 """Standard deviations of noise that are added to a count which a difference is relative to."""
@@ -83,8 +80,7 @@ def _shift(counts: Floats, total: float) -> Floats:
 
 def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBins, widths: Floats) -> AttributeRecode:
     sigma, total = float(np.sqrt(recode.noise)), max(float(noisy.sum()), 0.0)
-    if bins.doubtful is not None:
-        noisy = np.where(bins.doubtful & (noisy < CLEAR * sigma), 0.0, noisy)
+    noisy = empty_doubtful(noisy, sigma, bins.doubtful)
     faint = find_faint_points(noisy, sigma, bins.points)
     joined, wide = join_points(noisy, faint), widths.copy()
     free, body = widths > 0, np.ones(len(widths), dtype=bool)
@@ -117,11 +113,16 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
         counts[cell], counts[neighbour] = share * counts[neighbour], (1 - share) * counts[neighbour]
     settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
     even = np.maximum(widths, 1e-9 * widths.max())
-    if bins.doubtful is not None:  # what a code of nothing else has lies in its narrowest cell, the one nearest to rows
-        several = np.where(widths > LEAST_WIDTH * widths.max(), widths, np.inf)
-        even = np.where(bins.doubtful, 1e-9 * (several.min() / several) ** 2, even)
+    if bins.doubtful is not None:  # rows of a code whose cells are all empty lie in the cell nearest to others
+        even = np.where(bins.doubtful, 1e-9 * 1e-3 ** _count_cells_to(~bins.doubtful & (widths > 0)), even)
     even = np.where(recode.kept, even, 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
+
+
+def _count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
+    """Return how many cells each one is away from the nearest chosen one, shape (cells,)."""
+    places, cells = np.flatnonzero(chosen), np.arange(len(chosen))
+    return np.abs(cells[:, None] - places).min(axis=1, initial=MOST_CELLS_AWAY).astype(np.float64)
 
 
 def _list_ends(
