@@ -72,12 +72,11 @@ def weigh_inside(
 
 
 def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
-    """Return the cells of one value whose noisy counts, shape (fine size,), do not stand out from the cell beside."""
+    """Return the cells of one value whose noisy counts, shape (fine size,), are as the cell beside has them."""
     if points is None:
         return NO_POINTS
     expected = points.share * np.maximum(y[points.cell] + y[points.neighbour], 0.0)
-    faint = y[points.cell] - expected < STANDS_OUT * sigma
-    return points.select(faint)
+    return points.select(np.abs(y[points.cell] - expected) < STANDS_OUT * sigma)
 
 
 def join_points(y: Floats, points: Points) -> Floats:
