@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.cells import Points
 
 Floats = NDArray[np.float64]
@@ -16,12 +17,31 @@ STANDS_OUT = 3.0
 """Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
 
 CLEAR = 4.0
-"""Standard deviations of a fine count above which a cell has rows although a first look showed none."""
+"""Standard deviations above which a cell has rows although a first look showed none, and a run of cells has any."""
+
+LONGEST_RUN, GAP = 6, 2
+"""Cells of a run that is clear, at most, and cells beyond it that may have rows, too."""
 
 
-def empty_doubtful(y: Floats, sigma: float, doubtful: NDArray[np.bool_] | None) -> Floats:
-    """Return counts, 0 of cells on which a first look showed no rows and a second one none clearly."""
-    return y if doubtful is None else np.where(doubtful & (y < CLEAR * sigma), 0.0, y)
+def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
+    """Return the counts, 0 of cells on which two looks show no rows: shape (fine size,).
+
+    Of cells in doubt after a first look, all counts but clear ones; and all counts outwards of the last run of cells
+    that is clear, but for GAP cells.
+    """
+    if bins.doubtful is None:
+        return y
+    cells = [np.flatnonzero((bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
+    rows = np.concatenate(cells)
+    clear = np.where(bins.doubtful & (y < CLEAR * sigma), 0.0, y)
+    sums, found = np.append(0.0, np.cumsum(clear[rows])), np.zeros(len(rows), bool)
+    for run in range(1, min(LONGEST_RUN, len(rows)) + 1):
+        for start in np.flatnonzero(sums[run:] - sums[:-run] > CLEAR * sigma * np.sqrt(run)):
+            found[start : start + run] = True
+    if found.any():
+        first, last = int(np.argmax(found)), len(found) - 1 - int(np.argmax(found[::-1]))
+        clear[rows[: max(first - GAP, 0)]] = clear[rows[last + GAP + 1 :]] = 0.0
+    return clear
 
 
 def weigh_inside(

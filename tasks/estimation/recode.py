@@ -181,7 +181,7 @@ def compress_attribute(
     """
     counts, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
     levels = [level.of for level in attribute.levels]
-    clear = empty_doubtful(counts, sigma, attribute.doubtful)
+    clear = empty_doubtful(counts, sigma, attribute)
     faint = find_faint_points(clear, sigma, attribute.points)
     total = np.bincount(groups, weights=join_points(clear, faint), minlength=attribute.size).astype(np.float64)
     theta = settings.threshold(sigma)

@@ -80,7 +80,7 @@ def _shift(counts: Floats, total: float) -> Floats:
 
 def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBins, widths: Floats) -> AttributeRecode:
     sigma, total = float(np.sqrt(recode.noise)), max(float(noisy.sum()), 0.0)
-    noisy = empty_doubtful(noisy, sigma, bins.doubtful)
+    noisy = empty_doubtful(noisy, sigma, bins)
     faint = find_faint_points(noisy, sigma, bins.points)
     joined, wide = join_points(noisy, faint), widths.copy()
     free, body = widths > 0, np.ones(len(widths), dtype=bool)
@@ -92,7 +92,7 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     rows = [np.flatnonzero(free & (bins.groups >= start) & (bins.groups < end)) for start, end in bins.in_order]
     rows = [row for row in rows if len(row) > 2]
     smooth = joined.copy()
-    empty = np.zeros(len(widths), bool) if bins.doubtful is None else bins.doubtful & (noisy == 0.0)
+    empty = (noisy == 0.0) & (bins.doubtful is not None)
     for row in rows:
         for part in np.split(row, np.flatnonzero(np.diff(empty[row].astype(int))) + 1):
             if not empty[part[0]] and len(part) > 2:
