@@ -149,7 +149,8 @@ class Compression(FrozenModel):
     def key(self) -> dict[str, Any]:
         """Return what codes depend on; a field that came later only where it is used, so that earlier keys stay."""
         return self.model_dump(
-            exclude={"single_values", "round_numbers", "calendar", "ladder"} | (set() if self.least_count else {"least_count"})
+            exclude={"single_values", "round_numbers", "calendar", "ladder"}
+            | (set() if self.least_count else {"least_count"})
         )
 
     def threshold(self, sigma: float) -> float:

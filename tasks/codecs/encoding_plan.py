@@ -206,7 +206,9 @@ class EncodingPlan:
                 levels=levels.get(c.attribute, ()),
                 points=c.points,
                 chances=c.chances,
-                doubtful=None if c.doubtful is None else np.append(c.doubtful, np.zeros(c.size - len(c.doubtful), bool)),
+                doubtful=None
+                if c.doubtful is None
+                else np.append(c.doubtful, np.zeros(c.size - len(c.doubtful), bool)),
             )
             for c in self.codecs
         }

@@ -19,15 +19,17 @@ STANDS_OUT = 3.0
 CLEAR = 4.0
 """Standard deviations above which a cell has rows although a first look showed none, and a run of cells has any."""
 
-LONGEST_RUN, GAP = 6, 2
-"""Cells of a run that is clear, at most, and cells beyond it that may have rows, too."""
+LONGEST_RUN = 6
+"""Cells of a run that is clear, at most."""
+
+REACH = 0.5
+"""How far from clear cells rows may be, in the distance of the outermost of these."""
 
 
 def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
     """Return the counts, 0 of cells on which two looks show no rows: shape (fine size,).
 
-    Of cells in doubt after a first look, all counts but clear ones; and all counts outwards of the last run of cells
-    that is clear, but for GAP cells.
+    Of cells in doubt after a first look, all counts but clear ones; and all counts far outwards of the last clear ones.
     """
     if bins.doubtful is None:
         return y
@@ -38,9 +40,12 @@ def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
     for run in range(1, min(LONGEST_RUN, len(rows)) + 1):
         for start in np.flatnonzero(sums[run:] - sums[:-run] > CLEAR * sigma * np.sqrt(run)):
             found[start : start + run] = True
-    if found.any():
-        first, last = int(np.argmax(found)), len(found) - 1 - int(np.argmax(found[::-1]))
-        clear[rows[: max(first - GAP, 0)]] = clear[rows[last + GAP + 1 :]] = 0.0
+    if found.any() and bins.widths is not None:
+        ends = np.cumsum(bins.widths[rows])
+        begins = ends - bins.widths[rows]
+        low, high = begins[found].min(), ends[found].max()
+        reach = REACH * (high - low)
+        clear[rows[(ends <= low - reach) | (begins >= high + reach)]] = 0.0
     return clear
 
 

@@ -47,6 +47,9 @@ CROWDED, LONE = 0.1, 0.75
 """Shares of the rows that half of an equal bin, and a rung, may hold: above them bins between the bounds are too wide
 for the data, or may be."""
 
+CLEARLY_CROWDED = 8.0
+"""Rows of half an equal bin, in standard deviations of its noise in the one-way, below which no finer bin says more."""
+
 BEYOND = 1
 """Rungs beyond the last one on which rows seem to stand that are not in doubt: tails are longer than a rough look."""
 
@@ -75,7 +78,8 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     standing = _find_standing(noisy[codes] / query.sigma, several)
     total = max(float(counts[standing].sum()), 1.0)
     lone = counts[several & standing].max(initial=0.0) > LONE * total
-    if not lone and _estimate_fullest(codec, rungs, np.where(several & standing, counts, 0.0)) <= CROWDED * total:
+    crowded = max(CROWDED * total, CLEARLY_CROWDED * sigma)
+    if not lone and _estimate_fullest(codec, rungs, np.where(several & standing, counts, 0.0)) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
         return
     body = np.ones(len(rungs), bool)

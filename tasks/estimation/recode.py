@@ -27,7 +27,13 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import RECODE
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, list_counted_alone, list_level_attributes
-from privsyn.tasks.estimation.fine_weights import STANDS_OUT, empty_doubtful, find_faint_points, join_points, weigh_inside
+from privsyn.tasks.estimation.fine_weights import (
+    STANDS_OUT,
+    empty_doubtful,
+    find_faint_points,
+    join_points,
+    weigh_inside,
+)
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.projection import apply_norm_sub
 
