@@ -140,10 +140,9 @@ class Compression(FrozenModel):
 
     ladder: bool = Field(
         default=False,
-        description="Whether columns of numbers, dates and moments with neither `bins` nor `edges` are counted in cells "
-        "that follow the rows: a first look at cells that double in width away from 0 (of dates and moments backwards "
-        "from `max`), and then at cells into which these are split where the first look shows rows. So bounds may be "
-        "far wider than the data.",
+        description="Whether a first look chooses the cells of numbers, dates and moments with neither `bins` nor "
+        "`edges`. It counts intervals that double in width away from 0 (of dates and moments backwards from `max`); "
+        "those with rows are split. So bounds may be far wider than the data.",
     )
 
     def key(self) -> dict[str, Any]:

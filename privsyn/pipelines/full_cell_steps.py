@@ -1,6 +1,6 @@
-"""The steps that find cells of numbers which hold most rows, and cut them, before anything else is counted.
+"""The steps that choose the cells of ordered columns by a first look, before anything else is counted.
 
-What steps after them do with cut cells is the same as with those of the spec: their request has the cuts.
+Steps after them treat these cells as they treat those of the spec: their request has them.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def share_full_cells(request: Request) -> Fraction:
 
 
 def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step, ...]:
-    """Return the steps that find full cells, with this share of the budget, and encode the rows in their parts.
+    """Return the steps that choose cells, with this share of the budget, and encode the rows in them.
 
-    ``one_ways``: the look at the one-ways that comes after, whose noise says into how many parts a cell is cut.
+    ``one_ways``: the look at the one-ways that comes after, whose noise says how many cells a column has.
     """
     counts = _build_cell_counts(share)
 
@@ -79,14 +79,14 @@ def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step,
         counts,
         Step(
             name=FIND,
-            title="Find full cells",
+            title="Choose cells",
             kind=StepKind.POSTPROCESS,
             inputs=list_released_tables([CELL_COUNTS]),
             outputs={"cuts": tables.CUT_CELLS},
             settings=lambda r: {"one_ways": one_ways.build_key(r)},
             reads=(KnowledgePart.KNOWN_COLUMNS,),
             run=find,
-            published={"cuts": PublishedFile(CUTS_FILE, "lists the cells that hold most rows, which were cut")},
+            published={"cuts": PublishedFile(CUTS_FILE, "lists the cells that a first look chose")},
         ),
         ENCODE_FINER,
     )
@@ -99,7 +99,7 @@ def _build_cell_counts(share: Fraction) -> ReleaseStep:
 
     return ReleaseStep(
         name=CELL_COUNTS,
-        title="Cell counts",
+        title="Rung counts",
         inputs=(ENCODED,),
         outputs=RELEASED,
         settings=lambda r: {"columns": [codec.attribute for codec in list_looked_at(r.encoding)]},
@@ -107,13 +107,15 @@ def _build_cell_counts(share: Fraction) -> ReleaseStep:
         exact=count_cells,
         share=lambda r: share,
         look=Look(
-            what="rough counts of intervals of numbers, to find those that hold most rows",
+            what="rough counts of intervals that double in width, to choose cells where rows are",
             reason=explain_one_cell,
             noise_of="a rough count",
         ),
         rows=ENCODED,
         rows_domain=lambda r, inputs: r.encoding.domain,
-        published=publish_noisy(CELL_COUNTS, "has rough counts of the intervals that the spec makes of numbers"),
+        published=publish_noisy(
+            CELL_COUNTS, "has rough counts of intervals that double in width, of numbers, dates and moments"
+        ),
     )
 
 
@@ -128,7 +130,7 @@ def _encode_finer(request: Request, inputs: Inputs, progress: Progress) -> Mappi
 
 ENCODE_FINER = Step(
     name="encode_finer",
-    title="Encode in finer cells",
+    title="Encode in chosen cells",
     kind=StepKind.TRANSFORM,
     inputs=(CUTS, ENCODED, NUMBERS),
     outputs={"encoded_rows": tables.ENCODED_ROWS},
@@ -139,7 +141,7 @@ ENCODE_FINER = Step(
 
 
 def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps; those after the look for full cells, if there is one, follow what it cut."""
+    """Return the steps; those after the first look, if there is one, follow the cells that it chose."""
     names = [step.name for step in steps]
     start = names.index(FIND) + 1 if FIND in names else len(steps)
     return (*steps[:start], *map(_follow, steps[start:]))

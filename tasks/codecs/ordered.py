@@ -94,8 +94,8 @@ class OrderedCodec(Codec):
     cells that a first look made of these, of which there are edges then.
     ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
     rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
-    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``edges``: of bins with a cell each, in
-    place of the column's; empty: none.
+    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``edges``: of bins with
+    a cell each, in place of the column's; empty: none.
     """
 
     def __init__(

@@ -59,6 +59,16 @@ def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
     return plan.on_ladder
 
 
+def count_most_cells(codec: OrderedCodec) -> int:
+    """Return how many cells a column may have after the first look, at most: it follows from the spec alone.
+
+    Each rung begins one; those with rows have twice PARTS in sum at most, as widths are powers of two; others have
+    halves of equal bins.
+    """
+    low, high = codec.bounds
+    return codec.size + 2 * PARTS + 2 * math.ceil((high - low) / codec.frame[1])
+
+
 def find_full_cells(
     codecs: Sequence[OrderedCodec], looks: Mapping[str, tuple[Query, NDArray[Any]]], sigmas: Mapping[str, float]
 ) -> list[CutCell]:
@@ -76,7 +86,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     counts = np.maximum(noisy[codes].astype(np.float64), 0.0)
     several = np.array([not codec.holds_one_value(rung) for rung in rungs])
     standing = _find_standing(noisy[codes] / query.sigma, several)
-    total = max(float(counts[standing].sum()), 1.0)
+    total = max(float(counts[standing & several].sum()), 1.0)
     lone = counts[several & standing].max(initial=0.0) > LONE * total
     crowded = max(CROWDED * total, CLEARLY_CROWDED * sigma)
     if not lone and _estimate_fullest(codec, rungs, np.where(several & standing, counts, 0.0)) <= crowded:

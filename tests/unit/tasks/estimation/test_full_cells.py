@@ -1,4 +1,4 @@
-"""Full cells: found by rough counts, cut into parts before all else is counted, and relations inside them kept."""
+"""The ladder: rungs of a first look, the cells that follow from it, and what wide bounds leave of a column."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import pyarrow as pa
 import pytest
 from scipy.stats import spearmanr
 
-from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.request import Request
 from privsyn.pipelines.full_cell_steps import CELL_COUNTS, share_full_cells
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.codecs.cells import CutCell, build_cells, cut_cells
-from privsyn.tasks.estimation.full_cells import MOST_PARTS, find_full_cells, list_looked_at, read_cuts, tabulate_cuts
+from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
+from privsyn.tasks.estimation.full_cells import (
+    NOISE_A_PART,
+    count_most_cells,
+    find_full_cells,
+    list_looked_at,
+    read_cuts,
+    tabulate_cuts,
+)
 from privsyn.tasks.steps.encode import Repairs, iterate_kept_batches
 from tests.support.answered import released
 from tests.support.specs import make_spec
@@ -28,7 +34,7 @@ WEIGHT = {"kind": "integer", "min": 0, "max": 9_999}
 
 
 def weights(rows: int = 8_000) -> pa.Table:
-    """Two related weights that lie in one cell each, and a column without such a cell."""
+    """Two related weights that lie in a hundredth of their bounds, and a column that fills these."""
     rng = np.random.default_rng(0)
     first = np.exp(rng.normal(4.4, 0.35, rows))
     second = first * np.exp(rng.normal(0, 0.12, rows))
@@ -37,89 +43,187 @@ def weights(rows: int = 8_000) -> pa.Table:
 
 
 def look(counts: np.ndarray, sigma: float = 50.0) -> dict[str, tuple[Query, np.ndarray]]:
-    """A rough look at the cells of x."""
+    """A first look at the rungs of x."""
     return {"x": (Query(("x",), len(counts), 1, sigma), counts)}
 
 
-def test_a_cut_cell_has_parts_that_are_bins_of_its_section_and_nothing_else_changes() -> None:
-    grid = Grid.of(1)
-    whole = build_cells([0, 100, 200, 300], [150], grid=grid, points=[0])
-    cut = cut_cells(whole, grid, {1: 3})
-    assert [(c.low, c.high) for c in cut.fine[:6]] == [(0, 1), (1, 17), (17, 33), (33, 50), (50, 100), (100, 125)]
-    assert cut.points == whole.points
-    assert cut.fine[6:] == whole.fine[4:]
-    assert len(cut.sections) == len(whole.sections)
-    alone = [len(np.flatnonzero(cut.bin_of == b)) for b in range(5)]
-    assert alone == [1, 1, 1, 1, 1]
-    covered = [n for c in cut.fine for n in (range(int(c.low), int(c.low) + 1) if c.exact else c.steps(grid))]
-    assert sorted(covered) == sorted(n for c in whole.fine for n in ([150] if c.exact else c.steps(grid)))
-
-
-def test_values_come_back_from_the_parts_that_they_are_encoded_in() -> None:
-    made = plan(make_spec({"x": WEIGHT}), cuts=[CutCell("x", 1, 16)])
-    codec, values = made.codecs[0], np.arange(0, 400)
-    codes, _ = codec.encode({"x": pa.array(values)})
-    assert codec.size == plan_one(WEIGHT).codecs[0].size + 15
-    assert len(np.unique(codes[:156])) == 17
-    labels = codec.labels()
-    for value, code in zip(values.tolist(), codes.tolist(), strict=True):
-        low, _, high = labels[code].partition("..")
-        assert int(low) <= value <= int(high or low)
-    again = codec.decode(codes, np.random.default_rng(0))["x"].to_numpy()
-    assert np.array_equal(codec.encode({"x": pa.array(again)})[0], codes)
-
-
 @pytest.mark.parametrize(
-    ("in_cell", "elsewhere", "sigma", "parts"),
+    ("edges", "unit", "origin", "expected"),
     [
-        (9_000, 1_000, 10.0, MOST_PARTS),
-        (9_000, 1_000, 75.0, 10),  # as many as have twelve standard deviations of noise
-        (9_000, 1_000, 500.0, None),  # noise would hide any part
-        (5_000, 5_000, 10.0, None),  # not most rows
+        ((0, 40), 1, 0, [0, 1, 2, 4, 8, 16, 32, 40]),
+        ((-5, 9), 1, 0, [-5, -4, -2, -1, 0, 1, 2, 4, 8, 9]),
+        ((-100, 0), 1, 0, [-100, -64, -32, -16, -8, -4, -2, -1, 0]),  # such as days before the last one
+        ((0, 4), 1, 0, [0, 1, 2, 3, 4]),  # no more than there are values
     ],
 )
-def test_cells_that_hold_most_rows_are_cut_as_far_as_noise_allows(
-    in_cell: int, elsewhere: int, sigma: float, parts: int | None
+def test_rungs_double_outwards_and_the_widest_are_halved(
+    edges: tuple[float, float], unit: float, origin: float, expected: list[float]
 ) -> None:
-    made = plan_one(WEIGHT)
-    counts = noisy_counts(made, {100: in_cell, 5_000: elsewhere})
-    found = find_full_cells(list_looked_at(made), look(counts), {"x": sigma})
-    assert [cut.parts for cut in found] == ([] if parts is None else [parts])
-    assert read_cuts(tabulate_cuts(found)) == tuple(found)
+    rungs = list_rungs(edges, unit, origin)
+    assert set(expected) <= set(rungs)
+    assert len(rungs) == min(LEAST_RUNGS + 1, round((edges[1] - edges[0]) / unit) + 1)
+    assert all((rung - origin) % unit == 0 for rung in rungs)
+
+
+@pytest.mark.parametrize("span", [1e3, 1e6, 1e9])
+def test_rungs_grow_with_the_logarithm_of_the_bounds(span: float) -> None:
+    """Ten times wider bounds have three or four more rungs on each side of 0."""
+    assert len(list_rungs((-10 * span, 10 * span), 1.0, 0.0)) - len(list_rungs((-span, span), 1.0, 0.0)) in (6, 7, 8)
 
 
 @pytest.mark.parametrize(
     ("column", "looked_at"),
     [
         (WAGE, True),
-        ({"kind": "integer", "min": 0, "max": 120}, False),  # cells of few values
+        ({"kind": "integer", "min": 0, "max": 60}, False),  # each value has a cell of its own
         ({"kind": "integer", "min": 0, "max": 9_999, "bins": 8}, False),  # bins of the spec stay
-        ({"kind": "number", "min": 0, "max": 9_999}, False),  # without a step
-        ({"kind": "number", "min": 0, "max": 9_999, "step": 0.5}, True),
+        ({"kind": "number", "min": 0, "max": 9_999}, True),
+        ({"kind": "number", "min": 0, "max": 9_999, "decimals": 2}, True),
+        ({"kind": "number", "min": 0, "max": 9_999, "edges": [0, 10, 9_999]}, False),
+        ({"kind": "date", "min": "1900-01-01", "max": "2020-12-31"}, True),
+        ({"kind": "date", "min": "2020-12-01", "max": "2020-12-31"}, False),
+        ({"kind": "datetime", "min": "1900-01-01", "max": "2020-12-31"}, True),
+        ({"kind": "time"}, False),
     ],
 )
-def test_columns_are_looked_at_whose_open_cells_have_many_values(column: dict[str, Any], looked_at: bool) -> None:
+def test_ordered_columns_are_looked_at_whose_bins_are_open(column: dict[str, Any], looked_at: bool) -> None:
     assert bool(list_looked_at(plan_one(column))) == looked_at
 
 
-def test_a_value_of_most_rows_is_not_cut_off_where_it_has_a_cell_of_its_own() -> None:
-    made = plan_one(WEIGHT)
-    counts = noisy_counts(made, {0: 9_000, 5_000: 1_000})
-    assert not find_full_cells(list_looked_at(made), look(counts), {"x": 10.0})
+def test_columns_that_share_cells_are_not_looked_at() -> None:
+    columns = {"x": WEIGHT, "y": WEIGHT, "z": WEIGHT}
+    made = plan(make_spec(columns, together=[["x", "y"]]))
+    assert [codec.attribute for codec in list_looked_at(made)] == ["z"]
 
 
-def test_no_cell_is_cut_that_noise_alone_may_have_made() -> None:
-    made = plan_one(WEIGHT)
-    counts = noisy_counts(made, {100: 900, 5_000: 100})
-    found = [find_full_cells(list_looked_at(made), look(counts, sigma), {"x": 1.0}) for sigma in (200.0, 400.0)]
-    assert [len(cuts) for cuts in found] == [1, 0]
+def choose(column: dict[str, Any], values: dict[int, float], sigma: float, fine: float) -> list[CutCell]:
+    """The cells of a column with so many rows at these values; noise of both looks."""
+    made = plan_one(column)
+    return find_full_cells(list_looked_at(made), look(noisy_counts(made, values), sigma), {"x": fine})
 
 
-def test_relations_inside_a_cell_of_most_rows_are_kept_and_the_release_knows_its_cells() -> None:
+def test_cells_are_narrow_where_rows_are_and_wide_ones_are_in_doubt() -> None:
+    found = choose({"kind": "integer", "min": 0, "max": 10**6}, {70: 5_000, 90: 4_000, 140: 1_000}, 50.0, 20.0)
+    assert read_cuts(tabulate_cuts(found)) == tuple(found)
+    lows = np.array([cell.low for cell in found])
+    near = lows[(lows >= 64) & (lows < 128)]
+    assert np.diff(near).max() <= 2  # 64 values in 43 parts, on a grid of halves
+    assert all(cell.doubtful == (cell.low >= 512) for cell in found)  # one rung beyond 128..255 is not
+
+
+@pytest.mark.parametrize("sigma", [1.0, 20.0, 100.0, 400.0])
+def test_cells_never_have_fewer_rows_than_noise_would_hide(sigma: float) -> None:
+    """Rows of a part, if all of a rung had as many, are two standard deviations of the one-way's noise at least."""
+    found = choose({"kind": "integer", "min": 0, "max": 10**6}, {100: 9_000, 700: 1_000}, 10.0, sigma)
+    inside = sum(64 <= cell.low < 128 for cell in found)
+    assert inside <= max(2 * 9_000 / (NOISE_A_PART * sigma), 1)
+
+
+def test_bounds_that_fit_keep_the_cells_of_the_column() -> None:
+    spread = dict.fromkeys(range(0, 10_000, 100), 100.0)
+    (only,) = choose({"kind": "integer", "min": 0, "max": 9_999}, spread, 10.0, 10.0)
+    column = {"x": {"kind": "integer", "min": 0, "max": 9_999}}
+    own = plan(make_spec(column, mechanism={"name": "privsyn", "compression": {"ladder": False}})).codecs[0]
+    kept = plan(make_spec(column), cuts=[only]).codecs[0]
+    assert kept.labels() == own.labels() and kept.doubtful is None
+
+
+def test_a_value_of_most_rows_says_nothing_of_where_others_are() -> None:
+    found = choose({"kind": "integer", "min": 0, "max": 10**6}, {0: 9_000, 5_000: 1_000}, 50.0, 20.0)
+    assert sum(4_096 <= cell.low < 8_192 for cell in found) > 4
+    assert [cell.doubtful for cell in found if cell.low in (0, 1)] == [False, False]
+
+
+def test_where_noise_may_have_made_all_counts_no_rung_is_split() -> None:
+    found = choose({"kind": "integer", "min": 0, "max": 10**6}, {100: 90}, 50.0, 20.0)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("low", [0, -5_000, -90])
+def test_values_come_back_from_the_cells_that_they_are_encoded_in(low: int) -> None:
+    column = {"kind": "integer", "min": low, "max": 10**6}
+    made = plan_one(column)
+    cuts = find_full_cells(list_looked_at(made), look(noisy_counts(made, {100: 9_000, 700: 1_000})), {"x": 20.0})
+    codec = plan(make_spec({"x": column}), cuts=cuts).codecs[0]
+    values = np.append(np.arange(low, 2_000), [10**5, 10**6])
+    codes, repairs = codec.encode({"x": pa.array(values)})
+    assert not repairs and (np.diff(codes.astype(int)) >= 0).all()
+    labels = codec.labels()
+    for value, code in zip(values.tolist(), codes.tolist(), strict=True):
+        first, _, last = labels[code].partition("..")
+        assert int(first) <= value <= int(last or first)
+    again = codec.decode(codes, np.random.default_rng(0))["x"].to_numpy()
+    assert np.array_equal(codec.encode({"x": pa.array(again)})[0], codes)
+
+
+def test_what_is_asked_exactly_cuts_rungs_and_the_cells_that_they_become() -> None:
+    """A rule's threshold, exact values and a named question's edge end cells before and after the first look."""
+    column = {"kind": "integer", "min": 0, "max": 10**6, "exact": [99]}
+    spec = make_spec(
+        {"x": column, "y": WEIGHT},
+        rules=[{"never": "x >= 777 and y < 5"}],
+        workload=[{"question": "y where x >= 123"}],
+    )
+    before = plan(spec)
+    for made in (
+        before,
+        plan(spec, cuts=[CutCell("x", 0, False), CutCell("x", 512, False), CutCell("x", 8_192, True)]),
+    ):
+        codec = made.codecs[0]
+        codes, _ = codec.encode({"x": pa.array([98, 99, 100, 122, 123, 776, 777])})
+        assert len(set(codes.tolist()) & set(codes[[0, 1, 2]].tolist())) == 3
+        assert codes[3] < codes[4] and codes[5] < codes[6]
+
+
+def test_a_rare_value_beside_a_frequent_one_is_not_made_up() -> None:
+    """Zeros that nobody has: mass beside a spike says nothing of a value that counts show to be rare."""
+    rng = np.random.default_rng(0)
+    rows = pa.table({"x": np.minimum(rng.geometric(0.75, 8_000), 100), "y": rng.integers(0, 2, 8_000)})
+    promise = {"epsilon": 1.0, "delta": 1e-9}
+    for top in (200, 5_000):
+        columns = {"x": {"kind": "integer", "min": 0, "max": top}, "y": {"kind": "integer", "min": 0, "max": 1}}
+        made = released(rows, make_spec(columns, privacy=promise), 0).table["x"].to_numpy()
+        assert (made == 0).mean() < 0.02
+        assert abs((made == 1).mean() - 0.75) < 0.03
+
+
+@pytest.mark.parametrize("width", [1, 10, 100])
+def test_bounds_may_be_far_wider_than_the_data(width: int) -> None:
+    """Cents, without a step: medians and ranks stay, and tails do not reach the bounds."""
+    rng = np.random.default_rng(0)
+    pay = np.round(np.exp(rng.normal(7.6, 0.5, 8_000)), 2)
+    rows = pa.table({"pay": pay, "bonus": np.round(pay * np.exp(rng.normal(-2, 0.4, 8_000)), 2)})
+    columns = {
+        "pay": {"kind": "number", "min": 0, "max": 12_000 * width, "decimals": 2},
+        "bonus": {"kind": "number", "min": -4_000 * width, "max": 4_000 * width, "decimals": 2},
+    }
+    made = released(rows, make_spec(columns, privacy={"epsilon": 1.0, "delta": 1e-9}), 0).table.to_pandas()
+    assert spearmanr(made["pay"], made["bonus"])[0] > 0.85 * spearmanr(rows["pay"], rows["bonus"])[0]
+    for name in columns:
+        real = rows[name].to_numpy()
+        spread = np.quantile(real, 0.75) - np.quantile(real, 0.25)
+        assert abs(np.median(made[name]) - np.median(real)) < 0.05 * spread
+        assert abs(made[name].mean() - real.mean()) < 0.1 * spread
+        assert made[name].std() < 1.5 * real.std()
+
+
+def test_cells_are_at_most_as_many_as_the_plan_says() -> None:
+    rng = np.random.default_rng(1)
+    column = {"kind": "integer", "min": -(10**6), "max": 10**6}
+    made = plan_one(column)
+    (codec,) = list_looked_at(made)
+    for _ in range(50):
+        counts = rng.normal(0, 30, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, 0.05))
+        cuts = find_full_cells([codec], look(counts, 30.0), {"x": 1.0})
+        assert plan(make_spec({"x": column}), cuts=cuts).domain.size("x") <= count_most_cells(codec)
+
+
+def test_relations_inside_a_rung_are_kept_and_the_release_knows_its_cells() -> None:
     rows = weights()
     promise = {"epsilon": 1.0, "delta": 1e-9}
     counts = released(rows, make_spec(dict.fromkeys(rows.column_names, WEIGHT), privacy=promise), 0)
-    assert [cut.attribute for cut in counts.request.cuts] == ["person", "household"]
+    assert {cut.attribute for cut in counts.request.cuts} == {"person", "household", "even"}
+    assert len([cut for cut in counts.request.cuts if cut.attribute == "even"]) == 1
     assert spearmanr(counts.table["person"], counts.table["household"])[0] > 0.8  # without cuts nothing of it is
     for attribute, recode in counts.recode.items():
         assert len(recode.coarse) == counts.encoding.domain.size(attribute)
@@ -128,13 +232,13 @@ def test_relations_inside_a_cell_of_most_rows_are_kept_and_the_release_knows_its
     assert median.high - median.low < 20
 
 
-def test_rows_that_are_kept_of_a_person_are_the_same_after_cells_are_cut() -> None:
-    """Which they are follows from a hash of the rows' codes, which cut cells would change."""
+def test_rows_that_are_kept_of_a_person_are_the_same_whatever_cells_are_chosen() -> None:
+    """Which they are follows from a hash of the rows' codes, which chosen cells would change."""
     rows = pa.table({"who": np.arange(600) // 6, "x": np.arange(600) % 157, "y": np.arange(600) * 7 % 50})
     unit = {"person_id": "who", "max_records": 2}
     asked = make_spec({"who": {"kind": "drop"}, "x": WEIGHT, "y": {"kind": "integer", "min": 0, "max": 49}}, unit=unit)
     kept = []
-    for cuts in ((), (CutCell("x", 1, 16),)):
+    for cuts in ((), (CutCell("x", 0, False), CutCell("x", 20, False), CutCell("x", 90, True))):
         encoding = Request(asked).cut_cells(cuts).encoding
         batches = iterate_kept_batches(lambda repairs=None: rows.to_batches(), encoding, asked.unit, Repairs())
         kept.append(pa.Table.from_batches(batches))
