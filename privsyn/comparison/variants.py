@@ -262,13 +262,14 @@ def _run_steps(
 class CodeEncoding:
     """What steps ask of an encoding where rows come as codes: the domain and its public bins.
 
-    ``codecs``, ``differences``: none, as no column is read, and no two are compared.
+    ``codecs``, ``differences``, ``on_ladder``: none, as no column is read, and no two are compared.
     """
 
     domain: Domain
     binning: Binning
     codecs: tuple[()] = ()
     differences: tuple[()] = ()
+    on_ladder: tuple[()] = ()
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes of these columns: each is its own."""

@@ -26,6 +26,9 @@ from privsyn.tasks.codecs.cells import CutCell, Floats
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
+WEEK = 7 * 86_400.0
+"""In seconds."""
+
 
 class CalendarColumnCodec(OrderedCodec):
     """Base of the codecs of dates, moments and times, which draw values by the calendar where it is counted.
@@ -49,6 +52,7 @@ class CalendarColumnCodec(OrderedCodec):
     def count_calendar(self, parts: Sequence[CalendarPart]) -> list[CalendarCodec]:
         """Return codecs of parts of the calendar; values are drawn by these from now on."""
         self.parts = tuple(parts)
+        self.least_part = WEEK / self.unit  # a narrower cell lacks some weekdays
         self.helpers = tuple(name_calendar_attribute(self.attribute, part) for part in parts)
         return [CalendarCodec(self, part, self.unit, self.smallest) for part in parts]
 
@@ -130,7 +134,8 @@ class WholeCodec(CalendarColumnCodec):
         return self._edges[0], self._edges[-1] - 1
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        return self._convert_to_released(low + np.floor(rng.random(len(low)) * (high - low)))
+        first = np.ceil(low)
+        return self._convert_to_released(first + np.floor(rng.random(len(low)) * (np.ceil(high) - first)))
 
 
 class DateCodec(WholeCodec):

@@ -419,10 +419,10 @@ def _build_codecs(
     """Return the codec of a column, and the codecs of further attributes that are counted of it."""
     column = spec.columns[name]
     rungs = _choose_rungs(column, spec, name)
-    if len(cuts) == 1:  # the first look has shown that the column's own cells will do
-        rungs, cuts = (), ()
     if rungs and isinstance(column, NumberColumn) and column.step is None and column.decimals is not None:
         column = column.model_copy(update={"step": 10.0**-column.decimals})
+    if len(cuts) == 1:  # the first look has shown that the column's own cells will do
+        rungs, cuts = (), ()
     match column:
         case IntegerColumn():
             points, rounded = _choose_cells(column, spec)

@@ -268,7 +268,7 @@ class IntegerCodec(SteppedCodec[IntegerColumn]):
         return float(self._column.min), float(self._column.max)
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        first, end = low.astype(np.int64), high.astype(np.int64)
+        first, end = np.ceil(low).astype(np.int64), np.ceil(high).astype(np.int64)
         wide = np.flatnonzero(end - first > 1)  # the others hold one number, for which nothing is drawn
         if wide.size:
             first[wide] = rng.integers(first[wide], end[wide])

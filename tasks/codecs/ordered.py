@@ -98,6 +98,9 @@ class OrderedCodec(Codec):
     a cell each, in place of the column's; empty: none.
     """
 
+    least_part = 0.0
+    """Width that a cell on a ladder has at least, where rows lie in many such: what is counted beside needs it."""
+
     def __init__(
         self,
         name: str,

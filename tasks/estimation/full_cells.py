@@ -40,6 +40,9 @@ LONGEST_RUN = 6
 PARTS = 48
 """Parts of a column's rungs together, about, where noise allows."""
 
+LEAST_PARTS = 16
+"""Cells of the least width at least, where rows are: with fewer, cells are narrower."""
+
 NOISE_A_PART = 2.0
 """Rows of a part at least, in standard deviations of its noise in the one-way, if all parts of a rung had as many."""
 
@@ -103,6 +106,8 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
         body = (np.arange(len(rungs)) >= first) & (np.arange(len(rungs)) <= last)
     edges: dict[float, bool] = {}
     origin, step = codec.frame
+    span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
+    least = codec.least_part if span >= LEAST_PARTS * codec.least_part else 0.0
     for rung, count, stands, inside in zip(rungs, counts, standing, body, strict=True):
         if not inside:
             edges.setdefault(rung.low, True)
@@ -110,6 +115,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
         parts = min(PARTS * count / total, count / (NOISE_A_PART * sigma)) if stands else 1.0
         width = min((rung.high - rung.low) / max(parts, 1.0), step / 2) if stands else step / 2
         width = step * 2.0 ** math.floor(math.log2(width / step))
+        width *= 2.0 ** max(math.ceil(math.log2(max(least, width) / width)), 0)
         begins_body = not edges or next(reversed(edges.values()))
         if begins_body:
             edges[rung.low] = False

@@ -1,4 +1,4 @@
-"""A release whose cells were cut is improved, made again and evaluated as any other."""
+"""A release whose cells a first look chose is improved, made again and evaluated as any other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.tasks.estimation.test_full_cells import WEIGHT, weights
 
 
 @pytest.mark.slow
-def test_cut_cells_go_through_improvement_rerun_and_evaluation(places: Path) -> None:
+def test_chosen_cells_go_through_improvement_rerun_and_evaluation(places: Path) -> None:
     rows = weights()
     spec = {
         "dataset": "weights",
@@ -27,6 +27,6 @@ def test_cut_cells_go_through_improvement_rerun_and_evaluation(places: Path) -> 
     second = privsyn.improve(first, epsilon=1.0, data=rows)
     for release in (first, second):
         cuts = read_cuts(pq.read_table(release.folder / CUTS_FILE))
-        assert {cut.attribute for cut in cuts} == {"person", "household"}
+        assert {cut.attribute for cut in cuts} == {"person", "household", "even"}
         assert privsyn.rerun(release).agrees
     assert privsyn.evaluate(second, rows).scores["release"]["l1_1way"] < 0.1

@@ -160,7 +160,7 @@ def unclear(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("unclear")
     settings = Settings(out=home / "out", ledger=str(home / "ledger.sqlite"))
     spec = ReleaseSpec.model_validate({**content(0.2), "data": "nowhere.parquet"})
-    with share_noise("unclear trends"):
+    with share_noise("unclear trends 1"):
         return Path(release_in_process(spec, settings, data=make_table()).released)
 
 

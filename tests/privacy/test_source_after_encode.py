@@ -104,7 +104,7 @@ def test_37_a_table_that_changes_after_encode_changes_nothing(
     followers = act_before(monkeypatch, after, lambda: change(database))
     changed = run(spec, noise=NoNoise(), new_dataset="a test")
     assert {"locate_values", "value_counts", "decode"} <= {*followers}
-    assert len(released(changed, "marginals/cut_cells.parquet")) == 1
+    assert len(released(changed, "marginals/cut_cells.parquet")) > 1
     for name in ("cell_counts", "one_way", "measured", "value_counts"):
         of_kept, of_changed = (released(summary, f"marginals/{name}.parquet") for summary in (kept, changed))
         assert of_kept.equals(of_changed)

@@ -142,6 +142,7 @@ VALUES: dict[str, Any] = {
     "mechanism.compression.neighbours": False,
     "mechanism.compression.equal_mass": True,
     "mechanism.compression.single_values": True,
+    "mechanism.compression.ladder": True,
     "mechanism.compression.round_numbers": True,
     "mechanism.compression.calendar": True,
     "mechanism.selection.scores": "indif",

@@ -68,10 +68,10 @@ def test_merged_codes_and_single_values_are_counted_in_the_made_up_rows() -> Non
     assert {"value counts", "measure sets"} < {s.step for s in found.steps}
 
 
-def test_of_a_column_whose_cells_were_cut_made_up_rows_are_counted() -> None:
-    """Chances are assumed of whole cells, and the codes of parts are others."""
+def test_of_a_column_whose_cells_were_chosen_made_up_rows_are_counted() -> None:
+    """Chances are assumed of rungs, and the codes of chosen cells are others."""
     spec = make_spec({"x": {"kind": "integer", "min": 0, "max": 9_999}, "y": {"kind": "boolean"}})
-    whole, cut = plan(spec), plan(spec, cuts=[CutCell("x", 1, 16)])
+    whole, cut = plan(spec), plan(spec, cuts=[CutCell("x", low, False) for low in (0, 10, 20, 5_000)])
     engine = _AssumedEngine(assume_chances(whole, 0.5, 0), 1_000)
     stored: Any = SimpleNamespace(files=(), num_rows=10)
     kinds = []

@@ -66,7 +66,8 @@ def test_rows_are_decoded_anew_where_draws_no_longer_come_out_as_a_largest_value
     rate = {"kind": "number", "min": 0, "max": 1000, "decimals": 1}
     settings = {}
     for name, column in {"plain": rate | {"bins": 10}, "top": rate}.items():
-        request = Request(make_spec({"rate": column, "happy": {"kind": "boolean"}}))
+        columns = {"rate": column, "happy": {"kind": "boolean"}}
+        request = Request(make_spec(columns, compression={"ladder": False}))
         settings[name] = build_steps(request)[-1].settings(request)
     assert settings["top"]["below top"] == ["rate"]
     assert "below top" not in settings["plain"]

@@ -22,7 +22,7 @@ from privsyn.tasks.estimation import frequent_values
 from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
 from privsyn.tasks.estimation.recode import AttributeRecode
 from tests.support.specs import make_spec
-from tests.unit.tasks.estimation.test_single_values import WAGE, plan_one
+from tests.unit.tasks.estimation.test_single_values import EQUAL_CELLS, WAGE, plan_one
 
 ROUNDED = "x (rounded to)"
 RHO = Fraction(1, 1000)
@@ -43,7 +43,7 @@ def recode_of(counts: np.ndarray, sigma: float) -> AttributeRecode:
 
 
 def test_the_values_of_heavy_cells_alone_are_counted() -> None:
-    plan = plan_one(WAGE)
+    plan = plan_one(WAGE, **EQUAL_CELLS)
     (found,) = list_values_to_count(plan.wide_celled, {"x": noisy_counts(plan, {1500: 5000.0, 48_000: 100.0})}, RHO, 1)
     codec = plan.codecs[0]
     cells = [codec.labels()[code] for code in np.unique(found.cell)]
@@ -51,14 +51,14 @@ def test_the_values_of_heavy_cells_alone_are_counted() -> None:
 
 
 def test_none_are_counted_where_noise_would_hide_them() -> None:
-    plan = plan_one(WAGE)
+    plan = plan_one(WAGE, **EQUAL_CELLS)
     noisy = {"x": noisy_counts(plan, {1500: 5000.0})}
     assert list_values_to_count(plan.wide_celled, noisy, Fraction(1, 10**7), 1) == []  # noise of 2,236 rows
     assert list_values_to_count(plan.wide_celled, noisy, RHO, 50) == []  # 50 records a person
 
 
 def test_of_very_many_values_multiples_are_counted() -> None:
-    plan = plan_one({"kind": "integer", "min": 0, "max": 10**8})
+    plan = plan_one({"kind": "integer", "min": 0, "max": 10**8}, **EQUAL_CELLS)
     (found,) = list_values_to_count(plan.wide_celled, {"x": noisy_counts(plan, {1500: 5000.0})}, RHO, 1)
     assert len(found.number) <= frequent_values.MOST_VALUES
     assert np.unique(np.diff(found.number)).tolist() == [100]
@@ -93,7 +93,7 @@ def test_numbers_of_fractions_are_found_and_come_out(kind: dict[str, Any]) -> No
 
 def test_a_value_is_frequent_only_where_its_count_stands_out_from_noise() -> None:
     """One count above the least, one count below: no value that few have is told from none."""
-    plan, sigma, many = plan_one(WAGE), 20.0, 1562
+    plan, sigma, many = plan_one(WAGE, **EQUAL_CELLS), 20.0, 1562
     least = frequent_values.compute_least_count(sigma, many)
     assert 4 * sigma < least < 5 * sigma
     whole = noisy_counts(plan, {1500: 3000.0})
@@ -108,7 +108,7 @@ def test_a_value_is_frequent_only_where_its_count_stands_out_from_noise() -> Non
 
 
 def test_a_cell_has_no_other_values_where_noise_explains_what_is_left() -> None:
-    plan, sigma = plan_one(MINUTES), 20.0
+    plan, sigma = plan_one(MINUTES, **EQUAL_CELLS), 20.0
     cell = int(plan.codecs[0].encode({"x": pa.array([42])})[0][0])
     low, high = (float(v) for v in plan.codecs[0].labels()[cell].split(".."))
     counted = [CountedValues("x", np.array([cell, cell]), np.array([low, high], dtype=np.int64))]
