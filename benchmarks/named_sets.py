@@ -26,6 +26,7 @@ from benchmarks.panels import draw_counts
 from benchmarks.tables import FOLDER, LABELS, table_spec
 from privsyn.answers.questions import answer
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
@@ -78,10 +79,8 @@ def write_spec(columns: Mapping[str, Any], epsilon: float, fields: Mapping[str, 
 def make_rows(spec: ReleaseSpec, table: pa.Table, seed: int) -> pa.Table:
     """Return synthetic rows by this spec, with noise from ``seed``."""
     request = Request(spec.with_rows(seed=seed), tuple(table.column_names), 1)
-    rows = encode_table(table.to_batches(), request.encoding)
-
-    given = {"encode": {"encoded_rows": rows.fine.to_arrow()}}
-    return MemoryRun(request, build_steps(request), draw_from_seed(seed), given=given).run()["decode"]["synthetic"]
+    access = PrivateAccess(lambda repairs=None: table.to_batches())
+    return MemoryRun(request, build_steps(request), draw_from_seed(seed), access).run()["decode"]["synthetic"]
 
 
 def score_trees(made: pa.Table, real: pa.Table) -> float:

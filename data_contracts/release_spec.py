@@ -583,6 +583,14 @@ class ReleaseSpec(FrozenModel):
         is_asked = isinstance(options, PrivSyn) and options.compression.enabled and options.compression.ladder
         return is_asked and self.prior is None and self.panel is None and not self.tables
 
+    def without_ladder(self) -> ReleaseSpec:
+        """Return the spec whose columns with open bins have equal cells."""
+        options = self.mechanism
+        if not isinstance(options, PrivSyn):
+            return self
+        compression = options.compression.model_copy(update={"ladder": False})
+        return self.model_copy(update={"mechanism": options.model_copy(update={"compression": compression})})
+
     @property
     def looks_for_triples(self) -> bool:
         """Whether triples of the focus are scored, and the strongest measured."""

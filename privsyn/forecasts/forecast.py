@@ -347,6 +347,8 @@ def _simulate(
     spec = request.spec
     # a public table is of the first two tables: the rows of further ones are made up
     public_table = None if table and earlier is None else public
+    if earlier is None and public_table is None and spec.has_ladder:
+        request = replace(request, spec=spec.without_ladder())  # made-up rows fill the bounds
     at_spec_epsilon = _with_epsilon(request, spec.privacy.epsilon)
     stand_in = MadeUpTable.of(at_spec_epsilon, rows, earlier, public_table, strength, table)
     qualities: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
