@@ -2,7 +2,8 @@
 
 dp-recorder records each noisy answer of one release, hands the same answers to a release of a neighbour, and compares
 what the two were asked.  Here are only the places at which it is told of an answer, of a question and of a table.
-Every comparison, price and statistic is its own.  This project holds none of its code: docs/audit.md says how to install it.
+Every comparison, price and statistic is its own.  This project holds none of its code (docs/audit.md: how to install
+it).
 
 Other than in the referee, all steps run again on the neighbour, with post-processing.  Post-processing is handed the
 private tables that it declares, so that dp-recorder has to find a step that reads one.

@@ -142,7 +142,7 @@ def find_worst_neighbours(
     """Return the worst neighbours that a search finds, where noise follows from ``seed``.
 
     It begins with the referee's neighbours, one person more or fewer.  Then it changes the rows of the person who is
-    more: one column takes another row's value, all rows become one of them, or rows of another person come in their
+    more: a column takes another value, all rows become one of them, or rows of another person come in their
     place.  Of each round the table stays that differs most.  Rows of a neighbour are in another order.
     """
     rng, tables = np.random.default_rng(seed), case.make(case.few * size, seed)
@@ -200,10 +200,20 @@ def _change_rows(case: Case, tables: Tables, rows: Tables, rng: np.random.Genera
         return {**rows, name: rows[name].take(pa.array(np.full(most, place)))}
     columns = [column for column in rows[name].column_names if column in case.value_columns]
     for column in rng.choice(columns, min(len(columns), int(rng.integers(1, 3))), replace=False) if columns else ():
-        value = tables[name][str(column)].take(pa.array([int(rng.integers(tables[name].num_rows))])).combine_chunks()
+        value = _draw_value(tables[name][str(column)], rng)
         every = value.take(pa.array(np.zeros(rows[name].num_rows, int)))
         rows = {**rows, name: rows[name].set_column(rows[name].column_names.index(str(column)), str(column), every)}
     return rows
+
+
+def _draw_value(column: pa.ChunkedArray, rng: np.random.Generator) -> pa.Array:
+    """Return a value of a column; of whole numbers and dates half of the time one that may be nobody's."""
+    value = column.take(pa.array([int(rng.integers(len(column)))])).combine_chunks()
+    if rng.random() < 0.5 and (pa.types.is_integer(column.type) or pa.types.is_date32(column.type)):
+        whole = pa.int32() if pa.types.is_date32(column.type) else pa.int64()
+        numbers = column.drop_null().cast(whole).to_numpy()
+        return pa.array([int(rng.integers(numbers.min(), numbers.max() + 1))], whole).cast(column.type)
+    return value
 
 
 # bounds from the noise

@@ -1,0 +1,112 @@
+"""Bug class 19, bugs that only audits see: a release spends all of its price at worst-case neighbours, and no more.
+
+One mechanism and few draws here.  `make audit` has every case, thousands of whole releases and OpenDP's noise.
+
+It does not see the looks of other mechanisms, nor neighbours that the search does not find.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from audit.bounds import bound_mu
+from audit.planted_faults import BY_NAME, FAULTS, Fault, ScaledNoise
+from audit.referee_cases import CASES
+from audit.tightness import (
+    Effort,
+    Release,
+    Search,
+    choose_runs,
+    draw_evidence,
+    find_worst_neighbours,
+    gather_ratios,
+    is_fault,
+)
+from audit.tightness_table import WHOLE
+from privsyn.tasks.privacy.noise import SeededNoise
+from tests.support.repeated_noise import renew
+
+CASE, SMALL, RUNS = BY_NAME["mst, persons of 2"], Effort(4, 1, 6), 6_000
+UNSEEN = {"post-processing that counts rows": "it is handed no private table"}
+LOOK = "one_way_marginals"
+
+
+@cache
+def search() -> Search:
+    return find_worst_neighbours(CASE, SMALL)
+
+
+def prove_mu(scale: float) -> tuple[float, bool]:
+    """The mu that draws of one look prove, as a share of its price's, and whether it is a fault."""
+    look = search().looks[LOOK]
+    evidence = draw_evidence(look, ScaledNoise(SeededNoise(renew(11)), scale), RUNS)
+    return bound_mu(*evidence).value / look.mu, is_fault(evidence, look.mu)
+
+
+def test_19_worst_neighbours_move_each_look_by_its_whole_price() -> None:
+    """Each look of histograms and scores, and all of them together: at least 95 % of mu, and never more than mu."""
+    found = search()
+    assert set(found.looks) == set(CASE.looks)
+    for difference in found.looks.values():
+        assert 0.95 * difference.mu <= difference.attained <= difference.mu * (1 + 1e-9)
+    assert 0.95 * found.mu <= found.attained <= found.mu * (1 + 1e-9)
+
+
+@pytest.mark.statistical(0.03)
+def test_19_the_noise_of_a_look_is_as_large_as_its_price_says() -> None:
+    """The bound of so few draws loses a tenth of mu."""
+    share, fault = prove_mu(1.0)
+    assert 0.85 < share < 1
+    assert not fault
+
+
+@pytest.mark.statistical(0.01)
+def test_19_mutant_noise_of_another_scale() -> None:
+    """Planted mutants: half of the noise is above the price, and half as much again wastes budget."""
+    assert prove_mu(0.5)[1]
+    share, fault = prove_mu(1.5)
+    assert share < 0.75 and not fault
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, id=fault.name, marks=[pytest.mark.slow] * (fault.case != CASE.name))
+        for fault in FAULTS
+        if fault.name not in UNSEEN
+    ],
+)
+def test_19_mutant_planted_faults_are_above_the_price(fault: Fault) -> None:
+    """Planted mutants: true answers alone show all but noise of another scale, which draws show."""
+    case = BY_NAME[fault.case]
+    with fault.plant(case):
+        found = find_worst_neighbours(case, Effort(4, 2, 8), change=fault.change)
+    if fault.noise == 1:
+        assert found.attained > found.mu
+    else:
+        assert found.attained <= found.mu * (1 + 1e-9)
+        assert prove_mu(fault.noise)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.statistical(0.01)
+def test_19_whole_releases_ask_anew_and_stay_within_their_price() -> None:
+    """Ratios of whole releases have the mean and the spread of a Gaussian mechanism of this mu, where looks adapt."""
+    mu, runs = search().mu, 60
+    evidence = gather_ratios(Release(CASE, SeededNoise(renew(12))), search().pair, runs)
+    for side, sign in zip(evidence, (-1, 1), strict=True):
+        assert abs(side["all"].mean() - sign * mu**2 / 2) < 4 * mu / np.sqrt(runs)
+        assert side["all"].std() == pytest.approx(mu, rel=0.35)
+    assert not is_fault(evidence, mu)
+
+
+def test_19_more_runs_are_drawn_where_a_look_is_small() -> None:
+    look = search().looks[LOOK]
+    assert choose_runs(look, 0.01) > choose_runs(look, 0.1) >= 1_000
+
+
+def test_19_every_whole_release_of_the_audit_is_a_case() -> None:
+    assert set(WHOLE) <= {case.name for case in CASES}
