@@ -35,6 +35,7 @@ from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.tasks.estimation import noisy
+from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
 KIND = "discrete Gaussian"
@@ -58,7 +59,8 @@ class Recording:
 
     ``findings``: check -> its first message; ``replayed``: neighbours; ``answers``: noisy answers that were recorded;
     ``looks``: look -> the largest distance between two true answers, as a share of the declared sensitivity;
-    ``epsilon``: its own composition of all answers at the promise's delta, and ``claimed``: the promise's epsilon;
+    ``epsilon``: its own composition of all answers at the promise's delta, and ``claimed``: the epsilon of the request's
+    whole price;
     ``sampled``: look -> the mu that its samples prove, as a share of the declared one.
     """
 
@@ -163,9 +165,10 @@ def record_case(
 
     ``samples``: draws of each look's smallest answer that moved, of both tables together; 0: none are drawn.
     """
-    harness, result = load_harness(), Recording(case.spec.privacy.epsilon)
-    tables = case.make(case.few * effort.size, seed)
-    steps = list(case.build(case.make_request(tables)))
+    harness, tables = load_harness(), case.make(case.few * effort.size, seed)
+    request, delta = case.make_request(tables), case.spec.privacy.delta
+    result = Recording(convert_rho_to_epsilon(request.total_rho, delta, case.spec.effective_accountant))
+    steps = list(case.build(request))
     if fault is not None:
         steps, noise = list(fault.change(steps)), ScaledNoise(noise, fault.noise)
     others = [o for o in list_others(tables, case.structure, effort, seed) if o.relation is Relation.NEIGHBOUR]
@@ -183,7 +186,7 @@ def record_case(
     if samples:
         _draw_samples(auditor, moving, samples, result)
     elif auditor.compute_overall_pld() is not None:
-        result.epsilon = float(auditor.get_overall_current_guarantee(case.spec.privacy.delta))
+        result.epsilon = float(auditor.get_overall_current_guarantee(delta))
     return result
 
 

@@ -56,7 +56,7 @@ def compare_case(place: int, effort: Effort) -> tuple[tuple[str, ...], bool]:
         f"{max(recording.looks.values()):.0%}",
         f"{verdict.price_share:.1%}",
         f"{recording.epsilon:.2f}",
-        f"{recording.claimed:g}",
+        f"{recording.claimed:.3g}",
         messages or "nothing",
     )
     return line, bool(messages or verdict.violations or recording.passes_claim)
@@ -72,7 +72,7 @@ def compare_fault(place: int, effort: Effort, samples: int) -> tuple[tuple[str, 
     theirs = (
         "found" if trusted.findings.keys() & {REPLAY, ERROR} else NOT_SEEN,
         f"found: {moved:.1f} times" if SENSITIVITY in trusted.findings else NOT_SEEN,
-        f"found: epsilon {trusted.epsilon:.1f} for {trusted.claimed:g}" if trusted.passes_claim else NOT_SEEN,
+        f"found: epsilon {trusted.epsilon:.1f} for {trusted.claimed:.3g}" if trusted.passes_claim else NOT_SEEN,
         f"found: {max(sampled.sampled.values()):.1f} times mu" if sampled.passes_samples else NOT_SEEN,
     )
     both = all(any(cell != NOT_SEEN for cell in side) for side in (ours, theirs))
@@ -86,7 +86,8 @@ def _ask_referee(fault: Fault, effort: Effort) -> str:
             violations = case.judge(effort, change=fault.change).violations
         except KeyError:
             return "found: the step is handed no private table"
-    return f"found: {max(v.moved / v.allowed for v in violations):.1f} times" if violations else NOT_SEEN
+    passed = max((v.moved / v.allowed for v in violations if v.allowed), default=0.0)
+    return f"found: {passed:.1f} times" if violations else NOT_SEEN
 
 
 def _ask_tight_bounds(fault: Fault) -> str:

@@ -40,7 +40,7 @@ CERTAIN = 0.9999
 LOSS = 0.03
 """Share of mu that the confidence interval of a look may take; from it follows how many draws are made."""
 
-MOST_DRAWS = 2_000_000
+MOST_DRAWS = 1_000_000
 """Draws of noise for one look and one table at most."""
 
 _CHUNK = 10_000  # runs whose noise is drawn at once
@@ -82,17 +82,22 @@ class Difference(NamedTuple):
 class Search:
     """The worst neighbours that were found.
 
-    ``pair``: the two tables that differ most in all looks together, and ``attained``: their mu; ``looks``: look -> the
-    largest difference of any two tables in it; ``shares``: look -> the largest share of a query's declared sensitivity;
-    ``mu``: of the whole price; ``tried``: how many neighbours.
+    ``pair``: the two tables that differ most in all looks together, ``whole``: what they differ by; ``looks``: look ->
+    the largest difference of any two tables in it; ``shares``: look -> the largest share of a query's declared
+    sensitivity; ``mu``: of the whole price; ``tried``: how many neighbours.
     """
 
     pair: tuple[Tables, Tables]
     mu: float
-    attained: float = 0.0
+    whole: Difference = field(default_factory=lambda: Difference((), ()))
     looks: dict[str, Difference] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     tried: int = 0
+
+    @property
+    def attained(self) -> float:
+        """The mu of the two tables that differ most, under noise of the declared scale."""
+        return self.whole.attained
 
 
 class Release:
@@ -161,7 +166,7 @@ def find_worst_neighbours(
 
 def _judge(release: Release, search: Search, base: Tables, others: Sequence[Tables]) -> int:
     """Enter what other tables differ by into the search, and return the place of the one that differs most."""
-    sums = []
+    wholes = []
     for other, differences in zip(others, release.list_differences(base, others), strict=True):
         search.tried += 1
         for look, difference in differences.items():
@@ -169,10 +174,11 @@ def _judge(release: Release, search: Search, base: Tables, others: Sequence[Tabl
             if known is None or difference.attained / difference.mu > known.attained / known.mu:
                 search.looks[look] = difference
             search.shares[look] = max(search.shares.get(look, 0.0), difference.largest_share)
-        sums.append(math.sqrt(sum(difference.attained**2 for difference in differences.values())))
-        if sums[-1] > search.attained:
-            search.pair, search.attained = (base, other), sums[-1]
-    return int(np.argmax(sums))
+        each = list(differences.values())
+        wholes.append(Difference([q for d in each for q in d.queries], [m for d in each for m in d.moved]))
+        if wholes[-1].attained > search.attained:
+            search.pair, search.whole = (base, other), wholes[-1]
+    return int(np.argmax([whole.attained for whole in wholes]))
 
 
 def _draw_person(case: Case, tables: Tables, rng: np.random.Generator) -> Tables:
@@ -220,10 +226,10 @@ def _draw_value(column: pa.ChunkedArray, rng: np.random.Generator) -> pa.Array:
 
 
 def draw_evidence(difference: Difference, noise: NoiseSource, runs: int) -> tuple[Evidence, Evidence]:
-    """Return the likelihood ratio of one look in ``runs`` releases of each of two tables.
+    """Return the likelihood ratio of one look, or of all looks together, in ``runs`` releases of each of two tables.
 
-    The questions stay.  Noise is drawn by the release's own function, of the cells in which the tables differ: others
-    have the same noise under both.
+    The questions stay those that were recorded.  Noise is drawn by the release's own function, of the cells in which
+    the tables differ: others have the same noise under both.
     """
     touched = [(q, m[m != 0]) for q, m in zip(difference.queries, difference.moved, strict=True) if m.any()]
     queries = [replace(query, cells=len(moved)) for query, moved in touched]
