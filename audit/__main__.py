@@ -1,10 +1,15 @@
-"""``python -m audit [referee | tight | recorder]``: the audits from the command line."""
+"""``python -m audit [referee | tight | recorder | sampler]``: the audits from the command line."""
 
 import sys
 
-from audit import recorder_table, referee_table, table, tightness_table
+from audit import goodness_of_fit, recorder_table, referee_table, table, tightness_table
 
-AUDITS = {"referee": referee_table.main, "tight": tightness_table.main, "recorder": recorder_table.main}
+AUDITS = {
+    "referee": referee_table.main,
+    "tight": tightness_table.main,
+    "recorder": recorder_table.main,
+    "sampler": goodness_of_fit.main,
+}
 
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""

@@ -59,8 +59,7 @@ class Recording:
 
     ``findings``: check -> its first message; ``replayed``: neighbours; ``answers``: noisy answers that were recorded;
     ``looks``: look -> the largest distance between two true answers, as a share of the declared sensitivity;
-    ``epsilon``: its own composition of all answers at the promise's delta, and ``claimed``: the epsilon of the request's
-    whole price;
+    ``epsilon``: its own composition of all answers at the promise's delta; ``claimed``: that of the request's price;
     ``sampled``: look -> the mu that its samples prove, as a share of the declared one.
     """
 
