@@ -2,6 +2,8 @@
 
 Skipped where dp-recorder is not installed, as it is on no index: docs/audit.md says how.  `python -m audit recorder`
 has every case and every fault.
+
+It does not see files, contracts, the ledger and engines, and no tables but those of the referee.
 """
 
 from __future__ import annotations
