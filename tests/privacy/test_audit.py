@@ -56,6 +56,7 @@ def bounds_of_the_release() -> tuple[float, float]:
     return bound_epsilon(*evidence, DELTA).value, bound_mu(*evidence).value
 
 
+@pytest.mark.slow  # its shorter sister is tests/privacy/test_tightness.py
 @pytest.mark.statistical(0.102)
 def test_19_the_release_stays_below_its_claim_and_uses_much_of_it() -> None:
     """Of one set of runs: they take seconds.
