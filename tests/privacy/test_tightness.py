@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from audit.bounds import bound_mu
 from audit.planted_faults import BY_NAME, FAULTS, Fault, ScaledNoise
@@ -25,7 +26,7 @@ from audit.tightness import (
     gather_ratios,
     is_fault,
 )
-from audit.tightness_table import WHOLE
+from audit.tightness_table import WHOLE, bound_power
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.repeated_noise import renew
 
@@ -106,6 +107,16 @@ def test_19_whole_releases_ask_anew_and_stay_within_their_price() -> None:
 def test_19_more_runs_are_drawn_where_a_look_is_small() -> None:
     look = search().looks[LOOK]
     assert choose_runs(look, 0.01) > choose_runs(look, 0.1) >= 1_000
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.5, 3.0])
+def test_19_the_curve_of_zcdp_is_above_that_of_the_gaussian_mechanism(rho: float) -> None:
+    """Both mechanisms of one price; nothing allows less than guessing, nor more than certainty."""
+    alphas = np.linspace(0.001, 0.999, 50)
+    allowed = bound_power(rho, alphas)
+    assert (allowed >= stats.norm.cdf(stats.norm.ppf(alphas) + np.sqrt(2 * rho)) - 1e-9).all()
+    assert (allowed >= alphas).all() and (allowed <= 1).all()
+    assert bound_power(1e-6, alphas) == pytest.approx(alphas, abs=0.02)
 
 
 def test_19_every_whole_release_of_the_audit_is_a_case() -> None:
