@@ -111,9 +111,11 @@ class Case:
 
     @property
     def value_columns(self) -> frozenset[str]:
-        """The columns of all tables that looks read: no identifiers and keys."""
-        below = (column for table in self.spec.tables.values() for column in table.columns or ())
-        return frozenset((*self.spec.released_columns, *below))
+        """The columns of all tables that looks read: no identifiers and keys, which say whose a row is."""
+        tables = self.spec.tables.values()
+        below = {column for table in tables for column in table.columns or ()}
+        whose = {self.structure.unit, *self.structure.keys, *(table.key for table in tables if table.key)}
+        return frozenset({*self.spec.released_columns, *below} - whose)
 
     def make_request(self, tables: Tables) -> Request:
         """Return the public request, with columns in the source's order."""
