@@ -156,11 +156,11 @@ def find_worst_neighbours(
     search = Search((tables, tables), mu)
     fewer = [other for _, other in list_neighbours(tables, case.structure, rng, effort.neighbours)]
     _judge(release, search, tables, fewer)
-    rows = [_draw_person(case, tables, rng) for _ in range(effort.width)]
+    rows = [draw_person(case, tables, rng) for _ in range(effort.width)]
     for further in range(effort.rounds, -1, -1):
         best = rows[_judge(release, search, tables, [shuffle(insert(tables, more, "end"), rng) for more in rows])]
         if further:
-            rows = [best, *(_change_rows(case, tables, best, rng) for _ in range(effort.width - 1))]
+            rows = [best, *(change_rows(case, tables, best, rng) for _ in range(effort.width - 1))]
     return search
 
 
@@ -181,7 +181,7 @@ def _judge(release: Release, search: Search, base: Tables, others: Sequence[Tabl
     return int(np.argmax([whole.attained for whole in wholes]))
 
 
-def _draw_person(case: Case, tables: Tables, rng: np.random.Generator) -> Tables:
+def draw_person(case: Case, tables: Tables, rng: np.random.Generator) -> Tables:
     """Return the rows of a new person, which are those of one, two or three who are there."""
     structure = case.structure
     if not structure.unit:
@@ -191,15 +191,15 @@ def _draw_person(case: Case, tables: Tables, rng: np.random.Generator) -> Tables
     return structure.rename_unit(structure.take_rows(tables, like), NEW)
 
 
-def _change_rows(case: Case, tables: Tables, rows: Tables, rng: np.random.Generator) -> Tables:
+def change_rows(case: Case, tables: Tables, rows: Tables, rng: np.random.Generator) -> Tables:
     """Return the new person's rows, changed at random."""
     chance = rng.random()
     if chance < 0.15:
-        return _draw_person(case, tables, rng)
+        return draw_person(case, tables, rng)
     names = [name for name, table in rows.items() if table.num_rows]
     name = str(rng.choice(names)) if names else ""
     if not names or chance < 0.3:
-        drawn = _draw_person(case, tables, rng)
+        drawn = draw_person(case, tables, rng)
         return {**rows, name: drawn[name]} if names else drawn
     if chance < 0.45 and name != case.structure.top:
         place, most = int(rng.integers(rows[name].num_rows)), max(rows[name].num_rows, case.structure.records)

@@ -15,13 +15,16 @@ from scipy import stats
 
 from audit.bounds import bound_mu
 from audit.planted_faults import BY_NAME, FAULTS, Fault, ScaledNoise
-from audit.referee_cases import CASES
+from audit.referee_cases import CASES, Case
+from audit.referee_tables import NEW
 from audit.tightness import (
     Effort,
     Release,
     Search,
+    change_rows,
     choose_runs,
     draw_evidence,
+    draw_person,
     find_worst_neighbours,
     gather_ratios,
     is_fault,
@@ -102,6 +105,25 @@ def test_19_whole_releases_ask_anew_and_stay_within_their_price() -> None:
         assert abs(side["all"].mean() - sign * mu**2 / 2) < 4 * mu / np.sqrt(runs)
         assert side["all"].std() == pytest.approx(mu, rel=0.35)
     assert not is_fault(evidence, mu)
+
+
+def list_units_of_changed_rows(case: Case) -> set[str]:
+    """Whose rows the search makes of a new household's, in a hundred changes one after the other."""
+    rng, tables, found = np.random.default_rng(0), case.make(20, 0), set[str]()
+    rows = draw_person(case, tables, rng)
+    for _ in range(100):
+        rows = change_rows(case, tables, rows, rng)
+        found |= {unit for table in rows.values() for unit in table[case.structure.unit].to_pylist()}
+    return found
+
+
+def test_19_the_search_changes_rows_of_one_household_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted mutant: a search that changes keys makes two households of one, whose distance proves nothing."""
+    case = BY_NAME["privsyn, households and members"]
+    assert list_units_of_changed_rows(case) == {NEW}
+    with_keys = property(lambda self: frozenset(("hid", "region", "rooms")))
+    monkeypatch.setattr(type(case), "value_columns", with_keys)
+    assert list_units_of_changed_rows(case) > {NEW}
 
 
 def test_19_more_runs_are_drawn_where_a_look_is_small() -> None:
