@@ -35,7 +35,7 @@ HEADER = (
     "bins",
     "p-value",
     "rejected below",
-    "sigma that is too small by so much is found",
+    "found where sigma is too small by",
     "verdict",
 )
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from scipy import stats
 
-from audit.bounds import CONFIDENCE, Evidence, bound_mu
+from audit.bounds import CONFIDENCE, bound_mu_at
 from audit.lockstep import compute_log_likelihood_ratio
 from audit.planted_faults import ChangeSteps
 from audit.referee import Other, Relation, compare_answers
@@ -33,6 +33,9 @@ from audit.referee_tables import NEW, Tables, insert, list_neighbours, shuffle
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import NoiseSource, SeededNoise
+
+Ratios = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Log-likelihood ratios of runs without and with the person, each of shape (runs,)."""
 
 CERTAIN = 0.9999
 """Confidence of a bound that is called a fault: hundreds of bounds are computed."""
@@ -225,7 +228,7 @@ def _draw_value(column: pa.ChunkedArray, rng: np.random.Generator) -> pa.Array:
 # bounds from the noise
 
 
-def draw_evidence(difference: Difference, noise: NoiseSource, runs: int) -> tuple[Evidence, Evidence]:
+def draw_evidence(difference: Difference, noise: NoiseSource, runs: int) -> Ratios:
     """Return the likelihood ratio of one look, or of all looks together, in ``runs`` releases of each of two tables.
 
     The questions stay those that were recorded.  Noise is drawn by the release's own function, of the cells in which
@@ -243,7 +246,7 @@ def draw_evidence(difference: Difference, noise: NoiseSource, runs: int) -> tupl
         )
         for truth in (nothing, moves)
     ]
-    return {"all": sides[0]}, {"all": sides[1]}
+    return sides[0], sides[1]
 
 
 def _draw_ratios(
@@ -261,19 +264,19 @@ def _draw_ratios(
     return compute_log_likelihood_ratio(answers, without, with_person, queries)
 
 
-def choose_runs(difference: Difference, loss: float = LOSS) -> int:
-    """Return how many runs of each table leave the bound within ``loss`` of mu, as far as MOST_DRAWS allows.
+def choose_runs(difference: Difference, loss: float = LOSS, most: int = MOST_DRAWS) -> int:
+    """Return how many runs of each table leave the bound within ``loss`` of mu, as far as ``most`` draws allow.
 
     By the normal approximation: each of two error rates near 1/2 has a standard error of sqrt(pi / 2 / runs) in
-    standard normal units, and three quarters of the runs are evaluated.
+    standard normal units.
     """
     z = float(stats.norm.ppf(1 - (1 - CONFIDENCE) / 2))
-    runs = math.ceil((2 * z * math.sqrt(math.pi / 2) / (loss * difference.attained)) ** 2 / 0.75)
+    runs = math.ceil((2 * z * math.sqrt(math.pi / 2) / (loss * difference.attained)) ** 2)
     cells = sum(int(np.count_nonzero(moved)) for moved in difference.moved)
-    return max(min(runs, MOST_DRAWS // max(cells, 1)), 1_000)
+    return max(min(runs, most // max(cells, 1)), 1_000)
 
 
-def gather_ratios(release: Release, pair: tuple[Tables, Tables], runs: int) -> tuple[Evidence, Evidence]:
+def gather_ratios(release: Release, pair: tuple[Tables, Tables], runs: int) -> Ratios:
     """Return the likelihood ratio of all noisy tables in ``runs`` whole releases of each table of the pair.
 
     Every run asks anew: later looks follow from the noisy answers of earlier ones.
@@ -281,9 +284,14 @@ def gather_ratios(release: Release, pair: tuple[Tables, Tables], runs: int) -> t
     one, other = pair
     without = [sum(release.compute_ratio(one, other).values()) for _ in range(runs)]
     with_person = [-sum(release.compute_ratio(other, one).values()) for _ in range(runs)]
-    return {"all": np.array(without)}, {"all": np.array(with_person)}
+    return np.array(without), np.array(with_person)
 
 
-def is_fault(evidence: tuple[Evidence, Evidence], mu: float) -> bool:
-    """Return whether the evidence proves more than ``mu``."""
-    return bound_mu(*evidence, CERTAIN).value > mu
+def prove_mu(ratios: Ratios) -> float:
+    """Return the mu that the ratios prove, with CONFIDENCE: both error rates of the test at ratio 0."""
+    return bound_mu_at(*ratios, 0.0)
+
+
+def is_fault(ratios: Ratios, mu: float) -> bool:
+    """Return whether the ratios prove more than ``mu``."""
+    return bound_mu_at(*ratios, 0.0, CERTAIN) > mu

@@ -17,20 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from audit.bounds import Evidence, bound_mu
 from audit.planted_faults import BY_NAME
 from audit.referee_cases import CASES
 from audit.referee_table import name_look
 from audit.table import write_table
 from audit.tightness import (
+    MOST_DRAWS,
     Difference,
     Effort,
+    Ratios,
     Release,
     choose_runs,
     draw_evidence,
     find_worst_neighbours,
     gather_ratios,
     is_fault,
+    prove_mu,
 )
 from privsyn.base.pictures import write_picture
 from privsyn.tasks.privacy.noise import OpenDPNoise
@@ -76,8 +78,8 @@ class Found:
     tried: int
     looks: dict[str, Difference]
     shares: dict[str, float]
-    replayed: tuple[Evidence, Evidence] | None
-    evidence: tuple[Evidence, Evidence] | None
+    replayed: Ratios | None
+    evidence: Ratios | None
     seconds: float
 
     def cells(self) -> tuple[str, ...]:
@@ -85,16 +87,16 @@ class Found:
         if self.evidence is None or self.replayed is None:
             raise ValueError(f"{self.case} was not released whole")
         bounds = []
-        for evidence in (self.replayed, self.evidence):
-            bounds += [f"2 x {len(evidence[0]['all']):,}", f"{bound_mu(*evidence).value / self.mu:.1%}"]
-        faults = [_judge(evidence, self.mu) for evidence in (self.replayed, self.evidence)]
+        for ratios in (self.replayed, self.evidence):
+            bounds += [f"2 x {len(ratios[0]):,}", f"{prove_mu(ratios) / self.mu:.1%}"]
+        faults = [_judge(ratios, self.mu) for ratios in (self.replayed, self.evidence)]
         verdict = FAULT if FAULT in faults else faults[0]
         share = f"{self.attained / self.mu:.1%}"
         return (self.case, f"{self.mu:.2f}", f"{self.tried:,}", share, *bounds, verdict)
 
 
-def _judge(evidence: tuple[Evidence, Evidence], mu: float) -> str:
-    return FAULT if is_fault(evidence, mu) else "within its price"
+def _judge(ratios: Ratios, mu: float) -> str:
+    return FAULT if is_fault(ratios, mu) else "within its price"
 
 
 def search_case(name: str, effort: Effort, runs: int) -> Found:
@@ -113,11 +115,13 @@ def search_case(name: str, effort: Effort, runs: int) -> Found:
     return Found(name, search.mu, search.attained, search.tried, looks, shares, replayed, evidence, seconds)
 
 
-def measure_look(look: str, case: str, difference: Difference, share: float) -> tuple[tuple[str, ...], bool]:
+def measure_look(
+    look: str, case: str, difference: Difference, share: float, draws: int
+) -> tuple[tuple[str, ...], bool]:
     """Return the line of one look in the order of LOOK_HEADER, and whether it is a fault."""
-    runs = choose_runs(difference)
+    runs = choose_runs(difference, most=draws)
     evidence = draw_evidence(difference, OpenDPNoise(), runs)
-    verdict, least = _judge(evidence, difference.mu), bound_mu(*evidence).value
+    verdict, least = _judge(evidence, difference.mu), prove_mu(evidence)
     line = (
         look.replace("_", " "),
         case,
@@ -156,7 +160,7 @@ def draw_roc(found: Sequence[Found], title: str) -> dict[str, Any]:
 def _draw_panel(one: Found) -> dict[str, Any]:
     if one.replayed is None:
         raise ValueError(f"{one.case} was not released whole")
-    without, with_person = (np.sort(side["all"]) for side in one.replayed)
+    without, with_person = (np.sort(side) for side in one.replayed)
     alphas = np.linspace(0.002, 0.998, 80)
     thresholds = np.quantile(without, 1 - alphas)
     curves = {
@@ -202,14 +206,16 @@ def main(arguments: Sequence[str]) -> int:
     """Print both tables; 1 if a look or a release proves more than its price."""
     parser = argparse.ArgumentParser(prog="python -m audit tight", description="Likelihood ratios at worst neighbours.")
     parser.add_argument("--runs", type=int, default=RUNS, help="whole releases of each table")
+    parser.add_argument("--draws", type=int, default=MOST_DRAWS, help="draws of noise for one look and one table")
+    parser.add_argument("--cases", nargs="+", default=[case.name for case in CASES], help="cases by their names")
     parser.add_argument("--rounds", type=int, default=Effort().rounds, help="rounds of the search")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--markdown", type=Path, help="also write the tables into this page, between its marks")
     parser.add_argument("--roc", type=Path, help="also draw the ROC curves into this picture")
     parsed = parser.parse_args(arguments)
-    effort, names = Effort(rounds=parsed.rounds), [case.name for case in CASES]
+    effort = Effort(rounds=parsed.rounds)
     with ProcessPoolExecutor(parsed.workers, multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(search_case, name, effort, parsed.runs * (name in WHOLE)) for name in names]
+        jobs = [pool.submit(search_case, name, effort, parsed.runs * (name in WHOLE)) for name in parsed.cases]
         found = []
         for job in jobs:
             found.append(job.result())
@@ -218,7 +224,7 @@ def main(arguments: Sequence[str]) -> int:
         print(" | ".join(WHOLE_HEADER), *(" | ".join(line) for line in whole), sep="\n", flush=True)
         print(" | ".join(LOOK_HEADER), flush=True)
         chosen, looks, faults = choose_looks(found), [], [line[-1] == FAULT for line in whole]
-        for line, fault in pool.map(measure_look, *zip(*chosen, strict=True)):
+        for line, fault in pool.map(measure_look, *zip(*chosen, strict=True), [parsed.draws] * len(chosen)):
             looks.append(line)
             faults.append(fault)
             print(" | ".join(line), flush=True)
@@ -226,5 +232,6 @@ def main(arguments: Sequence[str]) -> int:
         write_picture(draw_roc(found, "Likelihood-ratio test on all noisy tables"), parsed.roc, "--roc")
     if parsed.markdown:
         write_table(parsed.markdown, "looks", LOOK_HEADER, looks)
-        write_table(parsed.markdown, "whole", WHOLE_HEADER, whole)
+        if whole:
+            write_table(parsed.markdown, "whole", WHOLE_HEADER, whole)
     return int(any(faults))
