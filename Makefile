@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DO_NOT_TRACK := 1
 
-.PHONY: help demo test test-all test-noise lint bench audit accuracy results peers compare docs diagrams server deploy worker lock clean
+.PHONY: help demo test test-all test-noise lint sbom bench audit accuracy results peers compare docs diagrams server deploy worker lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make docs      the documentation as a site, in site/: a dead link fails"
 	@echo "make diagrams  draw the Mermaid drawings of the documentation as pictures; needs npm's @mermaid-js/mermaid-cli"
 	@echo "make audit     true answers on many tables, and lower bounds on epsilon from thousands of releases: docs/audit.md"
+	@echo "make sbom      the bill of materials of requirements.lock (CycloneDX), in dist/"
 	@echo "make bench     the figures of benchmarks/README.md"
 	@echo "make results   the papers' figures, and their methods on UCI Adult: docs/results/ and its plots"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results/peers.md: hours, resumable, needs Python 3.11"
@@ -52,7 +53,7 @@ $(VENV)/.dev: pyproject.toml requirements-dev.lock requirements-uv.lock | $(BIN)
 LOCK := uv pip compile -q --universal --python-version 3.11.0 --generate-hashes --no-header --no-annotate --extra example --extra postgres --extra databases
 lock:
 	echo 'setuptools>=77' | $(LOCK) pyproject.toml - -o requirements.lock
-	echo 'setuptools>=77' | $(LOCK) --extra dev --extra docs --extra codebooks --extra formats-check --extra dask --extra traces --extra lineage --extra delta --extra iceberg --extra sftp -c requirements.lock pyproject.toml - -o requirements-dev.lock
+	echo 'setuptools>=77' | $(LOCK) --extra dev --extra docs --extra second-opinion --extra codebooks --extra formats-check --extra dask --extra traces --extra lineage --extra delta --extra iceberg --extra sftp -c requirements.lock pyproject.toml - -o requirements-dev.lock
 	echo uv | uv pip compile -q --universal --python-version 3.11.0 --generate-hashes --no-header --no-annotate - -o requirements-uv.lock
 
 demo: $(VENV)/.demo
@@ -103,7 +104,15 @@ test-noise: $(VENV)/.dev compiled
 
 audit: $(VENV)/.dev
 	$(BIN)/python -m audit referee --markdown docs/audit.md
+	$(BIN)/python -m audit tight --markdown docs/audit.md --roc docs/img/roc.png
+	$(BIN)/python -m audit sampler --markdown docs/audit.md
 	$(BIN)/python -m audit --markdown docs/audit.md
+
+# What an installation from requirements.lock holds, with the hashes of each package, as CycloneDX.
+SBOM := requirements --pyproject pyproject.toml --mc-type library --output-reproducible
+sbom: $(VENV)/.dev
+	@mkdir -p dist
+	$(BIN)/cyclonedx-py $(SBOM) -o dist/privsyn-flows.cdx.json requirements.lock
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.bench

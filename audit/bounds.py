@@ -56,6 +56,18 @@ def bound_mu(without: Evidence, with_canary: Evidence, confidence: float = CONFI
     return _find_best_bound(without, with_canary, confidence, _compute_mu)
 
 
+def bound_mu_at(
+    without: NDArray[np.float64], with_canary: NDArray[np.float64], threshold: float, confidence: float = CONFIDENCE
+) -> float:
+    """Return a lower bound on mu by one test that was chosen beforehand: the statistic is at least ``threshold``.
+
+    All runs are evaluated.  For a log-likelihood ratio 0 is the threshold at which both error rates are alike.
+    """
+    each = 1 - (1 - confidence) / 2
+    values = _measure_thresholds(without, with_canary, np.array([threshold]), False, each, _compute_mu)
+    return max(float(values[0]), 0.0)
+
+
 def merge_evidence(parts: Sequence[Evidence]) -> Evidence:
     """Return the evidence of several chunks of runs as one."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -138,7 +138,8 @@ class _Run:
         exact = [self._exact(step, queries, side) for side in (0, 1)]
         truth = exact[self.canary]
         answers = [count + noise for count, noise in zip(truth, self._draws(queries), strict=True)]
-        self.transcript.evidence[step.name] = compute_log_likelihood_ratio(answers, exact[0], exact[1], queries)
+        ratio = compute_log_likelihood_ratio(answers, exact[0], exact[1], queries)
+        self.transcript.evidence[step.name] = float(ratio)
         self.transcript.receipts += queries
         handed_on = self.release.handed_on(step.name, answers, truth)
         self.public.add({f"{step.name}.receipts": noisy.tabulate_receipts(queries)})
@@ -217,12 +218,15 @@ def compute_log_likelihood_ratio(
     without: Sequence[NDArray[np.int64]],
     with_canary: Sequence[NDArray[np.int64]],
     queries: Sequence[Query],
-) -> float:
-    """Return ln P(answers | with the canary) - ln P(answers | without), under noise of the declared sigmas."""
-    total = 0.0
+) -> NDArray[np.float64]:
+    """Return ln P(answers | with the canary) - ln P(answers | without), under noise of the declared sigmas.
+
+    ``answers``: of shape (cells,), or (runs, cells) of several runs; the ratio has shape () or (runs,).
+    """
+    total = np.float64(0)
     for y, a, b, query in zip(answers, without, with_canary, queries, strict=True):
-        total += float(((y - a) ** 2 - (y - b) ** 2).sum()) / (2 * query.sigma**2)
-    return total
+        total = total + ((y - a) ** 2 - (y - b) ** 2).sum(axis=-1) / (2 * query.sigma**2)
+    return np.asarray(total)
 
 
 def _questions(queries: Sequence[Query]) -> Questions:

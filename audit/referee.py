@@ -104,6 +104,9 @@ class Verdict:
 OpenPrivate = Callable[[Any, int | None], PrivateAccess]
 """Opens a private table, whose passes yield at most so many rows at once."""
 
+Watch = Callable[[str, Sequence[Query], noisy.Answers, Sequence[noisy.Answers]], None]
+"""Is told of each look that asks: its name, its queries, the noisy answers, and the true ones of base and others."""
+
 
 def open_private(spec: ReleaseSpec, data: AnyPlace, batch_rows: int | None = None) -> PrivateAccess:
     """Return the access to a private table, as a run has it (privsyn/engine/candidate.py)."""
@@ -122,14 +125,15 @@ def compare_answers(
     base: Any,
     others: Iterable[Other],
     noise: NoiseSource | None = None,
+    watch: Watch = lambda look, queries, noisy_answers, answers: None,
 ) -> Verdict:
     """Return what the tables ``others`` move of the true answers, when ``base`` is released by these steps.
 
-    ``noise``: that of the released answers; None: from a seed.
+    ``noise``: that of the released answers; None: from a seed.  ``watch``: is told of each look.
     """
     sides = [_Side(Other("base", base, Relation.REORDERED), open_rows(base, None))]
     sides += [_Side(other, open_rows(other.data, other.batch_rows)) for other in others]
-    return _Lockstep(Plan(request, tuple(steps)), sides, noise or SeededNoise(0)).run()
+    return _Lockstep(Plan(request, tuple(steps)), sides, noise or SeededNoise(0), watch).run()
 
 
 class _Side:
@@ -143,8 +147,8 @@ class _Side:
 class _Lockstep:
     """One release of the first side, with the others beside it."""
 
-    def __init__(self, plan: Plan, sides: Sequence[_Side], noise: NoiseSource) -> None:
-        self.plan, self.request, self.sides, self.noise = plan, plan.request, sides, noise
+    def __init__(self, plan: Plan, sides: Sequence[_Side], noise: NoiseSource, watch: Watch) -> None:
+        self.plan, self.request, self.sides, self.noise, self.watch = plan, plan.request, sides, noise, watch
         self.price, self.verdict = Fraction(0), Verdict()
         self.released = self.verdict.released
         for side in sides[1:]:
@@ -190,6 +194,8 @@ class _Lockstep:
             self._compare(step.name, queries, answers[0], side, moved)
         drawn = noisy.draw_for_queries(queries, lambda sizes: [self.noise.draw(sigma, cells) for sigma, cells in sizes])
         with_noise = [counts + more for counts, more in zip(answers[0], drawn, strict=True)]
+        if queries:
+            self.watch(step.name, queries, with_noise, answers)
         self.released[f"{step.name}.receipts"] = noisy.tabulate_receipts(queries)
         self.released[f"{step.name}.noisy"] = noisy.tabulate_answers(with_noise)
 

@@ -109,6 +109,14 @@ class Case:
         """Mechanism and unit."""
         return f"{self.mechanism}, {self.unit}"
 
+    @property
+    def value_columns(self) -> frozenset[str]:
+        """The columns of all tables that looks read: no identifiers and keys, which say whose a row is."""
+        tables = self.spec.tables.values()
+        below = {column for table in tables for column in table.columns or ()}
+        whose = {self.structure.unit, *self.structure.keys, *(table.key for table in tables if table.key)}
+        return frozenset({*self.spec.released_columns, *below} - whose)
+
     def make_request(self, tables: Tables) -> Request:
         """Return the public request, with columns in the source's order."""
         columns = open_source(hand_over(tables), self.spec).columns
@@ -398,6 +406,11 @@ class ItemsetCase(Case):
     """A release of frequent itemsets, of a table of items by transaction; ``records`` transactions are one person's."""
 
     itemsets: ItemsetSpec | None = None
+
+    @property
+    def value_columns(self) -> frozenset[str]:
+        """The column of items."""
+        return frozenset(("item",))
 
     def make_request(self, tables: Tables) -> Request:
         """Return the public request of the itemsets."""

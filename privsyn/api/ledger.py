@@ -12,6 +12,7 @@ from typing import Any
 
 from privsyn.api.kept_noise import list_lost_noise
 from privsyn.api.ledger_comparison import compare_with_certificates
+from privsyn.api.second_opinion import SecondOpinions, form_second_opinions
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import LedgerMissingError, RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
@@ -156,6 +157,15 @@ class LedgerView:
         )
         lacking = (compared.charges_without_certificate, compared.charges_not_compared)
         return Verified(ledger.name, *counts, *lacking, problems, notes)
+
+    @check_arguments
+    def form_second_opinions(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> SecondOpinions:
+        """Return what OpenDP and dp-accounting say of the receipts of every certificate that ``verify`` compares.
+
+        Raises RequestError where the extra ``second-opinion`` is not installed, and as ``verify``.
+        """
+        places = [expand_path(place, "ledger.against").absolute() for place in against]
+        return form_second_opinions(self.opened(dataset), self.settings, dataset, places)
 
     @check_arguments
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:

@@ -126,6 +126,23 @@ def compare_with_certificates(
     return result
 
 
+def list_certified_folders(
+    ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
+) -> list[Path]:
+    """Return every released folder whose certificate is known, in the order of :func:`compare_with_certificates`.
+
+    Its arguments and errors are those; folders whose certificate cannot be read are left out, as that reports them.
+    """
+    entries = [e for e in ledger.entries() if dataset in (None, e.dataset)]
+    return _list_folders(settings.released_root, _list_remembered(entries), against)
+
+
+def list_receipts_files(folder: Path) -> dict[str, Path]:
+    """Return release step -> the file of its receipts in a released folder, of the steps that publish one."""
+    names = {step.name: step.published["receipts"].name for step in _list_published_steps(folder)}
+    return {step: folder / name for step, name in names.items() if (folder / name).is_file()}
+
+
 def _list_remembered(entries: Sequence[Entry]) -> dict[tuple[str, str], Roots]:
     """Return the folders of each run, as (data set, run), whose charges name them: those of earlier versions do not."""
     return {

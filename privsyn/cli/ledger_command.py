@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from privsyn.api.ledger import LedgerView, Verified
+    from privsyn.api.second_opinion import SecondOpinions
     from privsyn.ledgers.dataset_summary import DatasetSummary
     from privsyn.ledgers.ledger import Ledger
 
@@ -69,22 +71,40 @@ def verify_command(
         list[str] | None,
         typer.Option(metavar="FOLDER", help="Released folders, or a folder of them, that lie elsewhere; repeatable."),
     ] = None,
+    second_opinion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Also account every receipts table by OpenDP and dp-accounting, into a new JSON file."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
     debug: Debug = False,
 ) -> None:
     """Recompute every sum and hash of the ledger, and compare it with the certificates in every folder it remembers.
 
-    Exit code 1 when anything does not agree.  Reads no private table and writes nothing.
+    Exit code 1 when anything does not agree.  Reads no private table, and writes nothing but a second opinion.
     """
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
 
         settings = read_settings(out)
         places = [parse_path(place, "--against") or Path() for place in against or ()]
-        verified = LedgerView(settings).verify(dataset, places)
+        view = LedgerView(settings)
+        verified = view.verify(dataset, places)
+        opinions = None
+        if second_opinion is not None:
+            opinions = view.form_second_opinions(dataset, places)
+            path = parse_path(second_opinion, "--second-opinion") or Path()
+            write_new(path, opinions.format_json, "--second-opinion")
+            people.print(
+                f"Wrote {path}: a second opinion on {len(opinions.certificates)} certificates.", soft_wrap=True
+            )
+            verified = replace(verified, problems=(*verified.problems, *opinions.problems))
         if as_json:
             print_answer(json.dumps(verified.as_json(COMMAND_LINE)))
         else:
+            if opinions is not None:
+                Tables().print(_build_opinions(opinions))
             print_verified(verified, Tables())
         if verified.problems:
             raise typer.Exit(1)
@@ -180,6 +200,18 @@ def print_verified(verified: Verified, console: Console) -> None:
         scope += f"; {lacking} spent charges were compared with nothing (see the notes)." if lacking else "."
         console.print(Text.assemble(_VERIFIED, scope), soft_wrap=True)
     console.print(f"Ledger: {verified.ledger}; {verified.counted}", style="dim", soft_wrap=True)
+
+
+def _build_opinions(opinions: SecondOpinions) -> Table:
+    """Return epsilon of each certificate: as it states it, and by OpenDP and dp-accounting."""
+    columns = ("run", "accountant", "queries", "delta", "epsilon stated", "OpenDP", "Renyi", "PLD", "PLD at least")
+    table = Table(*columns, title="Second opinion", caption="OpenDP's zCDP; dp-accounting's Renyi and PLD accountants")
+    for one in opinions.certificates:
+        said = one.opinion
+        epsilons = (said.epsilon, said.opendp_epsilon, said.renyi_epsilon, said.pld_epsilon, said.pld_epsilon_at_least)
+        figures = (f"{epsilon:.5g}" for epsilon in epsilons)
+        table.add_row(one.run, said.accountant, f"{said.queries:,}", f"{said.delta:g}", *figures)
+    return table
 
 
 def print_ledger(view: LedgerView, dataset: str | None, console: Console) -> bool:

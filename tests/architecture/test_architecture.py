@@ -38,6 +38,7 @@ MODULES = sorted(
 )
 NOISE = "tasks/privacy/noise.py"
 ACCOUNTANT = "tasks/privacy/accountant.py"
+SECOND_OPINION = "tasks/privacy/second_opinion.py"
 
 DRAWS = frozenset(
     {
@@ -123,7 +124,7 @@ def test_only_one_module_draws_noise() -> None:
     texts = {relative(path): path.read_text(encoding="utf-8") for path in MODULES}
     found = {name: drawn for name, text in texts.items() if NAMED_DRAWS.search(text) and (drawn := draws(text))}
     assert {"make_gaussian", "normal"} <= found.pop(NOISE)
-    assert found == {ACCOUNTANT: {"make_gaussian"}}
+    assert found == {ACCOUNTANT: {"make_gaussian"}, SECOND_OPINION: {"make_gaussian"}}
 
 
 def test_the_accountants_mechanism_only_converts_and_is_never_invoked() -> None:
@@ -141,6 +142,35 @@ def test_the_accountants_mechanism_only_converts_and_is_never_invoked() -> None:
     ]
     assert len(uses) == 2  # made, and handed to the conversion
     assert len(handed) == 1
+
+
+def find_invoked_mechanisms(source: str) -> list[int]:
+    """Lines where a mechanism is made and neither mapped nor handed to the conversion, whose result is mapped only."""
+    tree = ast.parse(source)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    wrong = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "make_gaussian":
+            parent = parents[node]
+            mapped = isinstance(parent, ast.Attribute) and parent.attr == "map"
+            converted = (
+                isinstance(parent, ast.Call)
+                and ast.unparse(parent.func) == "make_zCDP_to_approxDP"
+                and ast.unparse(parents[parent]).startswith("together = ")
+            )
+            wrong += [] if mapped or converted else [node.lineno]
+        elif isinstance(node, ast.Name) and node.id == "together" and isinstance(node.ctx, ast.Load):
+            parent = parents[node]
+            wrong += [] if isinstance(parent, ast.Attribute) and parent.attr == "map" else [node.lineno]
+    return wrong
+
+
+def test_the_second_opinion_s_mechanisms_are_mapped_and_never_invoked() -> None:
+    source = (ROOT / SECOND_OPINION).read_text(encoding="utf-8")
+    assert source.count("make_gaussian(") == 2
+    assert find_invoked_mechanisms(source) == []
+    assert find_invoked_mechanisms(source.replace("together.map(distance)", "together([0])"))
+    assert find_invoked_mechanisms(source.replace(").map(float(sensitivity))", ")([0])"))
 
 
 @pytest.mark.parametrize(

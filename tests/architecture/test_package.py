@@ -100,6 +100,22 @@ def configuration(monkeypatch: pytest.MonkeyPatch) -> Any:
     return distribution
 
 
+def test_wheels_of_two_builds_have_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    """Of another checkout, whose files have other times and rights, under another umask."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(ROOT, folder, symlinks=True, ignore=shutil.ignore_patterns(*OTHER))
+    for path in (p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()):
+        path.chmod(0o600)
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+    umask = os.umask(0o077)
+    try:
+        again = build_wheel(folder, tmp_path / "again")
+    finally:
+        os.umask(umask)
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
 def test_every_folder_of_modules_is_a_package_of_privsyn(monkeypatch: pytest.MonkeyPatch) -> None:
     packages = set(configuration(monkeypatch).packages)
     assert {name.split(".")[0] for name in packages} == {"privsyn"}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
 
 import pytest
 from packaging.markers import Marker
@@ -126,3 +130,21 @@ def test_every_pin_has_its_hashes_and_names_no_registry() -> None:
 def test_the_locks_agree() -> None:
     small, whole = ({(pin.name, pin.version) for pin in pins_of(lock)} for lock in LOCKS)
     assert small < whole
+
+
+def test_the_bill_of_materials_names_every_locked_package(tmp_path: Path) -> None:
+    """`make sbom`: each pin of requirements.lock with its version and hashes, the same bytes each time."""
+    pytest.importorskip("cyclonedx_py", reason="no cyclonedx-bom: install privsyn-flows[dev]")
+    (options,) = re.findall(r"^SBOM := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    files = [tmp_path / "one.json", tmp_path / "two.json"]
+    for file in files:
+        command = [sys.executable, "-m", "cyclonedx_py", *options.split(), "-o", str(file), "requirements.lock"]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    bill = json.loads(files[0].read_text())
+    assert bill["bomFormat"] == "CycloneDX" and bill["metadata"]["component"]["name"] == PROJECT["name"]
+    found = {
+        (canonicalize_name(c["name"]), c["version"], sum(len(r.get("hashes", ())) for r in c["externalReferences"]))
+        for c in bill["components"]
+    }
+    assert found == {(pin.name, pin.version, pin.hashes) for pin in pins_of("requirements.lock")}

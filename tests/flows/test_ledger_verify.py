@@ -463,3 +463,40 @@ def test_the_csv_export_has_a_line_an_entry(release: Path, places: Path) -> None
     assert "exists already" in again.stderr
     assert privsyn("ledger", "export", "strangers").exit_code == 2
     assert privsyn("ledger", "export", "-o", places / "no" / "l.csv").exit_code == 2
+
+
+def test_a_second_opinion_is_a_file_of_its_own(release: Path, places: Path) -> None:
+    """Every receipts table is accounted by both libraries, and nothing else is written."""
+    before = {file: file.read_bytes() for file in places.rglob("*") if file.is_file()}
+    result = privsyn("ledger", "verify", "--second-opinion", str(places / "opinion.json"))
+    assert result.exit_code == 0, result.output
+    written = json.loads((places / "opinion.json").read_text())
+    assert set(written["libraries"]) == {"opendp", "dp-accounting"}
+    (one,) = written["certificates"]
+    certificate = json.loads((release / "certificate.json").read_text())
+    assert one["epsilon"] == certificate["epsilon"] and one["delta"] == certificate["delta"]
+    assert set(one["receipts"]) == {stage["step"] for stage in certificate["stages"]}
+    assert "marginals/one_way_receipts.parquet" in one["receipts"].values()
+    assert one["opendp_epsilon"] == pytest.approx(certificate["epsilon"], rel=1e-5)
+    assert 0.9 * one["opendp_epsilon"] < one["pld_epsilon_at_least"] <= one["pld_epsilon"] < one["renyi_epsilon"]
+    assert written["problems"] == []
+    assert {file: file.read_bytes() for file in before} == before
+    assert (
+        privsyn("ledger", "verify", "--second-opinion", str(places / "opinion.json")).exit_code == 2
+    )  # it is there already
+
+
+def test_a_second_opinion_contradicts_a_certificate_that_states_too_little(release: Path, places: Path) -> None:
+    rewrite(release, lambda c: c.update(epsilon=c["epsilon"] / 2))
+    result = privsyn("ledger", "verify", "--second-opinion", str(places / "opinion.json"), "--json")
+    problems = json.loads((places / "opinion.json").read_text())["problems"]
+    assert any("dp-accounting finds epsilon" in problem for problem in problems)
+    assert set(problems) <= set(json.loads(result.stdout)["problems"])
+    assert result.exit_code == 1
+
+
+def test_a_second_opinion_needs_its_extra(release: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    result = privsyn("ledger", "verify", "--second-opinion", str(places / "opinion.json"))
+    assert result.exit_code == 2 and "privsyn-flows[second-opinion]" in result.output
+    assert not (places / "opinion.json").exists()

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from audit.bounds import bound_epsilon, bound_mu, compute_clopper_pearson
+from audit.bounds import bound_epsilon, bound_mu, bound_mu_at, compute_clopper_pearson
 from audit.lockstep import LAST_LOOK, Release, gather_evidence
 from audit.mutants import MUTANTS
 from audit.table import compute_claimed_mu
@@ -56,6 +56,7 @@ def bounds_of_the_release() -> tuple[float, float]:
     return bound_epsilon(*evidence, DELTA).value, bound_mu(*evidence).value
 
 
+@pytest.mark.slow  # its shorter sister is tests/privacy/test_tightness.py
 @pytest.mark.statistical(0.102)
 def test_19_the_release_stays_below_its_claim_and_uses_much_of_it() -> None:
     """Of one set of runs: they take seconds.
@@ -171,6 +172,17 @@ def test_19_bounds_are_right_as_often_as_they_say_and_come_near(mu: float) -> No
     assert (epsilons > epsilon).mean() < 0.2 + 0.12
     assert (mus > mu).mean() < 0.2 + 0.12
     assert np.median(mus) > mu - 0.3
+
+
+@pytest.mark.statistical(0.05)
+def test_19_a_test_that_is_chosen_beforehand_uses_all_runs() -> None:
+    """Of a mechanism of mu 1, whose error rates are alike at half of it; nothing is proved where nothing differs."""
+    without, with_canary = (side["it"] for side in gaussian(1.0, 20_000, 1))
+    assert 0.94 < bound_mu_at(without, with_canary, 0.5) < 1
+    assert bound_mu_at(without, without, 0.5) == 0
+    half = np.arange(10) / 10
+    exact = bound_mu_at(half, half + 1, 1.0, 0.9)  # none of ten, and all of ten: each rate at 95 %
+    assert exact == pytest.approx(-2 * stats.norm.ppf(1 - 0.05**0.1))
 
 
 def test_19_no_difference_proves_nothing() -> None:

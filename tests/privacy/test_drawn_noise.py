@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from audit import goodness_of_fit as referee
 from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
@@ -28,7 +29,6 @@ from privsyn.pipelines.privsyn import STEPS
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.privacy import noise
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
-from tests.support import gaussian_referee as referee
 from tests.support.releases import few, released, run
 from tests.support.specs import make_spec, people
 

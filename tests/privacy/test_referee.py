@@ -12,9 +12,8 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,15 @@ import pyarrow as pa
 import pytest
 
 import privsyn
+from audit.planted_faults import (
+    BY_NAME,
+    change_looks,
+    choose_by_number_of_rows,
+    double_answers,
+    hash_coarse_codes,
+    leave_out_first_look,
+    rank_values,
+)
 from audit.referee import Other, Relation, Verdict, Violation, compare_answers, open_private
 from audit.referee_cases import AGAIN, CASES, Case, make_spec
 from audit.referee_table import name_look
@@ -42,7 +50,6 @@ from privsyn.tasks.steps import encode
 from tests.architecture.test_architecture import REQUESTS
 
 ROOT = Path(privsyn.__file__).parents[1]
-BY_NAME = {case.name: case for case in CASES}
 NEIGHBOURS = Effort(neighbours=4, shuffles=0)
 PRICE = "all looks"
 """In whose place a violation of the price stands."""
@@ -227,20 +234,14 @@ def test_35_content_decides_where_all_hashes_tie(monkeypatch: pytest.MonkeyPatch
     assert judge(case, Effort(neighbours=1)).violations == []
 
 
-def test_35_mutant_a_hash_of_coarse_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_35_mutant_a_hash_of_coarse_codes() -> None:
     """Planted mutant, the hole of 0.4: a hash of a row's codes, which looks inside cells see more than.
 
     True neighbours show it, too.
     """
-    case, original = BY_NAME["privsyn, persons of 1"], RowOrder.hash_rows
-    coarse = case.make_request(case.make(1, 0)).encoding
-
-    def hash_codes(order: RowOrder, batch: pa.RecordBatch) -> row_order.Words:
-        return original(order, encode.encode_batch(batch, coarse, encode.Repairs()))
-
-    monkeypatch.setattr(RowOrder, "hash_rows", hash_codes)
-    monkeypatch.setattr(row_order, "_sort_by_content", lambda order, same, read: None)
-    shown = {(violation.relation, violation.look) for violation in case.judge(NEIGHBOURS).violations}
+    case = BY_NAME["privsyn, persons of 1"]
+    with hash_coarse_codes(case):
+        shown = {(violation.relation, violation.look) for violation in case.judge(NEIGHBOURS).violations}
     assert shown >= {(Relation.REORDERED, "value_counts"), (Relation.NEIGHBOUR, "value_counts")}
     assert (Relation.NEIGHBOUR, "one_way_marginals") in shown  # of cells that were cut
     assert "cell_counts" not in {look for _, look in shown}
@@ -346,21 +347,6 @@ def test_05_mutant_rows_are_chosen_by_the_number_of_all_rows(monkeypatch: pytest
 # mutants: declarations
 
 
-def change_looks(**fields: Callable[[ReleaseStep], Any]) -> Callable[[Sequence[Step]], Sequence[Step]]:
-    """The steps, of whose release steps some fields are others."""
-
-    def change(steps: Sequence[Step]) -> Iterator[Step]:
-        for step in steps:
-            is_look = isinstance(step, ReleaseStep)
-            yield replace(step, **{name: make(step) for name, make in fields.items()}) if is_look else step
-
-    return lambda steps: tuple(change(steps))
-
-
-def double(step: ReleaseStep) -> Any:
-    return lambda *arguments: [2 * np.asarray(counts) for counts in step.exact(*arguments)]
-
-
 def list_looks_of(violations: Sequence[Violation]) -> set[str]:
     return {name_look(violation.look) for violation in violations}
 
@@ -375,15 +361,14 @@ def list_looks_of(violations: Sequence[Violation]) -> set[str]:
 )
 def test_05_mutant_2_k_where_k_is_declared(case: str) -> None:
     """Planted mutant: one person moves every answer by twice what is declared.  Each look shows it."""
-    verdict = judge(case, NEIGHBOURS, change_looks(exact=double))
+    verdict = judge(case, NEIGHBOURS, change_looks(exact=double_answers))
     assert list_looks_of(verdict.violations) - {PRICE} == set(BY_NAME[case].looks)
     assert PRICE in list_looks_of(verdict.violations)  # the price, too
 
 
 def test_08_mutant_looks_that_are_not_charged() -> None:
     """Planted mutant: the first look's share is left out where shares are made to add up."""
-    dear = change_looks(share=lambda step: lambda request: step.share(request) * Fraction(3, 2))
-    verdict = judge("mst, persons of 2", change=dear)
+    verdict = judge("mst, persons of 2", change=leave_out_first_look)
     assert [violation.what for violation in verdict.violations] == [("price",)]
 
 
@@ -396,29 +381,14 @@ def test_08_mutant_a_look_that_costs_more_than_its_share() -> None:
 
 def test_08_mutant_post_processing_that_looks() -> None:
     """Planted mutant: what follows a look reads private rows, which the referee hands to looks and transforms only."""
-
-    def change(steps: Sequence[Step]) -> Iterator[Step]:
-        for step in steps:
-            peek = lambda r, i, p, step=step: (list(i.batches("encode.encoded_rows")), step.run(r, i, p))[1]  # noqa: E731
-            inputs = (*step.inputs, "encode.encoded_rows")
-            yield replace(step, run=peek, inputs=inputs) if step.name == "select_tree" else step
-
     with pytest.raises(KeyError, match="encoded_rows"):
-        judge("mst, persons of 2", change=lambda steps: tuple(change(steps)))
+        judge("mst, persons of 2", change=choose_by_number_of_rows)
 
 
-def test_01_mutant_a_domain_read_from_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_01_mutant_a_domain_read_from_the_data() -> None:
     """Planted mutant: codes of a column are the ranks of its values in the table."""
-    original = encode.encode_batch
-
-    def rank(batch: pa.RecordBatch, plan: Any, *rest: Any) -> pa.RecordBatch:
-        codes = original(batch, plan, *rest)
-        place = codes.schema.get_field_index("start")
-        ranks = np.unique(np.asarray(codes.column(place)), return_inverse=True)[1]
-        return codes.set_column(place, codes.schema.field(place), pa.array(ranks, codes.schema.field(place).type))
-
-    monkeypatch.setattr(encode, "encode_batch", rank)
-    verdict = judge("mst, persons of 2", NEIGHBOURS)
+    with rank_values(BY_NAME["mst, persons of 2"]):
+        verdict = judge("mst, persons of 2", NEIGHBOURS)
     assert ("start",) in {v.what for v in verdict.violations if v.relation is Relation.NEIGHBOUR}
 
 

@@ -96,6 +96,29 @@ def test_the_attacks_are_made_by_tests_that_exist() -> None:
             assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), (file, name)
 
 
+ROLES = ("steward", "operator", "worker", "receiver", "researcher", "visitor")
+
+
+def find_lines_without_a_test(page: str) -> list[str]:
+    """Lines of the threat model that name neither a test that exists nor a section that says it is not closed."""
+    section = page.partition("## Threat model")[2].partition("\n## ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("| ") and not row.startswith(("| role", "|---"))]
+    missing = [role for role in ROLES if not any(row.startswith(f"| {role}") for row in rows)]
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        exist = [f"def {name}(" in (ROOT / file).read_text(encoding="utf-8") for file, name in named]
+        if not all(exist) or not (named or "not closed: listed under" in row):
+            missing.append(row)
+    return missing
+
+
+def test_each_line_of_the_threat_model_names_its_test() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert find_lines_without_a_test(page) == []
+    assert find_lines_without_a_test(page.replace("::test_27_names", "::test_27_no_names"))
+    assert "receiver" in find_lines_without_a_test(page.replace("| receiver", "| reader"))
+
+
 def test_every_mutant_says_what_is_planted() -> None:
     for path in HERE.glob("test_*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from audit import goodness_of_fit as referee
 from privsyn.tasks.privacy import noise
-from tests.support import gaussian_referee as referee
 from tests.support.examples import keep_first
 from tests.support.repeated_noise import renew
 
@@ -99,6 +99,15 @@ def test_referee_has_power(sigma, factor):
     """Every one of five samples of another scale is rejected."""
     for seed in range(5):
         assert referee.p_value(exact_sample(sigma * factor, DRAWS, seed), sigma) < WRONG
+
+
+@pytest.mark.statistical(1e-2)
+def test_referee_finds_the_share_that_it_says():
+    """Of 60 samples whose sigma is too small by the share that is found nine times of ten, so many are rejected."""
+    share = referee.find_detectable_share(4.0, 20_000, 1e-3, missed=0.1)
+    wrong = [referee.p_value(exact_sample(4.0 * (1 - share), 20_000, seed), 4.0) < 1e-3 for seed in range(60)]
+    low, high = stats.binom.ppf([5e-3, 1 - 5e-3], 60, 0.9)
+    assert low <= sum(wrong) <= high
 
 
 def test_referee_rejects_a_shift_and_an_outlier():
