@@ -100,7 +100,10 @@ def find_dataset(run: FlowRun) -> str:
 
 
 def _alert(kind: Kind, run: FlowRun, words: str, body: str) -> Alert:
-    return Alert(kind, f"PrivSyn: {run.name} {words}", body, f"prefect.flow-run.{run.id}")
+    """Return the alert of a run; one that never began has no name of its own, and its data set is named."""
+    dataset = find_dataset(run)
+    name = run.name if run.run_count or not dataset or dataset in run.name else f"{dataset} ({run.name})"
+    return Alert(kind, f"PrivSyn: {name} {words}", body, f"prefect.flow-run.{run.id}")
 
 
 def _link(run: FlowRun, page: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -103,6 +104,15 @@ def end_runs_of_absent_workers(client: SyncPrefectClient, now: datetime) -> list
     runs = _read_unfinished(client, absent) if absent else []
     silent = (run for run in runs if _is_silent(client, run, now))
     return _end(client, silent, MESSAGE_WITHOUT_WORKER)
+
+
+def was_cancelled(client: SyncPrefectClient, run: FlowRun) -> bool:
+    """Return whether a run ended in a crash because somebody cancelled it: its worker calls it Cancelled later."""
+    if run.state is None or not run.state.is_crashed():
+        return False
+    crash = run.state.id
+    before = [*takewhile(lambda state: state.id != crash, client.read_flow_run_states(run.id))]
+    return bool(before) and before[-1].is_cancelling()
 
 
 def _get_grace(run: FlowRun) -> float:

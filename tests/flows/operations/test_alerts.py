@@ -43,7 +43,7 @@ from privsyn.server import alert_service
 from privsyn.server.alert_service import AlertService
 from privsyn.server.alerts import Alert
 from privsyn.server.known_data_sets import read_names_in_ledger
-from privsyn.server.lost_runs import RESTART
+from privsyn.server.lost_runs import RESTART, was_cancelled
 from privsyn.server.notifications import ON_SERVER, Addressee
 from privsyn.server.work_pool import close_pool
 
@@ -147,10 +147,10 @@ def test_a_cancelled_run_is_not_told_whenever_its_last_state_arrives_but_one_tha
         desk.client.set_flow_run_state(run.id, state, force=True)
     seen = desk.client.read_flow_run(run.id)
     seen.state = desk.client.read_flow_run_states(run.id)[-2]
-    assert seen.state.is_crashed() and service._was_cancelled(seen)
+    assert seen.state.is_crashed() and was_cancelled(desk.client, seen)
     for state in (Running(), Crashed()):
         desk.client.set_flow_run_state(run.id, state, force=True)
-    assert not service._was_cancelled(desk.client.read_flow_run(run.id))
+    assert not was_cancelled(desk.client, desk.client.read_flow_run(run.id))
 
 
 def test_ends_that_need_nobody_are_not_told(desk: Desk) -> None:
@@ -369,3 +369,42 @@ def test_the_gauges_of_what_is_deployed_and_in_the_ledger_are_there_at_0(desk: D
 def test_the_flows_of_the_gauges_are_the_project_s() -> None:
     assert {*FLOWS} == {one.name for one in (release, scheduled_release, evaluate, compare, budget_report)}
     assert {*RELEASE_FLOWS} == {release.name, scheduled_release.name}
+
+
+def test_a_reached_cap_is_told_once_until_something_changes(desk: Desk) -> None:
+    service = desk.start()
+
+    def refuse(message: str) -> int:
+        run = desk.run("capped", Failed(name=REFUSED, message=message))
+        look(service)
+        return len(desk.taker.about(run))
+
+    assert [refuse("spent 3 of 4, asked 2") for _ in range(3)] == [1, 0, 0]
+    service = desk.start()  # a server that was started anew
+    assert refuse("spent 3 of 4, asked 2") == 0
+    assert refuse("spent 3 of 4, asked 1.5") == 1  # somebody asks for less
+    labels = {DATASET: "data_capped", BUDGET_LEFT_RHO: 0.5, BUDGET_LEFT_EPSILON: 1.0, BUDGET_LEFT_RELEASES: 0}
+    desk.run("released", Completed(), **labels)
+    look(service)
+    assert refuse("spent 3 of 4, asked 1.5") == 1
+    assert service.memory.count_failures()["data_capped", "any-flow", REFUSED] == 6  # the gauge counts all
+
+
+def test_a_crash_that_is_tried_again_is_told_when_the_attempts_are_used_up(desk: Desk) -> None:
+    service = desk.start()
+    service.will_retry = lambda run: True
+    run = desk.run("again", Crashed())
+    look(service)
+    assert desk.taker.about(run) == []
+    service.will_retry = lambda run: False
+    look(service)
+    assert len(desk.taker.about(run)) == 1
+
+
+def test_a_run_that_has_not_begun_is_named_by_its_data_set(desk: Desk) -> None:
+    service, now = desk.start(), dt.datetime.now(dt.UTC)
+    due = now - dt.timedelta(hours=1)
+    spec = {"spec": {"dataset": "people"}}
+    run = desk.client.create_flow_run(anything, name="wise-otter", parameters=spec, state=Late(scheduled_time=due))
+    look(service)
+    assert [alert.subject for alert in desk.taker.about(run)] == ["PrivSyn: people (wise-otter) is late"]
