@@ -82,8 +82,8 @@ class AlertMemory:
     ``told_until``: everything that ended before is told; ``worker``: what was last seen of the work pool's workers;
     ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow;
     ``refusals``: the ledger's words of a refusal by the cap that people know of, by data set, until its next release.
-    The rest is of this process; ``known``: data sets of deployments and of the ledger; ``to_release``: those that a deployment
-    releases.
+    The rest is of this process; ``known``: data sets of deployments and of the ledger; ``to_release``: those that a
+    deployment releases.
     """
 
     told_until: datetime

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
     from prefect.client.schemas.responses import DeploymentResponse
+    from prefect.states import State
 
 RETRY_PAUSES = (timedelta(minutes=1), timedelta(minutes=10))
 """How long after each crash a scheduled release is tried again; after as many attempts, people are told."""
@@ -81,7 +82,7 @@ class ReleaseQueue:
         count = _count_retries(run)
         self.client.update_flow_run_labels(run.id, {RETRIES: count + 1})
         message = f"It crashed, and is tried again by itself ({count + 1} of {len(RETRY_PAUSES)})."
-        state = AwaitingRetry(scheduled_time=now + RETRY_PAUSES[count], message=message)
+        state: State[None] = AwaitingRetry(scheduled_time=now + RETRY_PAUSES[count], message=message)
         self.client.set_flow_run_state(run.id, state)
 
     def _tend_deployment(self, deployment: DeploymentResponse, runs: Sequence[FlowRun], now: datetime) -> None:
@@ -110,7 +111,7 @@ class ReleaseQueue:
 
         starts = run.next_scheduled_start_time
         if starts is None or starts < now + HOLD / 2:
-            state = Scheduled(
+            state: State[None] = Scheduled(
                 name=HELD, scheduled_time=now + HOLD, message="An earlier run of its schedule comes first."
             )
             self.client.set_flow_run_state(run.id, state)

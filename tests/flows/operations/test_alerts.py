@@ -141,7 +141,6 @@ def test_a_run_that_somebody_cancelled_is_not_told(desk: Desk) -> None:
 
 
 def test_a_cancelled_run_is_not_told_whenever_its_last_state_arrives_but_one_that_runs_again_is(desk: Desk) -> None:
-    service = desk.start()
     run = desk.run("stopped", Cancelling())
     for state in (Crashed(), Cancelled()):
         desk.client.set_flow_run_state(run.id, state, force=True)

@@ -1,4 +1,4 @@
-"""The queue of scheduled releases on a server's states: the latest only, in order, none after a pause, crashes again."""
+"""The queue of scheduled releases on a server's states: the latest only, in order; pauses and crashes."""
 
 from __future__ import annotations
 
