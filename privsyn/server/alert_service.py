@@ -46,6 +46,8 @@ from privsyn.server.alerts import (
     TOLD,
     TOLD_LATE,
     Alert,
+    alert_made_up,
+    alert_missed,
     alert_without_worker,
     find_dataset,
     judge_end,
@@ -55,6 +57,7 @@ from privsyn.server.environment import POOL, Address
 from privsyn.server.known_data_sets import read_deployed, read_names_in_ledger
 from privsyn.server.login import SERVER
 from privsyn.server.lost_runs import end_lost_runs, end_runs_of_absent_workers, name_worker, was_cancelled
+from privsyn.server.missed_periods import find_due_periods, read_released_periods
 from privsyn.server.notifications import Addressee, load_addressee, read_addressee
 from privsyn.server.release_queue import ReleaseQueue
 from privsyn.storage.disk import replace_file
@@ -81,7 +84,8 @@ class AlertMemory:
 
     ``told_until``: everything that ended before is told; ``worker``: what was last seen of the work pool's workers;
     ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow;
-    ``refusals``: the ledger's words of a refusal by the cap that people know of, by data set, until its next release.
+    ``refusals``: the ledger's words of a refusal by the cap that people know of, by data set, until its next release;
+    ``missed``: periods that were missed and are not made up yet, by data set.
     The rest is of this process; ``known``: data sets of deployments and of the ledger; ``to_release``: those that a
     deployment releases.
     """
@@ -94,6 +98,7 @@ class AlertMemory:
     last_runs: dict[str, dict[str, float]] = field(default_factory=dict)
     budgets: dict[str, Budget] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
+    missed: dict[str, list[str]] = field(default_factory=dict)
     untold: int = 0
     looked: float = 0.0
     known: set[str] = field(default_factory=set)
@@ -238,6 +243,7 @@ class AlertService:
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
     _unmarked: set[str] = field(default_factory=set)
     _flows: dict[UUID, str] = field(default_factory=dict)
+    _released: set[tuple[str, str]] = field(default_factory=set)
     _next_slow: float = 0.0
 
     def __post_init__(self) -> None:
@@ -255,6 +261,7 @@ class AlertService:
         if slow:
             self._look_at_deployments()
             self._look_at_what_is_absent(to, now)
+            self._look_at_periods(to, now)
             if all(delivered):
                 self.memory.told_until = now
             self._next_slow = time.monotonic() + SLOW_LOOK_SECONDS
@@ -281,6 +288,32 @@ class AlertService:
                 self._look_at_pool(to, pool)
                 for name in end_runs_of_absent_workers(self.client, now):
                     _logger.warning("The run %s had lost its worker and is ended.", name)
+
+    def _look_at_periods(self, to: Addressee, now: datetime) -> None:
+        """Tell of periods that were missed, and of those that were made up since.
+
+        A period of which a run failed, or which the cap refuses, is told of already: it is only noted.
+        """
+        due = find_due_periods(self.client, self.memory.told_until - OVERLAP, now - LATE_AFTER)
+        asked = {(dataset, period) for dataset, periods in due.items() for period in periods} - self._released
+        if not asked and not self.memory.missed:
+            return
+        released = read_released_periods(Settings())
+        if released is None:
+            return
+        self._released = released
+        for dataset, periods in due.items():
+            known = self.memory.missed.get(dataset, [])
+            new = [p for p in periods if p not in known and (dataset, p) not in released]
+            untold = [p for p in new if not periods[p] and dataset not in self.memory.refusals]
+            if new and (not untold or self._deliver(to, alert_missed(dataset, untold))):
+                self.memory.missed[dataset] = [*known, *new]
+        for dataset, missed in list(self.memory.missed.items()):
+            made = [p for p in missed if (dataset, p) in released]
+            if made and self._deliver(to, alert_made_up(dataset, made)):
+                self.memory.missed[dataset] = [p for p in missed if p not in made]
+                if not self.memory.missed[dataset]:
+                    del self.memory.missed[dataset]
 
     def _look_at_pool(self, to: Addressee, pool: WorkPool) -> None:
         status = str(pool.status.value) if pool.status else ""

@@ -104,6 +104,23 @@ def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(pla
     eventually(lambda: "0 is less than the minimum of 1" in page.field(*GAMMA).text, "the refusal")
 
 
+def test_an_empty_form_says_beside_its_button_what_is_missing(place: Place, page: Page) -> None:
+    flow = place.server.ask(f"/deployments/{place.deployment}")["flow_id"]
+    empty = place.server.ask(
+        "/deployments/",
+        {"name": "empty", "flow_id": flow, "work_pool_name": "privsyn"}
+        | {
+            field: place.server.ask(f"/deployments/{place.deployment}")[field]
+            for field in ("entrypoint", "parameter_openapi_schema")
+        },
+    )["id"]
+    page.open(f"/deployments/deployment/{empty}/run")
+    page.field("spec", "Dataset")
+    page.submit()
+    page.says("Missing: Dataset, Privacy, Budget, Columns")
+    page.photograph(place.folder / "empty-form.png")
+
+
 def test_what_nobody_chose_in_the_form_is_left_to_the_preset(place: Place, first: str) -> None:
     spec = place.server.ask(f"/flow_runs/{first}")["parameters"]["spec"]
     assert "accountant" not in spec
@@ -114,7 +131,7 @@ def test_what_nobody_chose_in_the_form_is_left_to_the_preset(place: Place, first
 def test_the_run_page_names_every_step_with_its_kind(page: Page, first: str) -> None:
     page.open(f"/runs/flow-run/{first}")
     page.tab("Task Runs")
-    text = page.says(*(step.label for step in STEPS), "Completed")
+    text = page.says(*(step.label for step in STEPS), "Publish", "Completed")
     assert "Cached\n" not in text.split("Oldest to Newest")[-1]
 
 
