@@ -194,7 +194,7 @@ class LedgerView:
         A data set that has begun no period has none.  Errors as ``show``.
         """
         if last < 1:
-            raise RequestError(f"{last} is not a number of periods", "Write one from 1 on", "ledger.last")
+            raise RequestError(f"{last} is not a number of periods", "Write one from 1 on", "calendar.last")
         summaries, now = self.summaries(dataset), datetime.now(UTC)
         if not summaries:
             return Calendar(())

@@ -23,9 +23,10 @@ _ARGUMENTS = {
     "add_formats": "release formats",
     "publish": "release database prefix schema replace",
     "draft_spec": "data dictionary dataset header csv key of",
-    "ledger": "dataset against last",
+    "ledger": "dataset against",
+    "calendar": "last",
     "backup": "file",
-    "backfill": "from to",
+    "backfill": "dataset from to",
     "deploy": "file",
     "init": "folder",
     "settings": "out released private released_store released_url database_url database_password_file ledger dask "

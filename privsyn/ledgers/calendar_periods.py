@@ -114,7 +114,14 @@ def list_periods(first: str, last: str) -> list[str]:
     Raises RequestError as :func:`parse_period`, for periods of two lengths, for a last one before the first and for
     more than MOST_PERIODS.
     """
-    (every, begins), (last_every, ends) = parse_period(first), parse_period(last)
+    try:
+        every, begins = parse_period(first)
+    except RequestError as error:
+        raise error.about("backfill.from") from None
+    try:
+        last_every, ends = parse_period(last)
+    except RequestError as error:
+        raise error.about("backfill.to") from None
     if every != last_every:
         raise RequestError(f"{first} is a {every} and {last} a {last_every}", "Write two of one length", "backfill.to")
     if ends < begins:

@@ -66,7 +66,7 @@ def find_deployment(client: SyncPrefectClient, dataset: str) -> ScheduledDeploym
         raise RequestError(
             f"the server has {number} deployments of {SCHEDULED_FLOW} for {dataset!r}",
             "Name the file of its spec, which is released in this process, or deploy one",
-            "DATASET",
+            "backfill.dataset",
         )
     return ScheduledDeployment(found[0])
 

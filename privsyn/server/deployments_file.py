@@ -50,9 +50,10 @@ class WrittenDeployment:
         """Whether its spec is."""
         return "spec" in (self.content.get("parameters") or {})
 
-    def get(self, field: str) -> Any:
-        """Return a field of the entry, else that of the file for all entries; None where neither states it."""
-        return self.content.get(field, self.steps.get(field))
+    def list_steps(self, *names: str) -> list[Any] | None:
+        """Return the steps of these names of the entry, else of the file for all; None where neither states any."""
+        stated = [self.content.get(name, self.steps.get(name)) for name in names]
+        return None if all(steps is None for steps in stated) else [step for steps in stated for step in steps or ()]
 
 
 def read_deployments(file: Path) -> list[WrittenDeployment]:

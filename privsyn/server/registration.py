@@ -157,7 +157,7 @@ async def _run_steps(one: WrittenDeployment) -> tuple[dict[str, Any], dict[str, 
 
     entry: Any = await resolve_variables(await resolve_block_document_references(dict(one.content)))
     entry = apply_values(entry, dict(os.environ), remove_notset=False)
-    steps = [step for field in ("build", "push") for step in one.get(field) or ()]
+    steps = one.list_steps("build", "push")
     try:
         outputs = await run_steps(steps, {}, print_function=lambda *_: None) if steps else {}
     except StepExecutionError as error:
@@ -169,7 +169,7 @@ def _build_pull_steps(one: WrittenDeployment, outputs: dict[str, Any]) -> list[d
     """Return what a worker does before a run: by default it goes to the folder in which this runs."""
     from prefect.utilities.templating import apply_values
 
-    stated = one.get("pull")
+    stated = one.list_steps("pull")
     here = {"prefect.deployments.steps.set_working_directory": {"directory": str(Path.cwd().resolve())}}
     steps: Any = apply_values([here] if stated is None else stated, outputs, remove_notset=False)
     return list(steps)

@@ -17,7 +17,7 @@ from uuid import UUID
 from privsyn.base.errors import PrivsynError
 from privsyn.flows.states import RELEASE_FLOWS
 from privsyn.ledgers.calendar_periods import check_period, name_period
-from privsyn.server.lost_runs import was_cancelled
+from privsyn.server.lost_runs import find_state_before_crash
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -70,19 +70,25 @@ class ReleaseQueue:
         """Return whether a run is a scheduled release that crashed and is going to be tried again."""
         if run.state is None or not run.state.is_crashed() or not run.auto_scheduled:
             return False
-        if _count_retries(run) >= len(RETRY_PAUSES) or self._read_flow(run.flow_id) not in RELEASE_FLOWS:
+        if self._read_flow(run.flow_id) not in RELEASE_FLOWS:
+            return False
+        before = find_state_before_crash(self.client, run)
+        if _count_retries(run) >= len(RETRY_PAUSES) and not _is_late_report(before):
             return False
         deployment = self._read_deployment(run.deployment_id)
-        return deployment is not None and _is_on(run, deployment) and not was_cancelled(self.client, run)
+        is_cancelled = before is not None and before.is_cancelling()
+        return deployment is not None and _is_on(run, deployment) and not is_cancelled
 
     def _retry(self, run: FlowRun, now: datetime) -> None:
         """Schedule a crashed run again; it is counted first, so that a kill between the two loses an attempt."""
         from prefect.states import AwaitingRetry
 
-        count = _count_retries(run)
-        self.client.update_flow_run_labels(run.id, {RETRIES: count + 1})
-        message = f"It crashed, and is tried again by itself ({count + 1} of {len(RETRY_PAUSES)})."
-        state: State[None] = AwaitingRetry(scheduled_time=now + RETRY_PAUSES[count], message=message)
+        is_late = _is_late_report(find_state_before_crash(self.client, run))
+        count = _count_retries(run) if is_late else _count_retries(run) + 1
+        self.client.update_flow_run_labels(run.id, {RETRIES: count})
+        message = f"It crashed, and is tried again by itself ({count} of {len(RETRY_PAUSES)})."
+        pause = RETRY_PAUSES[max(count, 1) - 1]
+        state: State[None] = AwaitingRetry(scheduled_time=now + pause, message=message)
         self.client.set_flow_run_state(run.id, state)
 
     def _tend_deployment(self, deployment: DeploymentResponse, runs: Sequence[FlowRun], now: datetime) -> None:
@@ -200,6 +206,14 @@ def _is_on(run: FlowRun, deployment: DeploymentResponse) -> bool:
     schedules: list[Any] = deployment.schedules
     own = [schedule for schedule in schedules if _has_made(schedule, run)] or schedules
     return not deployment.paused and any(schedule.active for schedule in own)
+
+
+def _is_late_report(before: State[Any] | None) -> bool:
+    """Return whether a crash was reported of a run that waits already to be tried again.
+
+    The process that ran it and its worker both report it, some seconds apart.
+    """
+    return before is not None and before.is_scheduled()
 
 
 def _count_retries(run: FlowRun) -> int:

@@ -77,7 +77,7 @@ def test_more_than_fits_is_refused_whole_with_the_last_period_that_fits(spec: Pa
     [
         ("2026-01", "2031-01", "--to: 2031-01 has not begun"),
         ("2026-03", "2026-01", "--to: 2026-01 is before 2026-03"),
-        ("march", "2026-01", "'march' is not a period"),
+        ("march", "2026-01", "--from: 'march' is not a period"),
     ],
 )
 def test_a_wrong_range_is_refused_in_one_sentence(spec: Path, first: str, last: str, words: str) -> None:

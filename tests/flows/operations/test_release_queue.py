@@ -147,6 +147,21 @@ def test_a_crashed_scheduled_release_is_tried_again_a_set_number_of_times(desk: 
     assert desk.client.read_flow_run(run.id).state_name == "Crashed"
 
 
+def test_a_crash_that_is_reported_twice_is_one_attempt(desk: Desk) -> None:
+    """The process that ran it reports it, and seconds later its worker does: of a run that waits already."""
+    deployment = desk.deploy(days=1)
+    queue, run = ReleaseQueue(desk.client), desk.runs(deployment)[0]
+    for _ in RETRY_PAUSES:
+        for state in (Running(), Crashed()):
+            desk.client.set_flow_run_state(run.id, state, force=True)
+        for state in (None, Crashed()):
+            if state is not None:
+                desk.client.set_flow_run_state(run.id, state, force=True)
+            assert queue.will_retry(desk.client.read_flow_run(run.id))
+            queue.tend(dt.datetime.now(dt.UTC))
+    assert "(2 of 2)" in str(desk.client.read_flow_run(run.id).state.message)
+
+
 @pytest.mark.parametrize("why", ["cancelled", "paused", "by hand"])
 def test_a_crash_that_somebody_wanted_is_not_tried_again(desk: Desk, why: str) -> None:
     deployment = desk.deploy(days=1)
