@@ -199,7 +199,7 @@ def test_the_same_run_again_is_cached_and_one_beyond_the_cap_is_refused(place: P
     asked = {"artifacts": {"flow_run_id": {"any_": [refused]}}}
     (budget,) = place.server.ask("/artifacts/filter", asked)
     page.open(f"/artifacts/artifact/{budget['id']}")
-    page.says("Budget of people", "Refused.", "still fits", "is left")
+    page.says("Budget of people", "Refused.", "still fits", "% used")
     page.photograph(place.folder / "refused.png")
 
 
