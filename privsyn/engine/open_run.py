@@ -88,14 +88,16 @@ def _warn_of_old_files(candidate: Candidate) -> None:
     released = {row.run for row in rows if row.released and row.period != period}
     last = next((row for row in reversed(rows) if not row.released and row.run in released), None)
     written = f"The newest file of {dataset!r} was written at {format_moment(newest)}, before"
-    once = "its rows may not have arrived, and it is released once."
     if last is not None and newest < (moment := datetime.fromisoformat(last.created)):
         candidate.warn(
-            f"{written} the release of {last.period} began at {format_moment(moment)}: no file has changed since, for "
-            f"{period} {once}"
+            f"{written} the release of {last.period} began at {format_moment(moment)}: no file has changed since. The "
+            f"rows of {period} may not have arrived, and it is released once."
         )
     elif newest < begins:
-        candidate.warn(f"{written} the period {period} began at {format_moment(begins)}: {once}")
+        candidate.warn(
+            f"{written} the period {period} began at {format_moment(begins)}: its rows may not have arrived, and it is "
+            "released once."
+        )
 
 
 def _reserve(candidate: Candidate) -> None:

@@ -162,7 +162,7 @@ def test_a_file_that_is_unchanged_since_the_last_release_is_said_before_it_is_pa
         then.setattr(Ledger, "reserve", _refuse)
         stopped = privsyn("release", spec, "--period", "2026-10")
     assert stopped.exit_code == 1 and words in stopped.stderr
-    assert "no file has changed since, for 2026-10 its rows may not have arrived" in stopped.stderr
+    assert "no file has changed since. The rows of 2026-10 may not have arrived" in stopped.stderr
     os.utime(spec.parent / "people.parquet")
     made = privsyn("release", spec, "--period", "2026-10")
     assert made.exit_code == 0 and words not in made.stderr
