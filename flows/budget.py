@@ -14,7 +14,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.context import FlowRunContext
 from pydantic import BaseModel, ConfigDict, Field
 
-from privsyn.api.ledger import LedgerView
+from privsyn.api.ledger import CALENDAR_HEADINGS, LedgerView
 from privsyn.base.errors import LedgerError, LedgerMissingError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.flows.metrics import note_verification
@@ -34,6 +34,7 @@ class BudgetReport(BaseModel):
 
     ledger: str = Field(description="Its address, without a password.")
     rows: list[dict[str, str]] = Field(description="One row a data set.")
+    calendar: list[dict[str, str]] = Field(default=[], description="One row a period of each data set.")
     problems: list[str] = Field(description="What the audit found; empty when all adds up.")
 
 
@@ -60,6 +61,8 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
                 )
                 if report.rows:
                     create_table_artifact(table=report.rows, key="budgets", description="Epsilons at each cap's delta")
+                if report.calendar:
+                    create_table_artifact(table=report.calendar, key="calendar", description=describe_calendar(report))
                 with ignore_page_errors("gauge"):
                     note_verification(report.problems, Settings())
             if report.problems:
@@ -73,12 +76,14 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
 
 def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
     """Return the report of the ledger at ``address``.  Raises RequestError for a data set that it does not know."""
+    view = LedgerView(Settings(ledger=address))
     try:
-        ledger = LedgerView(Settings(ledger=address)).opened(dataset)
+        ledger = view.opened(dataset)
     except LedgerMissingError as missing:
         return BudgetReport(ledger=missing.ledger, rows=[], problems=[])
     rows = [_list_row(summary) for summary in ledger.summary(dataset)]
-    return BudgetReport(ledger=ledger.name, rows=rows, problems=ledger.verify())
+    calendar = [dict(zip(CALENDAR_HEADINGS, row, strict=True)) for row in view.calendar(dataset).rows]
+    return BudgetReport(ledger=ledger.name, rows=rows, calendar=calendar, problems=ledger.verify())
 
 
 def _list_row(s: DatasetSummary) -> dict[str, str]:
@@ -107,6 +112,12 @@ def describe_budgets(report: BudgetReport) -> str:
     verdict = verdict or "The chain of entries and every sum were recomputed: no problem found."
     table = _format_markdown_table(report.rows)
     return f"# Privacy budgets\n\n{table}\n\n{AT_CAP_DELTA}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
+
+
+def describe_calendar(report: BudgetReport) -> str:
+    """Return in a sentence how many periods are missed, or refused for want of budget."""
+    states = [row["state"] for row in report.calendar]
+    return f"The last periods of each data set: {states.count('missed')} missed, {states.count('refused')} refused"
 
 
 def _format_markdown_table(rows: Sequence[dict[str, Any]]) -> str:

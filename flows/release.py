@@ -14,6 +14,7 @@ Its tasks, by their names in the UI and in the order of PrivSyn's Algorithm 3; b
     Synthesize          postprocess     rows that follow the counts (GUM, or sweeps)
     Append attributes   postprocess     attributes in no larger clique
     Decode              postprocess     codes become values
+    Publish                             the released folder is written, checked and entered in the ledger
 
 Other mechanisms have other steps (privsyn/pipelines/); every flow runs those of its request.
 """
@@ -56,7 +57,7 @@ from privsyn.flows.run_page.show import name_run, show_broken_contract, show_ref
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
 from privsyn.pipelines.release_plan import build_candidate
-from privsyn.publish.folder import ReleaseSummary, publish, summarize
+from privsyn.publish.folder import Published, ReleaseSummary, publish, summarize
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
 
@@ -125,7 +126,7 @@ def run_release(
                 run.validate = validate_with_great_expectations
                 name_run(run.name)
                 refs = run_steps(run.steps, observed.trace(partial(_run_step, run)))
-                published = publish(run, refs)
+                published = _run_publish(run, refs)
                 observed.released = published.folder.name
                 summary = summarize(run, published)
             show_release(run, refs, published)
@@ -167,7 +168,8 @@ def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
     )
     token = _current.set(run)
     try:
-        refs = prefect_task(step=step.name, key=run.keys[step.name], inputs=list(inputs.values()))
+        with StepProgress(step) as progress, _report_to(progress.report):
+            refs = prefect_task(step=step.name, key=run.keys[step.name], inputs=list(inputs.values()))
     except ContractError as error:
         show_broken_contract(run.dataset, error)
         raise
@@ -175,6 +177,20 @@ def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         _current.reset(token)
     run.report(step.name, 1, 1)
     return refs
+
+
+def _run_publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
+    """Publish the release as a Prefect task after the last step: the run's page shows it, and how long it takes.
+
+    Nothing is kept of its result, and it is never cached: the folder itself says whether it is whole.
+    """
+
+    def publish_after(last: StepRefs) -> Published:  # the page draws the line from that step
+        with hide_private_errors("release"):
+            return publish(run, refs)
+
+    task = Task(fn=publish_after, name="Publish", task_run_name="Publish", persist_result=False, log_prints=False)
+    return task(list(refs.values())[-1])
 
 
 def _is_reusable(run: Run, step: Step) -> bool:
@@ -198,12 +214,8 @@ def _execute(step: str, key: str, inputs: list[StepRefs]) -> StepRefs:
     """Return the body of every Prefect task, which runs one step.  Its parameters hold references only."""
     run = _current.get()
     declared = get_step(run.steps, step)
-    with hide_private_errors("release"), StepProgress(declared) as progress:
-        token = _progress.set(progress.report)
-        try:
-            return run.execute(declared, {refs.step: refs for refs in inputs})
-        finally:
-            _progress.reset(token)
+    with hide_private_errors("release"):
+        return run.execute(declared, {refs.step: refs for refs in inputs})
 
 
 def _build_cache_policy(folder: Path, dataset: str) -> Any:
@@ -227,6 +239,16 @@ def _report(step: str, done: int, total: int) -> None:
     for reporter in (_reporter.get(), _progress.get()):
         if reporter is not None:
             reporter(step, done, total)
+
+
+@contextmanager
+def _report_to(progress: ReportProgress) -> Iterator[None]:
+    """Send progress of the step that runs inside to its bar."""
+    token = _progress.set(progress)
+    try:
+        yield
+    finally:
+        _progress.reset(token)
 
 
 @contextmanager

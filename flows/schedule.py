@@ -20,6 +20,9 @@ from privsyn.publish.folder import ReleaseSummary
 
 Zone = Annotated[str, Field(description="IANA time zone, such as Europe/Berlin.")]
 Label = Annotated[str, Field(description="A period, such as 2026-11.")]
+CatchUp = Annotated[
+    bool, Field(description="Release also periods whose run waited until a later one was due, the earliest first.")
+]
 Early = Annotated[str, Field(description="Why the period is released before it begins.")]
 
 
@@ -47,6 +50,7 @@ def scheduled_release(
     time_zone: Zone | None = None,
     period: Label | None = None,
     early: Early | None = None,
+    catchup: CatchUp = False,  # the server reads it: privsyn/server/release_queue.py
     new_dataset: NewDataset | None = None,
 ) -> ReleaseSummary:
     """Release the data set's table once for the period in which this run was scheduled.
@@ -57,6 +61,7 @@ def scheduled_release(
         time_zone: The calendar that says in which period a moment lies; without it, the schedule's, else UTC.
         period: The period to release, to make up for one that was missed; without it, that of the scheduled start.
         early: Why the period is released before it begins, on that calendar; kept in the ledger.
+        catchup: Whether runs that waited for a worker all release, in order; without it, only the latest does.
         new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     A late run keeps the period that it was scheduled in.  A period that is released already ends the run in a COMPLETED

@@ -37,7 +37,8 @@ CACHED = "Cached"
 FAILURES = ("Failed", "TimedOut", "Crashed", REFUSED, CONTRACT_FAILED, LEDGER_FAILED)
 """Every state in which a run ends without a result, unless somebody cancelled it."""
 
-RELEASE_FLOWS = ("release", "scheduled-release")
+SCHEDULED_FLOW = "scheduled-release"
+RELEASE_FLOWS = ("release", SCHEDULED_FLOW)
 FLOWS = (*RELEASE_FLOWS, "evaluate", "compare", "budget-report")
 """The names of all flows, for modules that must not import the flows themselves."""
 

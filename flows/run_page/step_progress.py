@@ -36,9 +36,10 @@ UNITS = {
 
 
 class StepProgress:
-    """A context around a step's body; its bar, if one appears, belongs to the task run that it is entered in.
+    """A context around a step's task; its bar, if one appears, belongs to the flow run that it is entered in.
 
-    A thread of its own talks to the server: the step itself only sets a number.  Nothing here fails a step.
+    On the run's graph the bar of a task run would stand over the names of the steps beside it.  A thread of its own
+    talks to the server: the step itself only sets a number.  Nothing here fails a step.
     """
 
     def __init__(self, step: Step) -> None:

@@ -73,7 +73,7 @@ def forecast(
         strength: Without both, rows are like those of the spec's prior, which cannot fit better.  Without a prior,
             columns of a usual shape are made up; pairs of them are correlated by 0 to ``strength``, which is 0 to 1,
             most of them weakly; None: 0.9.
-        seeds: Simulated releases at each epsilon, 1 to 20.
+        seeds: Simulated releases at the spec's own epsilon, 1 to 20; half as many at each other one.
         progress: Show a bar; None: in a notebook only.
 
     Returns:

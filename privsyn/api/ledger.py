@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from privsyn.ledgers.database import hide_password
 from privsyn.ledgers.dataset_summary import AT_CAP_DELTA, DatasetSummary
 from privsyn.ledgers.known_tables import find_reason
 from privsyn.ledgers.ledger import Ledger
+from privsyn.ledgers.release_calendar import LAST, CalendarDay, build_calendar
 
 HEADINGS = ("data set", "budget", "epsilon used", "at delta", "rho used", "entries")
+CALENDAR_HEADINGS = ("data set", "period", "state", "run", "since (UTC)")
 
 
 @dataclass(frozen=True)
@@ -93,15 +96,42 @@ class Budgets:
         ]
 
     def __str__(self) -> str:
-        cells = [HEADINGS, *self.rows]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(HEADINGS))]
-        lines = ("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
-        return "\n".join((*lines, AT_CAP_DELTA) if self.rows else lines)
+        table = _format_text_table(HEADINGS, self.rows)
+        return f"{table}\n{AT_CAP_DELTA}" if self.rows else table
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return format_html_table(HEADINGS, self.rows) + (format_paragraph(AT_CAP_DELTA) if self.rows else "")
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """Where the periods of some data sets stand, one row each, as ``CALENDAR_HEADINGS`` says; shows itself as a table.
+
+    ``current``: the period has begun and is not over; ``refused``: the cap has no room for it; ``missed``: neither.
+    """
+
+    days: tuple[CalendarDay, ...]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells, as text."""
+        return [(day.dataset, day.period, day.state, day.run, day.since) for day in self.days]
+
+    def __str__(self) -> str:
+        return _format_text_table(CALENDAR_HEADINGS, self.rows)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return format_html_table(CALENDAR_HEADINGS, self.rows)
+
+
+def _format_text_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = [headings, *rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(headings))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in cells)
 
 
 @dataclass(frozen=True)
@@ -166,6 +196,20 @@ class LedgerView:
         """
         places = [expand_path(place, "ledger.against").absolute() for place in against]
         return form_second_opinions(self.opened(dataset), self.settings, dataset, places)
+
+    @check_arguments
+    def calendar(self, dataset: str | None = None, last: int = LAST) -> Calendar:
+        """Return where each period of each data set, or of the named one, stands: the ``last`` ones of each length.
+
+        A data set that has begun no period has none.  Errors as ``show``.
+        """
+        if last < 1:
+            raise RequestError(f"{last} is not a number of periods", "Write one from 1 on", "calendar.last")
+        summaries, now = self.summaries(dataset), datetime.now(UTC)
+        if not summaries:
+            return Calendar(())
+        rows = self.opened(dataset).periods(dataset)
+        return Calendar(tuple(day for summary in summaries for day in build_calendar(summary, rows, now, last)))
 
     @check_arguments
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:

@@ -24,7 +24,9 @@ _ARGUMENTS = {
     "publish": "release database prefix schema replace",
     "draft_spec": "data dictionary dataset header csv key of",
     "ledger": "dataset against",
+    "calendar": "last",
     "backup": "file",
+    "backfill": "dataset from to",
     "deploy": "file",
     "init": "folder",
     "settings": "out released private released_store released_url database_url database_password_file ledger dask "

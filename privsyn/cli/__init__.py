@@ -1,4 +1,4 @@
-"""The command line: ``privsyn release | improve | query | evaluate | rerun | compare | itemsets | formats | spec ...``.
+"""The command line: ``privsyn release | improve | backfill | query | evaluate | rerun | compare | spec ...``.
 
 Belongs here: a module for each command, or group of commands: arguments, exit codes, progress and summaries on
 standard error, JSON and tables on standard output.  Does not belong here: any logic of a release.  Heavy packages are
@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from privsyn.cli import backfill_command as backfill
 from privsyn.cli import compare_command as compare
 from privsyn.cli import evaluate_command as evaluate
 from privsyn.cli import folder_commands as folder
@@ -56,6 +57,7 @@ def show_version(
 
 app.command("release")(release.release_command)
 app.command("improve")(release.improve_command)
+app.command("backfill")(backfill.backfill_command)
 app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(folder.rerun_command)

@@ -257,6 +257,7 @@ def get_command_name() -> str:
 _OTHER_WORDS = {
     "settings.out": "--out or PRIVSYN_OUT",
     "release.spec": "SPEC",
+    "backfill.dataset": "DATASET",
     "release.time_zone": "time_zone",
     "evaluate.release": "RELEASE",
     "evaluate.labels": "--label",

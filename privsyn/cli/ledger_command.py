@@ -1,4 +1,4 @@
-"""``privsyn ledger show | verify | export | create | backup | restore``."""
+"""``privsyn ledger show | calendar | verify | export | create | backup | restore``."""
 
 from __future__ import annotations
 
@@ -115,6 +115,36 @@ class Format(StrEnum):
 
     JSON = "json"
     CSV = "csv"
+
+
+@app.command("calendar")
+def calendar_command(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
+    last: Annotated[int, typer.Option(metavar="N", help="How many periods of each length.")] = 12,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Show which periods of each data set are released, begun, missed, or refused for want of budget."""
+    with print_errors(debug=debug):
+        from dataclasses import asdict
+
+        from privsyn.api.ledger import CALENDAR_HEADINGS, LedgerView
+        from privsyn.base.settings import Settings
+
+        calendar = LedgerView(Settings()).calendar(dataset, last)
+        if as_json:
+            print_answer(json.dumps([asdict(day) for day in calendar.days]))
+            return
+        if not calendar.days:
+            people.print("No data set has begun a period: a release without --period is of none.")
+            return
+        table = Table(*CALENDAR_HEADINGS, title="Periods")
+        for row in calendar.rows:
+            table.add_row(*row, style=_CALENDAR_STYLES.get(row[2]))
+        Tables().print(table)
+
+
+_CALENDAR_STYLES = {"missed": "red", "refused": "yellow", "begun": "yellow"}
 
 
 @app.command("export")

@@ -409,8 +409,8 @@ def improve_command(
         show_summary(candidate, summary, start, as_json=as_json)
 
 
-FORECAST_SIZES = (300, 3_000, 30_000)
-"""Numbers of rows of a forecast where nobody said how many the table has."""
+FORECAST_SIZES = (3_000, 30_000, 300)
+"""Numbers of rows of a forecast where nobody said how many the table has, the most telling first."""
 
 FORECAST_SECONDS = 5.0
 """Seconds of simulating after which no larger table is simulated."""
@@ -498,14 +498,32 @@ def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecas
 
     if rows_about is None and request.mechanism.name not in QUICK_MECHANISMS:
         return []
+    known = count_public_records(request) if rows_about is None else rows_about
     start, forecasts = time.monotonic(), []
-    for rows in FORECAST_SIZES if rows_about is None else (rows_about,):
+    for rows in FORECAST_SIZES if known is None else (known,):
         if time.monotonic() - start > FORECAST_SECONDS:
             break
         with show_bar(f"simulating {rows:,} rows") as report:
-            seeds = 1 if rows_about is None else 2
+            seeds = 1 if known is None else 2
             forecasts.append(forecast(request, rows, epsilons=(), seeds=seeds, progress=report))
-    return forecasts
+    return sorted(forecasts, key=lambda forecast: forecast.rows)
+
+
+def count_public_records(request: ReleaseSpec) -> int | None:
+    """Return how many rows the spec itself says that the table has, or persons of linked rows; None where it does not.
+
+    A known total of all rows says so, else the number of rows to make.  Of linked rows, of which a person has at most
+    ``unit.max_records``, as many persons as there are at least.
+    """
+    from privsyn.forecasts.forecast import MOST_ROWS
+
+    made = request.mechanism.synthesis.rows
+    stated = [total.rows for total in request.totals if total.rows is not None]
+    rows = next(iter(stated), None if made == "auto" else made)
+    if rows is None:
+        return None
+    most = request.unit.max_records if request.panel is not None else None
+    return min(max(-(-rows // (most or 1)), 1), MOST_ROWS)
 
 
 def print_price(ahead: FirstCharge, console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from datetime import datetime
 from importlib.metadata import version
 
 from privsyn.base.errors import PrivsynError
@@ -74,16 +75,28 @@ def _restore_lost_tables(candidate: Candidate) -> None:
 
 
 def _warn_of_old_files(candidate: Candidate) -> None:
-    """Say before a period is paid for that no file was written since it began: its rows may not have arrived."""
-    period = candidate.plan.period
+    """Say before a period is paid for that no file was written since it began, or since the last one was released.
+
+    Its rows may not have arrived.  The files' times are looked at, and nothing in them.
+    """
+    period, dataset = candidate.plan.period, candidate.spec.dataset
     newest = candidate.newest_file if period is not None and candidate.charges else None
     if period is None or newest is None:
         return
     begins = find_beginning(period, candidate.calendar)
-    if newest < begins:
+    rows = candidate.ledger.periods(dataset)
+    released = {row.run for row in rows if row.released and row.period != period}
+    last = next((row for row in reversed(rows) if not row.released and row.run in released), None)
+    written = f"The newest file of {dataset!r} was written at {format_moment(newest)}, before"
+    if last is not None and newest < (moment := datetime.fromisoformat(last.created)):
         candidate.warn(
-            f"The newest file of {candidate.spec.dataset!r} was written at {format_moment(newest)}, before the period "
-            f"{period} began at {format_moment(begins)}: its rows may not have arrived, and it is released once."
+            f"{written} the release of {last.period} began at {format_moment(moment)}: no file has changed since. The "
+            f"rows of {period} may not have arrived, and it is released once."
+        )
+    elif newest < begins:
+        candidate.warn(
+            f"{written} the period {period} began at {format_moment(begins)}: its rows may not have arrived, and it is "
+            "released once."
         )
 
 

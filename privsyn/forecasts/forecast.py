@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from html import escape
-from itertools import combinations, product
+from itertools import combinations
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from privsyn.answers.counted import Question, answer_means
 from privsyn.answers.released_counts import MemoryCounts
@@ -39,9 +40,10 @@ from privsyn.pipelines.full_cell_steps import NO_CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
+from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
-from privsyn.tasks.metrics.subsample import find_equivalent_subsamples
+from privsyn.tasks.metrics.subsample import find_equivalent_share, score_subsamples
 from privsyn.tasks.steps.encode import Repairs, encode_batch_with_numbers
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -55,12 +57,16 @@ MOST_EPSILONS, MOST_SEEDS = 12, 20
 SURE, ROUGH = 0.02, 0.1
 """A column is sure where at most this share of its rows would be in a wrong bin, rough up to the second one."""
 
+SURE_SHIFT, ROUGH_SHIFT = 0.05, 0.25
+"""The same of a column of numbers or dates by its mean, which may be off by this share of the standard deviation."""
+
 _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
 READING_NOTE = (
-    f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, rough up to {ROUGH:.0%}; ± is the "
-    "standard error of a mean. Relations seen from: the share of rows that would have to change for two columns to be "
-    "independent, 0 % for none; as many pairs are at least that strong as are measured. Codes: in how many of a "
+    f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, and its mean, where it has one, "
+    f"is off by at most {SURE_SHIFT:.0%} of the standard deviation; rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± "
+    "is the standard error of a mean. Relations seen from: the share of rows that would have to change for two columns "
+    "to be independent, 0 % for none; as many pairs are at least that strong as are measured. Codes: in how many of a "
     "column's values or intervals its relations are counted; inside a code a relation is not measured."
 )
 """How the tables are read."""
@@ -96,7 +102,8 @@ class ColumnForecast:
     ``noise``: standard deviation of the noise of a bin's count, in records; ``misplaced``: share of rows in a wrong
     bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none or is not known;
     ``codes``: in how many its relations are counted, their resolution, a mean over the simulated releases; None for
-    what is counted alone.
+    what is counted alone.  ``mean_shift``: by how much the mean is off, in standard deviations of the column, as far
+    as the assumed shape tells; None where it has no mean.
     """
 
     column: str
@@ -104,11 +111,15 @@ class ColumnForecast:
     misplaced: float
     mean_error: float | None
     codes: float | None = None
+    mean_shift: float | None = None
 
     @property
     def words(self) -> str:
-        """``sure``, ``rough`` or ``lost``."""
-        return "sure" if self.misplaced <= SURE else "rough" if self.misplaced <= ROUGH else "lost"
+        """``sure``, ``rough`` or ``lost``, by the worse of both."""
+        shift = self.mean_shift or 0.0
+        if self.misplaced <= SURE and shift <= SURE_SHIFT:
+            return "sure"
+        return "rough" if self.misplaced <= ROUGH and shift <= ROUGH_SHIFT else "lost"
 
 
 @dataclass(frozen=True)
@@ -178,9 +189,10 @@ class Forecast:
     def words(self) -> tuple[str, ...]:
         """How the tables are read, what was assumed, and which figures that enters."""
         simulated = f"Means over {self.seeds} simulated releases" if self.seeds > 1 else "One simulated release"
+        fewer = f"; at other epsilons than the spec's, over {count_seeds(self.seeds, own=False)}"
         return (
             READING_NOTE,
-            f"Assumed: {self.assumption}. {simulated} of {self.size}.",
+            f"Assumed: {self.assumption}. {simulated} of {self.size}{fewer if self.seeds > 1 else ''}.",
             ASSUMPTION_NOTE,
             *((UNKNOWN_NOTE,) if self.made_up else ()),
             *((f"{UNMEASURED_NOTE}{', '.join(self.unmeasured)}.",) if self.unmeasured else ()),
@@ -299,7 +311,8 @@ def forecast(
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, part)
     further = list_further(spec.tables)
-    jobs = (1 + len(further)) * len(wanted) * seeds
+    jobs_of_table = seeds + (len(wanted) - 1) * count_seeds(seeds, own=False)
+    jobs = (1 + len(further)) * jobs_of_table
     simulate = partial(
         _simulate, rows=rows, wanted=wanted, seeds=seeds, earlier=earlier, public=public, strength=strength, jobs=jobs
     )
@@ -313,14 +326,17 @@ def forecast(
     for number, name in enumerate(further, 1):
         above = frozenset(list_constant_columns(branches[name]))
         request = replace(planned, spec=take_units_for_rows(branches[name]), above=above)
-        of_table = simulate(
-            request, table=name, progress=partial(_progress_after, progress, number * len(wanted) * seeds)
-        )
+        of_table = simulate(request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table))
         by_table[name] = replace(
             of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{person}s"
         )
     progress(jobs, jobs)
     return replace(first, assumption=words, of=f"{person}s" if spec.panel is not None else "rows", further=by_table)
+
+
+def count_seeds(seeds: int, *, own: bool) -> int:
+    """Return how many releases are simulated at the spec's own epsilon, or at each other one, where half are enough."""
+    return seeds if own else max(seeds // 2, 1)
 
 
 def _progress_after(progress: Progress, before: int, done: int, jobs: int) -> None:
@@ -353,10 +369,16 @@ def _simulate(
     stand_in = MadeUpTable.of(at_spec_epsilon, rows, earlier, public_table, strength, table)
     qualities: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed), stand_in.stored(seed)) for seed in range(seeds)]
-    for done, (epsilon, seed) in enumerate(product(wanted, range(seeds))):
-        progress(done, jobs)
-        made_up, prior, stored = drawn[seed]
-        qualities[epsilon].append(simulate_figures(_with_epsilon(request, epsilon, prior), made_up, seed, stored))
+    several = [
+        (epsilon, seed) for epsilon in wanted for seed in range(count_seeds(seeds, own=epsilon == spec.privacy.epsilon))
+    ]
+    scored: dict[int, Floats] = {}
+    with threadpool_limits(1):  # matrices of a few hundred rows: more threads only wait for each other
+        for done, (epsilon, seed) in enumerate(several):
+            progress(done, jobs)
+            made_up, prior, stored = drawn[seed]
+            asked = _with_epsilon(request, epsilon, prior)
+            qualities[epsilon].append(simulate_figures(asked, made_up, seed, stored, scored))
     unknown = list_nullable(spec) if stand_in.made_up else ()
     epsilons = [
         _forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up)
@@ -447,6 +469,7 @@ def _forecast_at(
             _compute_mean(f.misplaced[name] for f in several),
             None if name in unknown else _compute_known(f.mean_errors.get(name) for f in several),
             _compute_mean(f.codes[name] for f in several) if name in first.codes else None,
+            _compute_root_mean_square([f.mean_shifts[name] for f in several]) if name in first.mean_shifts else None,
         )
         for name in first.noise
     )
@@ -482,6 +505,10 @@ def _list_relations(several: Sequence[ReleaseQuality]) -> tuple[RelationForecast
 
 def _compute_mean(values: Iterator[float]) -> float:
     return float(np.mean(list(values)))
+
+
+def _compute_root_mean_square(values: Sequence[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def _compute_known(values: Iterator[float | None]) -> float | None:
@@ -566,6 +593,7 @@ class ReleaseQuality:
 
     ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
     of the rows that would have to change their bin; ``mean_errors``: column of numbers -> standard error of its mean;
+    ``mean_shifts``: column with an order -> by how much its mean is off, in standard deviations;
     ``seen``: the strength that as many pairs reach as were measured, None where none was; ``pairs``: measured pairs;
     ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> how many codes it has in
     counts of pairs; ``strengths``: compared or measured pair -> how strongly it is related;
@@ -576,6 +604,7 @@ class ReleaseQuality:
     noise: dict[str, float]
     misplaced: dict[str, float]
     mean_errors: dict[str, float]
+    mean_shifts: dict[str, float]
     seen: float | None
     pairs: int
     sample: float | None
@@ -605,11 +634,18 @@ def find_threshold(strength: Floats, share: float) -> float | None:
     return float(np.sqrt(max(ranked[min(number, len(ranked) - 1)], 1e-4) * ranked[number - 1]))
 
 
-def simulate_figures(request: Request, fine: CodeTable, seed: int, stored: pa.Table | None = None) -> ReleaseQuality:
+def simulate_figures(
+    request: Request,
+    fine: CodeTable,
+    seed: int,
+    stored: pa.Table | None = None,
+    scored: dict[int, Floats] | None = None,
+) -> ReleaseQuality:
     """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise.
 
     ``stored``: the same rows with their values, which have full cells and frequent values as those of a release have;
-    None: nothing is looked for inside cells.
+    None: nothing is looked for inside cells.  ``scored``: seed -> what random samples of its rows score, which is the
+    same at every epsilon; what is missing is added.
     """
     order = request.column_order or tuple(request.spec.released_columns)
     unit = Unit(records_per_person=request.records)  # a row is a row of its own, whoever it is of
@@ -647,9 +683,16 @@ def simulate_figures(request: Request, fine: CodeTable, seed: int, stored: pa.Ta
         noise={name: noise for name, noise in _draw_noise(released).items() if name not in above},
         misplaced={name: float(d) / 2 for (name,), d in zip(singles, distances, strict=False)},
         mean_errors=_average_errors(released),
+        mean_shifts={
+            name: _compute_shift(codec, real.column(name), synthetic.column(name))
+            for codec in encoding.codecs
+            if (name := codec.attribute) not in above and codec.in_order
+        },
         seen=find_threshold(np.array([strengths[pair] for pair in pairs]), len(measured) / max(all_pairs, 1)),
         pairs=len(measured),
-        sample=_sample(real, pairs, float(distances[len(singles) :].mean())) if pairs else None,
+        sample=_sample(real, pairs, float(distances[len(singles) :].mean()), {} if cut else scored, seed)
+        if pairs
+        else None,
         codes={name: released.recode[name].size for name in related},
         strengths=strengths,
         measured=frozenset(measured),
@@ -677,7 +720,27 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
     return errors
 
 
-def _sample(real: CodeTable, pairs: list[Clique], distance: float) -> float | None:
+def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) -> float:
+    """Return by how much the mean of synthetic bins is off that of the real ones, in standard deviations of these.
+
+    0 where all real rows are in one bin, or where either has no value.
+    """
+    middles = codec.values(fine=False)
+    if middles is None:
+        return 0.0
+    values, others = (middles[bins][~np.isnan(middles[bins])] for bins in (real, synthetic))
+    deviation = float(values.std()) if len(values) and len(others) else 0.0
+    return abs(float(others.mean() - values.mean())) / deviation if deviation else 0.0
+
+
+def _sample(
+    real: CodeTable, pairs: list[Clique], distance: float, scored: dict[int, Floats] | None, seed: int
+) -> float | None:
     """Return the share of the rows whose random sample is as far from them as the release, over pairs of columns."""
-    score = lambda table: {"l1": float(compute_l1_distances(real, table, pairs, threads=1).mean())}  # noqa: E731
-    return find_equivalent_subsamples(score, {"l1": distance}, {"l1": "lower"}, real, SHARES)["l1"]
+    if not real.rows:
+        return None
+    scored = {} if scored is None else scored
+    if seed not in scored:
+        score = lambda table: {"l1": float(compute_l1_distances(real, table, pairs, threads=1).mean())}  # noqa: E731
+        scored[seed] = score_subsamples(score, real, SHARES)["l1"]
+    return find_equivalent_share(SHARES, scored[seed], distance, "lower")

@@ -87,6 +87,55 @@ def parse_period(label: str) -> tuple[Every, dt.datetime]:
         ) from None
 
 
+_DAYS: dict[Every, float] = {
+    "quarter-hour": 1 / 96,
+    "hour": 1 / 24,
+    "day": 1,
+    "week": 7,
+    "month": 32,
+    "quarter": 93,
+    "year": 367,
+}
+"""Days after the beginning of a period that always lie in the next one."""
+
+MOST_PERIODS = 1000
+"""How many periods a range may have."""
+
+
+def name_next_period(label: str) -> str:
+    """Return the label of the period that follows; RequestError as :func:`parse_period`."""
+    every, begins = parse_period(label)
+    return name_period(begins + dt.timedelta(days=_DAYS[every]), every, "UTC")
+
+
+def list_periods(first: str, last: str) -> list[str]:
+    """Return the labels from the first period to the last one, in order.
+
+    Raises RequestError as :func:`parse_period`, for periods of two lengths, for a last one before the first and for
+    more than MOST_PERIODS.
+    """
+    try:
+        every, begins = parse_period(first)
+    except RequestError as error:
+        raise error.about("backfill.from") from None
+    try:
+        last_every, ends = parse_period(last)
+    except RequestError as error:
+        raise error.about("backfill.to") from None
+    if every != last_every:
+        raise RequestError(f"{first} is a {every} and {last} a {last_every}", "Write two of one length", "backfill.to")
+    if ends < begins:
+        raise RequestError(f"{last} is before {first}", "Write the earlier one first", "backfill.to")
+    labels = [first]
+    while labels[-1] != last:
+        labels.append(name_next_period(labels[-1]))
+        if len(labels) > MOST_PERIODS:
+            raise RequestError(
+                f"{first} to {last} are more than {MOST_PERIODS} periods", "Ask for fewer", "backfill.to"
+            )
+    return labels
+
+
 def find_beginning(label: str, zone: str | None) -> dt.datetime:
     """Return the moment at which the period of a label begins on the calendar of the IANA time zone ``zone``.
 

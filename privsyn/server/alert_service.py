@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import product, takewhile
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID, uuid4
@@ -46,6 +46,8 @@ from privsyn.server.alerts import (
     TOLD,
     TOLD_LATE,
     Alert,
+    alert_made_up,
+    alert_missed,
     alert_without_worker,
     find_dataset,
     judge_end,
@@ -54,8 +56,10 @@ from privsyn.server.alerts import (
 from privsyn.server.environment import POOL, Address
 from privsyn.server.known_data_sets import read_deployed, read_names_in_ledger
 from privsyn.server.login import SERVER
-from privsyn.server.lost_runs import end_lost_runs, end_runs_of_absent_workers, name_worker
+from privsyn.server.lost_runs import end_lost_runs, end_runs_of_absent_workers, name_worker, was_cancelled
+from privsyn.server.missed_periods import find_due_periods, read_released_periods
 from privsyn.server.notifications import Addressee, load_addressee, read_addressee
+from privsyn.server.release_queue import ReleaseQueue
 from privsyn.storage.disk import replace_file
 
 if TYPE_CHECKING:
@@ -79,9 +83,11 @@ class AlertMemory:
     """All of it, by data set.
 
     ``told_until``: everything that ended before is told; ``worker``: what was last seen of the work pool's workers;
-    ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow.  The rest
-    is of this process; ``known``: data sets of deployments and of the ledger; ``to_release``: those that a deployment
-    releases.
+    ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow;
+    ``refusals``: the ledger's words of a refusal by the cap that people know of, by data set, until its next release;
+    ``missed``: periods that were missed and are not made up yet, by data set.
+    The rest is of this process; ``known``: data sets of deployments and of the ledger; ``to_release``: those that a
+    deployment releases.
     """
 
     told_until: datetime
@@ -91,6 +97,8 @@ class AlertMemory:
     last_success: dict[str, float] = field(default_factory=dict)
     last_runs: dict[str, dict[str, float]] = field(default_factory=dict)
     budgets: dict[str, Budget] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+    missed: dict[str, list[str]] = field(default_factory=dict)
     untold: int = 0
     looked: float = 0.0
     known: set[str] = field(default_factory=set)
@@ -131,6 +139,8 @@ class AlertMemory:
         """Keep the moment of a release and what it left of the budget, unless a later one is known."""
         if moment >= self.last_success.get(dataset, 0.0):
             self.last_success[dataset], self.budgets[dataset] = moment, remaining
+            if moment > self.last_failure.get(dataset, 0.0):
+                self.refusals.pop(dataset, None)
 
     def count_failures(self) -> dict[tuple[str, str, str], int]:
         """Return the number of failed runs by data set, flow and state.
@@ -160,6 +170,7 @@ class AlertMemory:
                 ended.add_metric((dataset, flow), moment)
         yield ended
         budgets = dict(self.budgets)
+        refused = {name: float(name in self.refusals) for name in sorted({*self.known, *self.refusals} - {""})}
         releases = dict.fromkeys(sorted(self.to_release), 0.0) | self.last_success
         for name, description, figures in (
             ("privsyn_last_failure_timestamp_seconds", "End of the last run that failed.", dict(self.last_failure)),
@@ -170,6 +181,7 @@ class AlertMemory:
                 "The same, at the cap's delta.",
                 {d: b.epsilon for d, b in budgets.items()},
             ),
+            ("privsyn_refused", "1: the budget refused the last release; 0: it did not.", refused),
             ("privsyn_budget_left_releases", "For how many more like it.", {d: b.releases for d, b in budgets.items()}),
         ):
             gauge = GaugeMetricFamily(name, description, labels=("dataset",))
@@ -217,7 +229,8 @@ Send = Callable[[Addressee, Alert], None]
 class AlertService:
     """Looks at the runs of a server, and sends what people should know with ``send``.
 
-    ``page``: the address of the server's page; ``file``: of its memory; ``started``: when the server started.
+    ``page``: the address of the server's page; ``file``: of its memory; ``started``: when the server started;
+    ``will_retry``: whether a run that crashed is tried again by itself, so that nobody need be told yet.
     """
 
     client: SyncPrefectClient
@@ -225,10 +238,12 @@ class AlertService:
     page: str
     file: Path
     started: datetime
+    will_retry: Callable[[FlowRun], bool] = lambda _run: False
     memory: AlertMemory = field(init=False)
     _pauses: dict[str, tuple[float, float]] = field(default_factory=dict)
     _unmarked: set[str] = field(default_factory=set)
     _flows: dict[UUID, str] = field(default_factory=dict)
+    _released: set[tuple[str, str]] = field(default_factory=set)
     _next_slow: float = 0.0
 
     def __post_init__(self) -> None:
@@ -246,6 +261,7 @@ class AlertService:
         if slow:
             self._look_at_deployments()
             self._look_at_what_is_absent(to, now)
+            self._look_at_periods(to, now)
             if all(delivered):
                 self.memory.told_until = now
             self._next_slow = time.monotonic() + SLOW_LOOK_SECONDS
@@ -273,6 +289,32 @@ class AlertService:
                 for name in end_runs_of_absent_workers(self.client, now):
                     _logger.warning("The run %s had lost its worker and is ended.", name)
 
+    def _look_at_periods(self, to: Addressee, now: datetime) -> None:
+        """Tell of periods that were missed, and of those that were made up since.
+
+        A period of which a run failed, or which the cap refuses, is told of already: it is only noted.
+        """
+        due = find_due_periods(self.client, self.memory.told_until - OVERLAP, now - LATE_AFTER)
+        asked = {(dataset, period) for dataset, periods in due.items() for period in periods} - self._released
+        if not asked and not self.memory.missed:
+            return
+        released = read_released_periods(Settings())
+        if released is None:
+            return
+        self._released = released
+        for dataset, periods in due.items():
+            known = self.memory.missed.get(dataset, [])
+            new = [p for p in periods if p not in known and (dataset, p) not in released]
+            untold = [p for p in new if not periods[p] and dataset not in self.memory.refusals]
+            if new and (not untold or self._deliver(to, alert_missed(dataset, untold))):
+                self.memory.missed[dataset] = [*known, *new]
+        for dataset, missed in list(self.memory.missed.items()):
+            made = [p for p in missed if (dataset, p) in released]
+            if made and self._deliver(to, alert_made_up(dataset, made)):
+                self.memory.missed[dataset] = [p for p in missed if p not in made]
+                if not self.memory.missed[dataset]:
+                    del self.memory.missed[dataset]
+
     def _look_at_pool(self, to: Addressee, pool: WorkPool) -> None:
         status = str(pool.status.value) if pool.status else ""
         if status == "READY":
@@ -296,21 +338,19 @@ class AlertService:
             with suppress(ValueError, TypeError):  # labels that are not ours
                 self.memory.note_success(str(run.labels[DATASET]), moment, _read_budget(run.labels))
         alert = judge_end(run, self.page)
-        if alert is None or run.labels.get(TOLD) == str(state.id) or self._was_cancelled(run):
+        if alert is None or run.labels.get(TOLD) == str(state.id) or was_cancelled(self.client, run):
             return True
-        if not self._tell(to, run, alert, TOLD):
+        if self.will_retry(run):
+            return True
+        dataset = find_dataset(run)
+        again = alert.kind == "refused" and self.memory.refusals.get(dataset) == state.message
+        if not self._tell(to, run, alert, TOLD, silently=again):
             return False
+        if alert.kind == "refused":
+            self.memory.refusals[dataset] = state.message or ""
         if not state.is_completed():
             self.memory.note_failure(find_dataset(run), self._read_flow(run.flow_id), str(state.name), moment)
         return True
-
-    def _was_cancelled(self, run: FlowRun) -> bool:
-        """Return whether a run ended in a crash because somebody cancelled it: its worker calls it Cancelled later."""
-        if run.state is None or not run.state.is_crashed():
-            return False
-        crash = run.state.id
-        before = [*takewhile(lambda state: state.id != crash, self.client.read_flow_run_states(run.id))]
-        return bool(before) and before[-1].is_cancelling()
 
     def _read_flow(self, flow_id: UUID) -> str:
         """Return the name of a flow."""
@@ -318,12 +358,15 @@ class AlertService:
             self._flows[flow_id] = self.client.read_flow(flow_id).name
         return self._flows[flow_id]
 
-    def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str) -> bool:
-        """Deliver an alert of a run and mark the run; return whether people have been told, now or before."""
+    def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str, *, silently: bool = False) -> bool:
+        """Deliver an alert of a run and mark the run; return whether people have been told, now or before.
+
+        ``silently``: people know it from another run, and the run is only marked.
+        """
         state = str(run.state.id) if run.state else ""
         if run.labels.get(label) == state:
             return True
-        if state not in self._unmarked and not self._deliver(to, alert):
+        if not silently and state not in self._unmarked and not self._deliver(to, alert):
             return False
         self._unmarked.add(state)  # a mark that fails is made at the next look, and the alert is not sent again
         self.client.update_flow_run_labels(run.id, {label: state})
@@ -409,16 +452,18 @@ def _run(variables: dict[str, str]) -> None:
     settings = {PREFECT_API_URL: api, PREFECT_API_AUTH_STRING: login}
     with temporary_settings(settings), SyncPrefectClient(api, auth_string=login) as client:
         file = Path(variables["PREFECT_HOME"]) / MEMORY
-        service = AlertService(client, send_by_block, address.page, file, datetime.now(UTC))
+        queue = ReleaseQueue(client)
+        service = AlertService(client, send_by_block, address.page, file, datetime.now(UTC), queue.will_retry)
         REGISTRY.register(service.memory)
         threading.Thread(target=_watch_ledger, args=(service.memory,), name="known data sets", daemon=True).start()
         with suppress(httpx.HTTPError):  # the worker looks, too, and takes longer to start
             end_lost_runs(client, name_worker(), ["RUNNING"])
         while True:
-            try:
-                service.look(datetime.now(UTC))
-            except Exception as error:  # a server that stops, a full disk
-                _logger.warning("The server's runs could not be looked at (%s).", type(error).__name__)
+            for look in (queue.tend, service.look):
+                try:
+                    look(datetime.now(UTC))
+                except Exception as error:  # a server that stops, a full disk
+                    _logger.warning("The server's runs could not be looked at (%s).", type(error).__name__)
             time.sleep(LOOK_SECONDS)
 
 

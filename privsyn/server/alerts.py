@@ -9,6 +9,7 @@ An alert holds the state's message: the ledger's figures, or names of tables and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, get_args
@@ -19,7 +20,18 @@ from privsyn.server.lost_runs import RESTART
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
-Kind = Literal["refused", "contract-failed", "ledger-failed", "failed", "crashed", "late", "worker-gone", "budget-low"]
+Kind = Literal[
+    "refused",
+    "contract-failed",
+    "ledger-failed",
+    "failed",
+    "crashed",
+    "late",
+    "missed",
+    "made-up",
+    "worker-gone",
+    "budget-low",
+]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """What can be switched off one by one."""
@@ -93,6 +105,24 @@ def alert_without_worker(pool: str) -> Alert:
     )
 
 
+def alert_missed(dataset: str, periods: Sequence[str]) -> Alert:
+    """Return the alert of periods, in order, that a schedule asked for and that are not released."""
+    number = "a period was" if len(periods) == 1 else f"{len(periods)} periods were"
+    return Alert(
+        "missed",
+        f"PrivSyn: {number} missed of {dataset}",
+        f"Not released, though a schedule asked for it: {', '.join(periods)}.\n\nMake it up with "
+        f"`privsyn backfill {dataset} --from {periods[0]} --to {periods[-1]}`.",
+        f"privsyn.data-set.{dataset}",
+    )
+
+
+def alert_made_up(dataset: str, periods: Sequence[str]) -> Alert:
+    """Return the message that periods which were missed are released."""
+    subject = f"PrivSyn: {', '.join(periods)} of {dataset} {'is' if len(periods) == 1 else 'are'} made up"
+    return Alert("made-up", subject, "What was missed is released.", f"privsyn.data-set.{dataset}")
+
+
 def find_dataset(run: FlowRun) -> str:
     """Return the data set that a run's spec or label names; empty for a run with neither."""
     spec = run.parameters.get("spec")
@@ -100,7 +130,10 @@ def find_dataset(run: FlowRun) -> str:
 
 
 def _alert(kind: Kind, run: FlowRun, words: str, body: str) -> Alert:
-    return Alert(kind, f"PrivSyn: {run.name} {words}", body, f"prefect.flow-run.{run.id}")
+    """Return the alert of a run; one that never began has no name of its own, and its data set is named."""
+    dataset = find_dataset(run)
+    name = run.name if run.run_count or not dataset or dataset in run.name else f"{dataset} ({run.name})"
+    return Alert(kind, f"PrivSyn: {name} {words}", body, f"prefect.flow-run.{run.id}")
 
 
 def _link(run: FlowRun, page: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,44 @@ class OwnPage:
         await self._app(scope, receive, send_with_policy)
 
 
+class FormErrors:
+    """Adds to every page of the server the script that says beside a run form's button what the form misses."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        text = files("privsyn.server").joinpath("run_form.js").read_text(encoding="utf-8")
+        self._script = f"<script>\n{text}</script></head>".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on everything; a page goes out with the script, once all of it is there."""
+        if scope["type"] != "http" or "text/html" not in Headers(scope=scope).get("accept", ""):
+            await self._app(scope, receive, send)
+            return
+        scope = {**scope, "headers": [h for h in scope["headers"] if h[0] != b"accept-encoding"]}  # a page to add to
+        start: list[Message] = []
+        body = bytearray()
+
+        async def send_with_script(message: Message) -> None:
+            if message["type"] == "http.response.start" and scope["method"] == "GET" and _is_page(message):
+                start.append(message)
+            elif not start:
+                await send(message)
+            else:
+                body.extend(message.get("body", b""))
+                if not message.get("more_body", False):
+                    page = bytes(body).replace(b"</head>", self._script, 1)
+                    MutableHeaders(scope=start[0])["content-length"] = str(len(page))
+                    await send(start[0])
+                    await send({"type": "http.response.body", "body": page})
+
+        await self._app(scope, receive, send_with_script)
+
+
+def _is_page(start: Message) -> bool:
+    headers = Headers(raw=start["headers"])
+    return start["status"] == 200 and headers.get("content-type", "").startswith("text/html")
+
+
 class RunsAtStart:
     """Calls a function once the application has started."""
 
@@ -160,7 +199,7 @@ def create_app() -> ASGIApp:
 
     use_waiting_sqlite()
     served = RunsAtStart(prefect_app(final=True), partial(start_alerts, dict(os.environ)))
-    return guard_app(served, list_own_hosts(os.environ), list_own_origins(os.environ))
+    return guard_app(FormErrors(served), list_own_hosts(os.environ), list_own_origins(os.environ))
 
 
 def create_temporary_app() -> ASGIApp:

@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 PAGE_SIZE = 200
 
 
-def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentResponse]]:
-    """Yield every deployment whose spec is filled in, after the data set that the spec names."""
+def read_all_deployments(client: SyncPrefectClient) -> Iterator[DeploymentResponse]:
+    """Yield every deployment of the server."""
     offset = 0
     while page := client.read_deployments(limit=PAGE_SIZE, offset=offset):
-        for deployment in page:
-            spec = (deployment.parameters or {}).get("spec")
-            name = spec.get("dataset") if isinstance(spec, dict) else None
-            if isinstance(name, str) and name:
-                yield name, deployment
+        yield from page
         offset += len(page)
+
+
+def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentResponse]]:
+    """Yield every deployment whose spec is filled in, after the data set that the spec names."""
+    for deployment in read_all_deployments(client):
+        spec = (deployment.parameters or {}).get("spec")
+        name = spec.get("dataset") if isinstance(spec, dict) else None
+        if isinstance(name, str) and name:
+            yield name, deployment
 
 
 def read_names_in_ledger(settings: Settings) -> set[str]:

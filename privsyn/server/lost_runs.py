@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import httpx
@@ -24,6 +25,7 @@ from privsyn.server.environment import POOL
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
+    from prefect.states import State
 
 WORKER, RUN = "prefect.worker.name", "PREFECT__FLOW_RUN_ID"
 """The label that Prefect's worker gives its runs, and the variable that their processes have."""
@@ -103,6 +105,21 @@ def end_runs_of_absent_workers(client: SyncPrefectClient, now: datetime) -> list
     runs = _read_unfinished(client, absent) if absent else []
     silent = (run for run in runs if _is_silent(client, run, now))
     return _end(client, silent, MESSAGE_WITHOUT_WORKER)
+
+
+def was_cancelled(client: SyncPrefectClient, run: FlowRun) -> bool:
+    """Return whether a run ended in a crash because somebody cancelled it: its worker calls it Cancelled later."""
+    before = find_state_before_crash(client, run)
+    return before is not None and before.is_cancelling()
+
+
+def find_state_before_crash(client: SyncPrefectClient, run: FlowRun) -> State[Any] | None:
+    """Return the state from which a run crashed; None of one that did not."""
+    if run.state is None or not run.state.is_crashed():
+        return None
+    crash = run.state.id
+    before = [*takewhile(lambda state: state.id != crash, client.read_flow_run_states(run.id))]
+    return before[-1] if before else None
 
 
 def _get_grace(run: FlowRun) -> float:

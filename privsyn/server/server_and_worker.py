@@ -44,11 +44,13 @@ def run_server(settings: Settings, log: Log, *, worker: bool = True, health_port
     make_home_private(home, environment.get(DATABASE, ""))
     environment |= build_server_login(settings, environment)
     if settings.server_database is not None:
+        log("Waiting for the database of PRIVSYN_DATABASE_URL")
         check_database(settings)
     history = "PostgreSQL" if "postgresql" in environment.get(DATABASE, "") else f"{home} (SQLite)"
     with stop_together() as programs:
         programs.start("server", _build_server_command(address), environment, umask=UMASK)
-        programs.wait_until(address.answers)
+        log(f"Waiting for Prefect's server to answer at {address.api}")
+        programs.wait_until(address.answers, lambda seconds: log(f"Still waiting for it, after {seconds:.0f} s"))
         if worker:  # started again beside a server that starts, too, it would take the processor from it
             command, health = _build_worker_command(health_port), _build_health(health_port)
             programs.start("worker", command, environment | health, needs=address.answers)
@@ -72,6 +74,8 @@ def run_worker(settings: Settings, log: Log, *, health_port: int | None = None) 
     """
     environment = build_prefect_environment(settings) | _build_health(health_port)
     address = Address.of(environment)
+    if not address.answers():
+        log(f"Waiting for the server at {address.api}")
     address.wait()
     environment |= build_client_auth_env(settings, environment, address)
     make_home_private(Path(environment["PREFECT_HOME"]))
@@ -123,6 +127,9 @@ STOP_SECONDS = 20.0
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a program that ended by itself is started again."""
+
+REMINDER_SECONDS = 10.0
+"""Seconds between two reminders of what is waited for."""
 
 STEADY_SECONDS = 60.0
 """Seconds after which a program counts as running well."""
@@ -194,10 +201,14 @@ class Programs:
                     "What it printed above says why; the others were stopped too",
                 )
 
-    def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Wait for ``ready``, as long as all of them run."""
+    def wait_until(self, ready: Callable[[], bool], remind: Callable[[float], None] = lambda _: None) -> None:
+        """Wait for ``ready``, as long as all of them run; every REMINDER_SECONDS call ``remind`` with those waited."""
+        start = reminded = time.monotonic()
         while not ready():
             self.check()
+            if (now := time.monotonic()) - reminded >= REMINDER_SECONDS:
+                reminded = now
+                remind(now - start)
             time.sleep(0.2)
 
     def stop(self) -> None:

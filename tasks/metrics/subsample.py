@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import take_rows
@@ -72,7 +72,7 @@ def find_equivalent_share(shares: Sequence[float], measured: Floats, value: floa
     if not np.isfinite(value) or not np.isfinite(measured).all():
         return None
     sign = 1.0 if better == "higher" else -1.0
-    quality = isotonic_regression(sign * np.asarray(measured, np.float64))
+    quality = isotonic_regression(sign * np.asarray(measured, np.float64)).x
     if quality[0] == quality[-1]:
         return None
     if sign * value >= quality[-1]:

@@ -104,6 +104,23 @@ def test_the_form_shows_fields_with_descriptions_limits_choices_and_defaults(pla
     eventually(lambda: "0 is less than the minimum of 1" in page.field(*GAMMA).text, "the refusal")
 
 
+def test_an_empty_form_says_beside_its_button_what_is_missing(place: Place, page: Page) -> None:
+    flow = place.server.ask(f"/deployments/{place.deployment}")["flow_id"]
+    empty = place.server.ask(
+        "/deployments/",
+        {"name": "empty", "flow_id": flow, "work_pool_name": "privsyn"}
+        | {
+            field: place.server.ask(f"/deployments/{place.deployment}")[field]
+            for field in ("entrypoint", "parameter_openapi_schema")
+        },
+    )["id"]
+    page.open(f"/deployments/deployment/{empty}/run")
+    page.field("spec", "Dataset")
+    page.submit()
+    page.says("Missing: Dataset, Privacy, Budget, Columns")
+    page.photograph(place.folder / "empty-form.png")
+
+
 def test_what_nobody_chose_in_the_form_is_left_to_the_preset(place: Place, first: str) -> None:
     spec = place.server.ask(f"/flow_runs/{first}")["parameters"]["spec"]
     assert "accountant" not in spec
@@ -114,7 +131,7 @@ def test_what_nobody_chose_in_the_form_is_left_to_the_preset(place: Place, first
 def test_the_run_page_names_every_step_with_its_kind(page: Page, first: str) -> None:
     page.open(f"/runs/flow-run/{first}")
     page.tab("Task Runs")
-    text = page.says(*(step.label for step in STEPS), "Completed")
+    text = page.says(*(step.label for step in STEPS), "Publish", "Completed")
     assert "Cached\n" not in text.split("Oldest to Newest")[-1]
 
 
@@ -125,7 +142,7 @@ def test_the_artifacts_are_the_certificate_the_budget_the_note_the_files_and_the
     artifacts = {a["key"]: a["id"] for a in place.server.ask("/artifacts/filter", asked)}
     words = {
         "certificate": ("What is promised", "(2, 1e-09)-differential privacy", "Why it holds"),
-        "budget": ("of the lifetime budget is used", "this release", "left", "lifetime cap"),
+        "budget": ("% used; ", "this release", "left", "lifetime cap"),
         "release-note": ("No row belongs to a person", "How good is it?"),
         "files": ("synthetic.parquet", "certificate.json", "Private: keep"),
         "overview": ("Noise and synthesis in one picture, from released tables only: people-",),
@@ -169,9 +186,10 @@ def test_the_same_run_again_is_cached_and_one_beyond_the_cap_is_refused(place: P
     assert place.server.ended(again) == "Completed"
     page.open(f"/runs/flow-run/{again}")
     page.tab("Task Runs")
-    page.says(f"({len(STEPS)} Completed)")
+    page.says(f"({len(STEPS) + 1} Completed)")
     asked = {"flow_runs": {"id": {"any_": [again]}}}
-    assert {t["state_name"] for t in place.server.ask("/task_runs/filter", asked)} == {"Cached"}
+    states = {t["name"]: t["state_name"] for t in place.server.ask("/task_runs/filter", asked)}
+    assert states.pop("Publish") == "Completed" and set(states.values()) == {"Cached"}
     assert page.text().count("Cached") >= len(STEPS)
     assert place.server.ended(refused) == "Refused"
     page.open(f"/runs/flow-run/{refused}")
@@ -181,7 +199,7 @@ def test_the_same_run_again_is_cached_and_one_beyond_the_cap_is_refused(place: P
     asked = {"artifacts": {"flow_run_id": {"any_": [refused]}}}
     (budget,) = place.server.ask("/artifacts/filter", asked)
     page.open(f"/artifacts/artifact/{budget['id']}")
-    page.says("Budget of people", "Refused.", "still fits", "is left")
+    page.says("Budget of people", "Refused.", "still fits", "% used")
     page.photograph(place.folder / "refused.png")
 
 

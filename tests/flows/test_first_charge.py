@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,9 +18,12 @@ from typer.testing import CliRunner
 from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.cli import release_command
+from privsyn.cli.release_command import count_public_records, simulate_sizes
 from privsyn.ledgers.ledger import Ledger
 from tests.support.commands import privsyn, use_no_server
-from tests.support.specs import PEOPLE_YAML, people
+from tests.support.panels import make_panel_spec
+from tests.support.releases import FEW
+from tests.support.specs import PEOPLE_YAML, make_spec, people
 
 Save = Callable[..., str]
 
@@ -125,6 +129,26 @@ def test_yes_asks_nothing(spec: Path) -> None:
 def test_a_pipe_is_not_asked(spec: Path) -> None:
     done = privsyn("release", spec)
     assert done.exit_code == 0 and "[y/N]" not in done.output and charged()
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({}, [300, 3_000, 30_000]),
+        ({"mechanism": {"synthesis": {"rows": 19_537}}}, [19_537]),
+        ({"totals": [{"rows": 19_000, "statement": "published by the registry in 2026"}]}, [19_000]),
+    ],
+    ids=["nothing", "rows to make", "a known total"],
+)
+def test_the_forecast_is_of_as_many_rows_as_the_spec_says_in_public(changes: dict[str, Any], rows: list[int]) -> None:
+    request = make_spec(FEW, **changes)
+    assert [made.rows for made in simulate_sizes(request, None)] == rows
+    assert [made.rows for made in simulate_sizes(request, 40)] == [40]
+
+
+def test_of_linked_rows_as_many_persons_are_counted_as_there_are_at_least() -> None:
+    request = make_panel_spec(unit={"person_id": "pid", "max_records": 8}, mechanism={"synthesis": {"rows": 19_537}})
+    assert count_public_records(request) == 2_443
 
 
 def test_a_dry_run_reads_and_writes_nothing(spec: Path) -> None:

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import VariableCreate, VariableUpdate
+from prefect.client.schemas.actions import DeploymentScheduleCreate, VariableCreate, VariableUpdate
 from prefect.client.schemas.objects import FlowRun, WorkPoolStatus
-from prefect.states import Cancelled, Cancelling, Completed, Crashed, Failed, Late, Running, State
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.states import Cancelled, Cancelling, Completed, Crashed, Failed, Late, Running, Scheduled, State
 from prometheus_client import CollectorRegistry, generate_latest
 
 from privsyn.base.settings import Settings
@@ -39,11 +41,11 @@ from privsyn.flows.states import (
     RELEASE_FLOWS,
 )
 from privsyn.ledgers.ledger import Ledger
-from privsyn.server import alert_service
+from privsyn.server import alert_service, missed_periods
 from privsyn.server.alert_service import AlertService
 from privsyn.server.alerts import Alert
 from privsyn.server.known_data_sets import read_names_in_ledger
-from privsyn.server.lost_runs import RESTART
+from privsyn.server.lost_runs import RESTART, was_cancelled
 from privsyn.server.notifications import ON_SERVER, Addressee
 from privsyn.server.work_pool import close_pool
 
@@ -141,16 +143,15 @@ def test_a_run_that_somebody_cancelled_is_not_told(desk: Desk) -> None:
 
 
 def test_a_cancelled_run_is_not_told_whenever_its_last_state_arrives_but_one_that_runs_again_is(desk: Desk) -> None:
-    service = desk.start()
     run = desk.run("stopped", Cancelling())
     for state in (Crashed(), Cancelled()):
         desk.client.set_flow_run_state(run.id, state, force=True)
     seen = desk.client.read_flow_run(run.id)
     seen.state = desk.client.read_flow_run_states(run.id)[-2]
-    assert seen.state.is_crashed() and service._was_cancelled(seen)
+    assert seen.state.is_crashed() and was_cancelled(desk.client, seen)
     for state in (Running(), Crashed()):
         desk.client.set_flow_run_state(run.id, state, force=True)
-    assert not service._was_cancelled(desk.client.read_flow_run(run.id))
+    assert not was_cancelled(desk.client, desk.client.read_flow_run(run.id))
 
 
 def test_ends_that_need_nobody_are_not_told(desk: Desk) -> None:
@@ -369,3 +370,140 @@ def test_the_gauges_of_what_is_deployed_and_in_the_ledger_are_there_at_0(desk: D
 def test_the_flows_of_the_gauges_are_the_project_s() -> None:
     assert {*FLOWS} == {one.name for one in (release, scheduled_release, evaluate, compare, budget_report)}
     assert {*RELEASE_FLOWS} == {release.name, scheduled_release.name}
+
+
+def test_a_reached_cap_is_told_once_until_something_changes(desk: Desk) -> None:
+    service = desk.start()
+
+    def refuse(message: str) -> int:
+        run = desk.run("capped", Failed(name=REFUSED, message=message))
+        look(service)
+        return len(desk.taker.about(run))
+
+    assert [refuse("spent 3 of 4, asked 2") for _ in range(3)] == [1, 0, 0]
+    service = desk.start()  # a server that was started anew
+    assert refuse("spent 3 of 4, asked 2") == 0
+    assert refuse("spent 3 of 4, asked 1.5") == 1  # somebody asks for less
+    labels = {DATASET: "data_capped", BUDGET_LEFT_RHO: 0.5, BUDGET_LEFT_EPSILON: 1.0, BUDGET_LEFT_RELEASES: 0}
+    desk.run("released", Completed(), **labels)
+    look(service)
+    assert refuse("spent 3 of 4, asked 1.5") == 1
+    assert service.memory.count_failures()["data_capped", "any-flow", REFUSED] == 6  # the gauge counts all
+
+
+def test_a_crash_that_is_tried_again_is_told_when_the_attempts_are_used_up(desk: Desk) -> None:
+    service = desk.start()
+    service.will_retry = lambda run: True
+    run = desk.run("again", Crashed())
+    look(service)
+    assert desk.taker.about(run) == []
+    service.will_retry = lambda run: False
+    look(service)
+    assert len(desk.taker.about(run)) == 1
+
+
+def test_a_run_that_has_not_begun_is_named_by_its_data_set(desk: Desk) -> None:
+    service, now = desk.start(), dt.datetime.now(dt.UTC)
+    due = now - dt.timedelta(hours=1)
+    spec = {"spec": {"dataset": "people"}}
+    run = desk.client.create_flow_run(anything, name="wise-otter", parameters=spec, state=Late(scheduled_time=due))
+    look(service)
+    assert [alert.subject for alert in desk.taker.about(run)] == ["PrivSyn: people (wise-otter) is late"]
+
+
+EVERY_HOUR = CronSchedule(cron="0 * * * *", timezone="UTC")
+
+
+@dataclass
+class Hourly:
+    """A deployment that releases each hour, whose schedule went on two days ago, and a ledger of what it released."""
+
+    client: SyncPrefectClient
+    deployment: UUID
+    released: set[tuple[str, str]] = field(default_factory=set)
+
+    def end(self, hours_ago: int, state: State[Any]) -> None:
+        """A run that was due so many hours ago and ended so."""
+        due = dt.datetime.now(dt.UTC).replace(minute=0) - dt.timedelta(hours=hours_ago)
+        made = self.client.create_flow_run_from_deployment(self.deployment, state=Scheduled(scheduled_time=due))
+        for one in (Running(), state):
+            self.client.set_flow_run_state(made.id, one, force=True)
+
+    @staticmethod
+    def name(hours_ago: int) -> str:
+        return f"{dt.datetime.now(dt.UTC) - dt.timedelta(hours=hours_ago):%Y-%m-%dT%HZ}"
+
+
+@pytest.fixture
+def hourly(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hourly]:
+    deployment = desk.client.create_deployment(
+        desk.client.create_flow(scheduled_release),
+        "hourly",
+        schedules=[DeploymentScheduleCreate(schedule=EVERY_HOUR, active=True)],
+        parameters={"spec": {"dataset": "people"}, "every": "hour"},
+        enforce_parameter_schema=False,
+    )
+    made = Hourly(desk.client, deployment)
+    long_ago = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
+    monkeypatch.setattr(alert_service, "read_released_periods", lambda _: set(made.released))
+    deployed = missed_periods.read_deployed
+
+    def read_deployed(client: SyncPrefectClient) -> Iterator[Any]:
+        for name, one in deployed(client):
+            one.schedules = [schedule.model_copy(update={"updated": long_ago}) for schedule in one.schedules]
+            yield name, one
+
+    monkeypatch.setattr(missed_periods, "read_deployed", read_deployed)
+    yield made
+    desk.client.delete_deployment(deployment)
+
+
+def told(desk: Desk, kind: str) -> list[Alert]:
+    return [alert for alert in desk.taker.alerts if alert.kind == kind]
+
+
+def test_missed_periods_are_told_once_with_the_command_that_makes_them_up_and_then_that_they_are(
+    desk: Desk, hourly: Hourly
+) -> None:
+    hourly.released = {("people", hourly.name(hour)) for hour in range(30)} - {("people", hourly.name(2))}
+    service = desk.start()
+    for _ in range(2):
+        look(service)
+    look(desk.start())
+    (alert,) = told(desk, "missed")
+    assert alert.subject == "PrivSyn: a period was missed of people"
+    assert f"`privsyn backfill people --from {hourly.name(2)} --to {hourly.name(2)}`" in alert.body
+    hourly.released.add(("people", hourly.name(2)))
+    service = desk.start()
+    for _ in range(2):
+        look(service)
+    assert [a.subject for a in told(desk, "made-up")] == [f"PrivSyn: {hourly.name(2)} of people is made up"]
+    assert len(told(desk, "missed")) == 1 and service.memory.missed == {}
+
+
+def test_a_period_whose_run_failed_is_not_told_twice_but_that_it_is_made_up_is(desk: Desk, hourly: Hourly) -> None:
+    hourly.released = {("people", hourly.name(hour)) for hour in range(30)} - {("people", hourly.name(2))}
+    hourly.end(2, Failed(message="a disk"))
+    look(service := desk.start())
+    assert len(told(desk, "failed")) == 1 and told(desk, "missed") == []
+    hourly.released.add(("people", hourly.name(2)))
+    look(service)
+    assert len(told(desk, "made-up")) == 1
+
+
+def test_a_period_is_not_missed_while_a_run_waits_or_the_ledger_cannot_be_read(
+    desk: Desk, hourly: Hourly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as away:
+        away.setattr(alert_service, "read_released_periods", lambda _: None)
+        look(desk.start())
+    hourly.end(1, Running())
+    look(desk.start())
+    assert told(desk, "missed") == []
+
+
+def test_what_was_due_while_the_schedule_was_off_is_not_missed(desk: Desk, hourly: Hourly) -> None:
+    (schedule,) = desk.client.read_deployment_schedules(hourly.deployment)
+    desk.client.update_deployment_schedule(hourly.deployment, schedule.id, active=False)
+    look(desk.start())
+    assert told(desk, "missed") == []

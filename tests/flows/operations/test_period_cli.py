@@ -152,6 +152,22 @@ def test_a_file_that_is_older_than_its_period_is_said_before_it_is_paid_for(
     assert "newest file" not in privsyn("release", spec).stderr
 
 
+def test_a_file_that_is_unchanged_since_the_last_release_is_said_before_it_is_paid_for(
+    spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec.write_text(SPEC.replace("budget: {epsilon: 1.2", "budget: {epsilon: 5"), encoding="utf-8")
+    assert "no file has changed since" not in privsyn("release", spec, "--period", "2026-09").stderr
+    words = "before the release of 2026-09 began at "
+    with monkeypatch.context() as then:
+        then.setattr(Ledger, "reserve", _refuse)
+        stopped = privsyn("release", spec, "--period", "2026-10")
+    assert stopped.exit_code == 1 and words in stopped.stderr
+    assert "no file has changed since. The rows of 2026-10 may not have arrived" in stopped.stderr
+    os.utime(spec.parent / "people.parquet")
+    made = privsyn("release", spec, "--period", "2026-10")
+    assert made.exit_code == 0 and words not in made.stderr
+
+
 def _refuse(*arguments: object, **options: object) -> None:
     raise LedgerError("the test stops here")
 

@@ -47,7 +47,7 @@ class Server:
             flow,
             "monthly",
             schedules=[schedule],
-            parameters={"spec": spec.model_dump(mode="json"), "every": "day"},
+            parameters={"spec": spec.model_dump(mode="json"), "every": "day", "catchup": True},
             work_pool_name="privsyn",
             entrypoint="privsyn.flows.schedule.scheduled_release",
             pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": str(self.folder)}}],

@@ -31,6 +31,7 @@ def served() -> dict[str, set[str]]:
     memory.note_failure("people", "release", "Failed", 1.0)
     memory.note_run("people", "evaluate", 2.0)
     memory.note_success("people", 2.0, Budget(0.5, 1.0, 3))
+    memory.refusals["people"] = "the cap is 4"
     return {sample.name: set(sample.labels) for family in memory.collect() for sample in family.samples}
 
 

@@ -16,7 +16,15 @@ import pytest
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.forecast import draw_strengths, find_threshold, take_units_for_rows
+from privsyn.forecasts.forecast import (
+    SURE,
+    SURE_SHIFT,
+    ColumnForecast,
+    draw_strengths,
+    find_threshold,
+    forecast,
+    take_units_for_rows,
+)
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from tests.support.linked_tables import make_tables_spec, make_tree_content
@@ -219,3 +227,30 @@ def test_further_tables_have_forecasts_of_their_own_columns_and_their_pairs_with
     alone = privsyn.forecast(take_units_for_rows(spec.branches["drugs"]), 400, epsilons=[1], seeds=1)
     noise = {c.column: c.noise for c in alone.at[0].columns}
     assert all(1.5 < c.noise / noise[c.column] < 2 for c in drugs.at[0].columns)  # a third of rho: sqrt(3)
+
+
+def test_a_column_is_sure_only_where_its_mean_is_near_too() -> None:
+    assert ColumnForecast("wages", 1.0, 0.02, 9.0, mean_shift=0.04).words == "sure"
+    assert ColumnForecast("wages", 1.0, 0.02, 9.0, mean_shift=0.2).words == "rough"  # 318 where 230 is true
+    assert ColumnForecast("wages", 1.0, 0.02, 9.0, mean_shift=0.4).words == "lost"
+    assert ColumnForecast("region", 1.0, 0.02, None).words == "sure"
+
+
+def test_a_mean_that_few_misplaced_rows_move_far_is_seen(tmp_path: Path) -> None:
+    """Of 3,000 rows all are in the first of 50 bins: 1 % of the rows in far bins are few, and move the mean far."""
+    columns = {"wages": {"kind": "integer", "min": 0, "max": 9_999, "bins": 50}}
+    wages = np.append(np.random.default_rng(3).integers(0, 200, 2_990), np.arange(300, 2_300, 200))
+    pq.write_table(pa.table({"wages": wages}), tmp_path / "public.parquet")
+    made = privsyn.forecast(make_spec(columns), 3_000, public=tmp_path / "public.parquet", epsilons=[])
+    (column,) = made.asked.columns
+    assert column.misplaced <= SURE and column.mean_shift is not None and column.mean_shift > SURE_SHIFT
+    assert column.words != "sure"
+
+
+def test_other_epsilons_than_the_spec_s_are_simulated_half_as_often_and_said_so() -> None:
+    steps: list[int] = []
+    made = forecast(SPEC, 200, epsilons=[0.5, 2], seeds=2, progress=lambda done, total: steps.append(total))
+    assert set(steps) == {4}  # twice at the spec's own, once at each other
+    assert made.words[1].endswith(
+        "Means over 2 simulated releases of 200 rows; at other epsilons than the spec's, over 1."
+    )

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from privsyn.base.errors import RequestError
-from privsyn.ledgers.calendar_periods import Every, check_period, find_beginning, name_period
+from privsyn.ledgers.calendar_periods import Every, check_period, find_beginning, list_periods, name_period
 
 UTC = dt.UTC
 
@@ -96,3 +96,34 @@ def test_an_unknown_time_zone_is_refused_in_words(zone: str) -> None:
 def test_a_moment_without_a_zone_is_a_fault() -> None:
     with pytest.raises(ValueError, match="no period"):
         name_period(dt.datetime(2026, 11, 21), "month", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "labels"),
+    [
+        ("2026-11", "2027-02", ["2026-11", "2026-12", "2027-01", "2027-02"]),
+        ("2026-Q3", "2027-Q1", ["2026-Q3", "2026-Q4", "2027-Q1"]),
+        ("2026-W52", "2027-W01", ["2026-W52", "2026-W53", "2027-W01"]),
+        ("2028-02-28", "2028-03-01", ["2028-02-28", "2028-02-29", "2028-03-01"]),
+        ("2027", "2029", ["2027", "2028", "2029"]),
+        ("2026-11-21T23Z", "2026-11-22T00Z", ["2026-11-21T23Z", "2026-11-22T00Z"]),
+        ("2026-11-21T2330Z", "2026-11-22T0000Z", ["2026-11-21T2330Z", "2026-11-21T2345Z", "2026-11-22T0000Z"]),
+        ("2026-11", "2026-11", ["2026-11"]),
+    ],
+)
+def test_a_range_has_every_period_once_in_order(first: str, last: str, labels: list[str]) -> None:
+    assert list_periods(first, last) == labels
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "words"),
+    [
+        ("2026-11", "2026-W50", "2026-11 is a month and 2026-W50 a week"),
+        ("2026-11", "2026-10", "2026-10 is before 2026-11"),
+        ("2026-11", "soon", "'soon' is not a period"),
+        ("2000-01-01", "2026-01-01", "more than 1000 periods"),
+    ],
+)
+def test_a_range_that_is_none_is_refused_in_words(first: str, last: str, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        list_periods(first, last)

@@ -12,9 +12,10 @@ from ruamel.yaml import YAML
 
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.server import registration
+from privsyn.server import deployments_file
+from privsyn.server.deployments_file import read_deployments
 from privsyn.server.environment import Address
-from privsyn.server.registration import read_deployments, register
+from privsyn.server.registration import register
 from privsyn.server.starter_files import DEPLOYMENTS, write_starter_files
 from tests.support.commands import privsyn
 from tests.support.places import ROOT
@@ -91,6 +92,7 @@ WRONG = {
     "no mapping": ({"parameters": ["spec"]}, "`parameters` is no mapping"),
     "no path": ({"build": [{"privsyn.flows.deploy.read_spec": {"id": "file"}}]}, "names no `path`"),
     "no spec": ({"build": [{"privsyn.flows.deploy.read_spec": {"path": "none.yaml"}}]}, "none.yaml"),
+    "a field": ({"triggers": []}, "`triggers` is not registered by this command. It takes name, entrypoint,"),
     "a cron": ({"schedules": [{"cron": "0 99 * * *"}]}, "one of its schedules makes no sense"),
     "a zone": ({"schedules": [{"cron": "0 3 * * *", "timezone": "Mars"}]}, "one of its schedules makes no sense"),
 }
@@ -104,7 +106,6 @@ def test_what_is_wrong_in_the_last_entry_is_said_before_a_server_is_asked(
         raise AssertionError("a server was asked")
 
     monkeypatch.setattr(Address, "wait", refuse)
-    monkeypatch.setattr(registration, "_run_prefect", refuse)
     rewrite(folder, "gss-weekly", **changes)
     with pytest.raises(RequestError) as refusal:
         register(Settings(), print)
@@ -115,12 +116,12 @@ def test_what_is_wrong_in_the_last_entry_is_said_before_a_server_is_asked(
 
 def test_dates_and_what_prefect_fills_in_are_taken(folder: Path) -> None:
     spec = {"privacy": {"epsilon": "{{ $EPSILON }}"}, "columns": {"day": {"kind": "date", "min": date(2020, 1, 1)}}}
-    registration._check_values({"spec": spec}, SCHEMA)
-    registration._check_values({"spec": {"min": date(2020, 1, 1)}}, SCHEMA)
-    registration._check_values({"spec": {"__prefect_kind": "workspace_variable", "variable_name": "spec"}}, SCHEMA)
-    registration._check_limit("{{ $LIMIT }}")
+    deployments_file._check_values({"spec": spec}, SCHEMA)
+    deployments_file._check_values({"spec": {"min": date(2020, 1, 1)}}, SCHEMA)
+    deployments_file._check_values({"spec": {"__prefect_kind": "workspace_variable", "variable_name": "spec"}}, SCHEMA)
+    deployments_file._check_limit("{{ $LIMIT }}")
     with pytest.raises(RequestError, match="a value of `parameters` is wrong"):
-        registration._check_values({"spec": {"min": 3}}, SCHEMA)
+        deployments_file._check_values({"spec": {"min": 3}}, SCHEMA)
 
 
 def test_a_wrong_spec_is_refused_with_its_field_and_no_traceback(folder: Path) -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from privsyn.server import doors
-from privsyn.server.doors import guard_app, list_own_hosts, list_own_origins
+from privsyn.server.doors import FormErrors, guard_app, list_own_hosts, list_own_origins
 
 VARIABLES = {"PREFECT_SERVER_API_PORT": "4200"}
 PAGE, SOCKET = "http://127.0.0.1:4200", "ws://127.0.0.1:4200/out"
@@ -122,3 +123,22 @@ def test_a_browser_is_told_that_the_page_talks_to_its_own_server_only(server: Te
     assert "default-src 'self'" in policy and "https:" not in policy
     (connect,) = [part for part in policy.split("; ") if part.startswith("connect-src")]
     assert {"'self'", PAGE, PAGE.replace("http", "ws")} <= set(connect.split())
+
+
+def test_a_page_has_the_script_of_the_run_form_and_everything_else_goes_out_as_it_is() -> None:
+    page = f"<html><head></head><body>{'x' * 2000}</body></html>"
+
+    async def show(_: object) -> HTMLResponse:
+        return HTMLResponse(page)
+
+    async def answer(_: object) -> PlainTextResponse:
+        return PlainTextResponse("</head>")
+
+    packed = GZipMiddleware(Starlette(routes=[Route("/page", show), Route("/text", answer)]))  # as Prefect's
+    browser = client(FormErrors(packed))
+    shown = browser.get("/page", headers={"accept": "text/html", "accept-encoding": "gzip"})
+    assert "privsyn-errors" in shown.text and shown.text.endswith(page[-2020:])
+    assert int(shown.headers["content-length"]) == len(shown.content)
+    assert browser.get("/page", headers={"accept": "*/*"}).text == page
+    assert browser.get("/text", headers={"accept": "text/html"}).text == "</head>"
+    assert browser.head("/page", headers={"accept": "text/html"}).status_code == 200

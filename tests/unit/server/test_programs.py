@@ -177,3 +177,10 @@ def test_one_that_keeps_ending_is_started_less_and_less_often(monkeypatch: pytes
     failing._due.clear()
     failing.restart_exited(said.append)
     assert said[-1].endswith("in 1 s.")
+
+
+def test_what_is_waited_for_is_said_again_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "REMINDER_SECONDS", 0.0)
+    answers, waited = iter([False, False, True]), list[float]()
+    programs.Programs().wait_until(lambda: next(answers), waited.append)
+    assert len(waited) == 2 and waited == sorted(waited)

@@ -1,0 +1,105 @@
+"""A backfill: periods of a data set that were missed, what they would cost together, and whether that fits the cap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+
+from privsyn.base.budget_words import describe_use, format_share
+from privsyn.base.errors import BudgetRefusedError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.choose_accountant import assume_accountant, read_dataset_summary
+from privsyn.engine.plan import account_rho
+from privsyn.ledgers.calendar_periods import find_beginning, format_moment, list_periods
+from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.release_plan import plan_release
+from privsyn.tasks.privacy.accountant import cap_accountant
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Periods, in order, with where each stands, and the price (rho) of one that nobody has begun."""
+
+    spec: ReleaseSpec
+    states: dict[str, str]
+    rho: Fraction
+    cap_rho: Fraction
+    spent: Fraction
+
+    @property
+    def due(self) -> list[str]:
+        """The periods that are to be released or finished."""
+        return [period for period, state in self.states.items() if state != "released"]
+
+    @property
+    def price(self) -> Fraction:
+        """What all of them cost together; one that was begun has paid."""
+        return self.rho * sum(state == "missed" for state in self.states.values())
+
+    @property
+    def words(self) -> str:
+        """The price of all, and what is used of the cap after it."""
+        missed = sum(state == "missed" for state in self.states.values())
+        after = describe_use(self.spent + self.price, self.cap_rho, self.rho, "these")
+        each, privacy = format_share(self.rho, self.cap_rho), self.spec.privacy
+        return (
+            f"{missed} release{'' if missed == 1 else 's'} of epsilon {privacy.epsilon:g} at delta {privacy.delta:g}: "
+            f"{format_share(self.price, self.cap_rho)} of the cap, {each} each. After that: {after}."
+        )
+
+    def check(self) -> None:
+        """Raise BudgetRefusedError where not all of them fit under the cap; nothing was read, nothing was spent."""
+        if self.spent + self.price <= self.cap_rho:
+            return
+        missed = [period for period, state in self.states.items() if state == "missed"]
+        fit = int(max(self.cap_rho - self.spent, Fraction(0)) / self.rho)
+        raise BudgetRefusedError(
+            f"the budget of {self.spec.dataset!r} has room for {fit} of these {len(missed)} releases; nothing was "
+            "read, nothing was spent",
+            f"End with {missed[fit - 1]}" if fit else "No further release like these fits",
+            "backfill.to",
+        )
+
+
+def plan_backfill(
+    spec: ReleaseSpec, settings: Settings, first: str, last: str, calendar: str | None = None
+) -> Backfill:
+    """Return the periods from ``first`` to ``last`` with their price, from the spec and the ledger alone.
+
+    ``calendar``: the time zone by which they begin (None: this computer's).  Raises RequestError for labels that name
+    no range of the calendar, and for a period that has not begun.
+    """
+    periods = list_periods(first, last)
+    begins = find_beginning(periods[-1], calendar)
+    if begins > datetime.now(UTC):
+        raise RequestError(
+            f"{periods[-1]} has not begun: it begins at {format_moment(begins)}",
+            "End with an earlier one",
+            "backfill.to",
+        )
+    spec, _ = assume_accountant(spec, settings)
+    state = read_dataset_summary(spec.dataset, settings)
+    stands = {} if state is None else _read_states(Ledger(settings.ledger, create=False), spec.dataset)
+    states = {period: stands.get(period, "missed") for period in periods}
+    rho = plan_release(spec, periods[0]).rho
+    return Backfill(spec, states, rho, _read_cap(spec, state), Fraction(0) if state is None else state.rho)
+
+
+def _read_states(ledger: Ledger, dataset: str) -> dict[str, str]:
+    return {row.period: "released" if row.released else "begun" for row in ledger.periods(dataset)}
+
+
+def _read_cap(spec: ReleaseSpec, state: DatasetSummary | None) -> Fraction:
+    if state is not None:
+        return state.cap_rho
+    return account_rho(spec.budget, "budget", cap_accountant(spec.effective_accountant))
+
+
+def list_rows(backfill: Backfill) -> Sequence[tuple[str, str, str]]:
+    """Return a row a period: its label, where it stands, and what is done about it."""
+    done = {"released": "nothing", "begun": "is finished, and costs nothing more", "missed": "is released"}
+    return [(period, state, done[state]) for period, state in backfill.states.items()]

@@ -1,0 +1,96 @@
+"""A backfill by a server: the deployment that releases a data set, and one run of it after another."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.base.settings import Settings
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.flows.states import SCHEDULED_FLOW
+from privsyn.server.environment import Address, build_client_auth_env, build_prefect_environment
+from privsyn.server.known_data_sets import read_deployed
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.responses import DeploymentResponse
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at a run."""
+
+PATIENCE_SECONDS = 60.0
+"""Seconds without a worker after which the wait for one is said."""
+
+
+@dataclass
+class ScheduledDeployment:
+    """The deployment of a scheduled release: its ID, spec and calendar (None: UTC)."""
+
+    deployment: DeploymentResponse
+
+    @property
+    def spec(self) -> ReleaseSpec:
+        """What it releases."""
+        return ReleaseSpec.model_validate(self.deployment.parameters["spec"])
+
+    @property
+    def calendar(self) -> str:
+        """The time zone by which its periods begin."""
+        zones = [getattr(schedule.schedule, "timezone", None) for schedule in self.deployment.schedules]
+        return str(self.deployment.parameters.get("time_zone") or next(filter(None, zones), None) or "UTC")
+
+
+def connect(settings: Settings) -> SyncPrefectClient:
+    """Return a client of the server at PREFECT_API_URL; PrivsynError where none answers.  Sets os.environ."""
+    environment = build_prefect_environment(settings)
+    address = Address.of(environment)
+    address.wait(seconds=5.0)
+    os.environ.update(environment | build_client_auth_env(settings, environment, address))
+    from prefect.client.orchestration import get_client
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()
+    return get_client(sync_client=True)
+
+
+def find_deployment(client: SyncPrefectClient, dataset: str) -> ScheduledDeployment:
+    """Return the deployment whose scheduled release has the data set; RequestError unless there is just one."""
+    deployed = [d for name, d in read_deployed(client) if name == dataset]
+    found = [d for d in deployed if client.read_flow(d.flow_id).name == SCHEDULED_FLOW]
+    if len(found) != 1:
+        number = "no" if not found else f"{len(found)}"
+        raise RequestError(
+            f"the server has {number} deployments of {SCHEDULED_FLOW} for {dataset!r}",
+            "Name the file of its spec, which is released in this process, or deploy one",
+            "backfill.dataset",
+        )
+    return ScheduledDeployment(found[0])
+
+
+def release_period(client: SyncPrefectClient, one: ScheduledDeployment, period: str, say: Callable[[str], None]) -> str:
+    """Start a run of the deployment for a period, wait for its end, and return the words of its state.
+
+    Raises PrivsynError if it does not end well.
+    """
+    name = f"{one.spec.dataset} {period}"
+    run_id = client.create_flow_run_from_deployment(one.deployment.id, parameters={"period": period}, name=name).id
+    start, is_said = time.monotonic(), False
+    while True:
+        run = client.read_flow_run(run_id)
+        state: Any = run.state
+        if state.is_final():
+            break
+        if state.is_scheduled() and not is_said and time.monotonic() - start > PATIENCE_SECONDS:
+            say(f"{name}: waiting for a worker, or for another run of this deployment to end")
+            is_said = True
+        time.sleep(LOOK_SECONDS)
+    if not state.is_completed():
+        raise PrivsynError(
+            f"the run of {period} ended as {state.name}: {state.message}",
+            "Run this again when that is mended: released periods are left out",
+        )
+    return str(state.message)

@@ -1,0 +1,228 @@
+"""The queue of releases that schedules have made: the latest only, in order, none after a pause, a crashed one again.
+
+Prefect itself runs everything that is due, several at once and in any order, and what waits for a slot outlives a
+pause.  Runs that people or programs start are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from privsyn.base.errors import PrivsynError
+from privsyn.flows.states import RELEASE_FLOWS
+from privsyn.ledgers.calendar_periods import check_period, name_period
+from privsyn.server.lost_runs import find_state_before_crash
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.responses import DeploymentResponse
+    from prefect.states import State
+
+RETRY_PAUSES = (timedelta(minutes=1), timedelta(minutes=10))
+"""How long after each crash a scheduled release is tried again; after as many attempts, people are told."""
+
+RETRIES = "privsyn.retries"
+"""The label of a flow run that says how many times it was tried again after a crash."""
+
+RECENT = timedelta(days=1)
+"""How far back crashed runs are looked for."""
+
+HOLD = timedelta(minutes=2)
+"""For how long a run is put off while an earlier one waits; a look comes sooner."""
+
+SKIPPED, HELD = "Skipped", "AwaitingEarlierRun"
+"""The names of the states of a run that a later one replaces, and of one that waits for an earlier one."""
+
+PAGE_SIZE = 200
+
+
+@dataclass
+class ReleaseQueue:
+    """Keeps the queue of the scheduled releases of the server of ``client``."""
+
+    client: SyncPrefectClient
+    _named: set[UUID] = field(default_factory=set)
+    _flows: dict[UUID, str] = field(default_factory=dict)
+
+    def tend(self, now: datetime) -> None:
+        """Look at the runs that wait and at those that crashed."""
+        for run in self._read("CRASHED", {"end_time": {"after_": now - RECENT}}):
+            if self.will_retry(run):
+                self._retry(run, now)
+        waiting = [run for run in self._read("SCHEDULED", {}) if run.auto_scheduled and run.deployment_id]
+        waiting.sort(key=lambda run: (str(run.deployment_id), run.expected_start_time or now))
+        for deployment_id, group in groupby(waiting, key=lambda run: run.deployment_id):
+            runs = list(group)
+            if any(_is_due(run, now) or run.id not in self._named for run in runs):
+                deployment = self._read_deployment(deployment_id)
+                if deployment is not None:
+                    self._tend_deployment(deployment, runs, now)
+        self._named &= {run.id for run in waiting}
+
+    def will_retry(self, run: FlowRun) -> bool:
+        """Return whether a run is a scheduled release that crashed and is going to be tried again."""
+        if run.state is None or not run.state.is_crashed() or not run.auto_scheduled:
+            return False
+        if self._read_flow(run.flow_id) not in RELEASE_FLOWS:
+            return False
+        before = find_state_before_crash(self.client, run)
+        if _count_retries(run) >= len(RETRY_PAUSES) and not _is_late_report(before):
+            return False
+        deployment = self._read_deployment(run.deployment_id)
+        is_cancelled = before is not None and before.is_cancelling()
+        return deployment is not None and _is_on(run, deployment) and not is_cancelled
+
+    def _retry(self, run: FlowRun, now: datetime) -> None:
+        """Schedule a crashed run again; it is counted first, so that a kill between the two loses an attempt."""
+        from prefect.states import AwaitingRetry
+
+        is_late = _is_late_report(find_state_before_crash(self.client, run))
+        count = _count_retries(run) if is_late else _count_retries(run) + 1
+        self.client.update_flow_run_labels(run.id, {RETRIES: count})
+        message = f"It crashed, and is tried again by itself ({count} of {len(RETRY_PAUSES)})."
+        pause = RETRY_PAUSES[max(count, 1) - 1]
+        state: State[None] = AwaitingRetry(scheduled_time=now + pause, message=message)
+        self.client.set_flow_run_state(run.id, state)
+
+    def _tend_deployment(self, deployment: DeploymentResponse, runs: Sequence[FlowRun], now: datetime) -> None:
+        """Name the waiting runs of a deployment, the earliest first, and cancel or hold what must not start yet."""
+        for run in runs:
+            self._name(run, deployment)
+        due = [run for run in runs if _is_due(run, now)]  # later ones Prefect itself removes, and makes anew
+        for run in [run for run in due if not _is_on(run, deployment)]:
+            due.remove(run)
+            self._cancel(run, "Cancelled", "Its schedule was paused or removed.")
+        if not deployment.parameters.get("catchup"):
+            for run in [run for run in due[:-1] if not run.run_count]:  # one that has begun is finished
+                due.remove(run)
+                self._cancel(run, SKIPPED, _explain_skipping(run, due[-1], deployment))
+        for place, run in enumerate(due):
+            self._hold(run, now) if place else self._free(run, now)
+
+    def _cancel(self, run: FlowRun, name: str, message: str) -> None:
+        from prefect.states import Cancelled
+
+        self.client.set_flow_run_state(run.id, Cancelled(name=name, message=message))
+
+    def _hold(self, run: FlowRun, now: datetime) -> None:
+        """Put a run off before it would start."""
+        from prefect.states import Scheduled
+
+        starts = run.next_scheduled_start_time
+        if starts is None or starts < now + HOLD / 2:
+            state: State[None] = Scheduled(
+                name=HELD, scheduled_time=now + HOLD, message="An earlier run of its schedule comes first."
+            )
+            self.client.set_flow_run_state(run.id, state)
+
+    def _free(self, run: FlowRun, now: datetime) -> None:
+        """Let a run start that was held."""
+        from prefect.states import Scheduled
+
+        if run.state is not None and run.state.name == HELD:
+            self.client.set_flow_run_state(run.id, Scheduled(scheduled_time=now))
+
+    def _name(self, run: FlowRun, deployment: DeploymentResponse) -> None:
+        """Name a run that has not begun as it will be when it begins: by data set and period."""
+        name = name_waiting_run(run, deployment)
+        if name and name != run.name and not run.run_count:
+            self.client.update_flow_run(run.id, name=name)
+            run.name = name
+        self._named.add(run.id)
+
+    def _read_deployment(self, deployment_id: UUID | None) -> DeploymentResponse | None:
+        """Return a run's deployment; None where it was deleted."""
+        from prefect.exceptions import ObjectNotFound
+
+        with suppress(ObjectNotFound):
+            return None if deployment_id is None else self.client.read_deployment(deployment_id)
+        return None
+
+    def _read_flow(self, flow_id: UUID) -> str:
+        if flow_id not in self._flows:
+            self._flows[flow_id] = self.client.read_flow(flow_id).name
+        return self._flows[flow_id]
+
+    def _read(self, state: str, fields: dict[str, Any]) -> Iterator[FlowRun]:
+        """Yield the runs of releases whose state has a type."""
+        from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
+
+        releases = FlowFilter.model_validate({"name": {"any_": RELEASE_FLOWS}})
+        wanted = FlowRunFilter.model_validate({"state": {"type": {"any_": [state]}}, **fields})
+        offset = 0
+        while page := self.client.read_flow_runs(
+            flow_filter=releases, flow_run_filter=wanted, limit=PAGE_SIZE, offset=offset
+        ):
+            yield from page
+            offset += len(page)
+
+
+def find_period(parameters: dict[str, Any], moment: datetime, zone: str | None) -> str | None:
+    """Return the period of a scheduled release by its parameters; None where these name none of the calendar.
+
+    ``moment``: when it was to start; ``zone``: of its schedule, for a request that states none.
+    """
+    try:
+        if parameters.get("period"):
+            return check_period(str(parameters["period"]))
+        return name_period(moment, parameters.get("every", "month"), parameters.get("time_zone") or zone or "UTC")
+    except (PrivsynError, KeyError):
+        return None
+
+
+def name_waiting_run(run: FlowRun, deployment: DeploymentResponse) -> str:
+    """Return the name that a run will have when it begins: data set and period; empty without a data set."""
+    spec = run.parameters.get("spec")
+    dataset = str(spec.get("dataset", "")) if isinstance(spec, dict) else ""
+    if not dataset or "every" not in (deployment.parameter_openapi_schema or {}).get("properties", {}):
+        return dataset
+    zone = next((_get_zone(schedule) for schedule in deployment.schedules if _has_made(schedule, run)), None)
+    period = find_period(run.parameters, run.expected_start_time, zone) if run.expected_start_time else None
+    return f"{dataset} {period}" if period else dataset
+
+
+def _is_due(run: FlowRun, now: datetime) -> bool:
+    return run.expected_start_time is not None and run.expected_start_time <= now
+
+
+def _get_zone(schedule: Any) -> str | None:
+    return getattr(schedule.schedule, "timezone", None)
+
+
+def _has_made(schedule: Any, run: FlowRun) -> bool:
+    """Return whether the schedule of a deployment has made a run."""
+    return run.created_by is not None and run.created_by.id == schedule.id
+
+
+def _is_on(run: FlowRun, deployment: DeploymentResponse) -> bool:
+    """Return whether the schedule that made a run is on; where it is not there any more, whether another one is."""
+    schedules: list[Any] = deployment.schedules
+    own = [schedule for schedule in schedules if _has_made(schedule, run)] or schedules
+    return not deployment.paused and any(schedule.active for schedule in own)
+
+
+def _is_late_report(before: State[Any] | None) -> bool:
+    """Return whether a crash was reported of a run that waits already to be tried again.
+
+    The process that ran it and its worker both report it, some seconds apart.
+    """
+    return before is not None and before.is_scheduled()
+
+
+def _count_retries(run: FlowRun) -> int:
+    count = run.labels.get(RETRIES, 0)
+    return int(count) if isinstance(count, int | float) else 0
+
+
+def _explain_skipping(run: FlowRun, latest: FlowRun, deployment: DeploymentResponse) -> str:
+    name = name_waiting_run(run, deployment)
+    dataset, _, period = name.partition(" ")
+    later = f"A later run of its schedule is due ({latest.name}), and only the latest runs."
+    return f"{later} Make it up with `privsyn backfill {dataset} --from {period} --to {period}`." if period else later
