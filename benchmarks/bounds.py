@@ -14,12 +14,15 @@ import argparse
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
@@ -123,6 +126,40 @@ def measure(real: pd.DataFrame, made: pd.DataFrame) -> Iterator[tuple[str, str, 
     yield "", "kept", float((ours[pairs] / theirs[pairs]).mean())
 
 
+PICTURED = {"pay": 12_000, "pressure": 220, "since": None}
+"""Columns of the picture, and where each axis ends; None: at the last value."""
+
+
+def draw_picture(path: Path, epsilon: float, width: float, stored: pa.Table) -> None:
+    """Draw shares of rows of three columns: real, with equal cells between the bounds, and with cells chosen.
+
+    Rows beyond an axis are in its last bar.
+    """
+    spec = build_spec(epsilon, width)
+    tables = {
+        "real": to_numbers(stored.to_pandas()),
+        "equal cells": to_numbers(release_in_memory(spec.without_ladder(), stored, 0)),
+        "chosen cells": to_numbers(release_in_memory(spec, stored, 0)),
+    }
+    rows = []
+    for name, end in PICTURED.items():
+        low, high = tables["real"][name].min(), end or tables["real"][name].max()
+        edges = np.linspace(low, high, 31)
+        for made, table in tables.items():
+            counts, _ = np.histogram(table[name].clip(low, high), edges)
+            rows += [(name, made, place, n / len(table)) for place, n in zip(edges[:-1], counts, strict=True)]
+    bars = alt.Chart(pd.DataFrame(rows, columns=["column", "rows", "value", "share"])).mark_bar(width=6)
+    bars = bars.encode(
+        alt.X("value:Q", title=None),
+        alt.Y("share:Q", title="share of rows", axis=alt.Axis(format="%")),
+        alt.Color("rows:N", legend=None, scale=alt.Scale(range=["#3a3a3a", "#8d99ae", "#d1495b"]), sort=list(tables)),
+        alt.Row("rows:N", title=None, sort=list(tables)),
+        alt.Column("column:N", title=None, sort=list(PICTURED)),
+    )
+    chart = bars.properties(width=210, height=90).resolve_scale(x="independent", y="independent")
+    write_picture(chart.to_dict(), path, "picture")
+
+
 def main() -> None:
     """Print the table: a line for each width."""
     parser = argparse.ArgumentParser(description="What bounds cost that are wider than the data.")
@@ -130,16 +167,22 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--mechanism", default="privsyn")
     parser.add_argument("--columns", action="store_true", help="print medians and means of each column, too")
+    parser.add_argument("--picture", type=Path, help="draw columns at the first width into this file, and no table")
     arguments = parser.parse_args()
     table = make_table(arguments.rows)
     table.insert(0, "sex", np.random.default_rng(1).choice(["f", "m"], arguments.rows))
     stored, real = pa.Table.from_pandas(table, preserve_index=False), to_numbers(table)
+    if arguments.picture:
+        draw_picture(arguments.picture, arguments.epsilon, arguments.widths[0], stored)
+        return
     for width in arguments.widths:
         found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         cpu = time.process_time()
         for seed in range(arguments.seeds):
-            made = release_in_memory(build_spec(arguments.epsilon, width), stored, seed)
+            spec = build_spec(arguments.epsilon, width, mechanism={"name": arguments.mechanism})
+            made = release_in_memory(spec, stored, seed)
             for column, figure, error in measure(real, to_numbers(made)):
                 found[figure][column].append(error)
         cpu = (time.process_time() - cpu) / arguments.seeds

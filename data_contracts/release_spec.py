@@ -579,15 +579,13 @@ class ReleaseSpec(FrozenModel):
 
         Not with a public prior, whose rows have codes already, and not in linked rows.
         """
-        options = self.mechanism
-        is_asked = isinstance(options, PrivSyn) and options.compression.enabled and options.compression.ladder
+        compression = self.mechanism.compression
+        is_asked = compression.enabled and compression.ladder
         return is_asked and self.prior is None and self.panel is None and not self.tables
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec whose columns with open bins have equal cells."""
         options = self.mechanism
-        if not isinstance(options, PrivSyn):
-            return self
         compression = options.compression.model_copy(update={"ladder": False})
         return self.model_copy(update={"mechanism": options.model_copy(update={"compression": compression})})
 

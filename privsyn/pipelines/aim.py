@@ -25,7 +25,8 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.pipelines.adaptive import build_residual_scores, build_rows_so_far, measure_again
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_way_step, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, get_options_as
+from privsyn.pipelines.full_cell_steps import build_one_way_steps
 from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
 from privsyn.pipelines.synthesis_steps import build_row_steps
@@ -45,8 +46,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     rounds, stages = _build_rounds(options, shares, list_set_stages(request))
     measuring = sum((measuring for _, measuring in options.exact_rounds()), Fraction(0))
     return (
-        ENCODE,
-        build_one_way_step(options.exact_one_ways(), "equal"),
+        *build_one_way_steps(request, options.exact_one_ways(), "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
         *build_set_steps(request, measuring),

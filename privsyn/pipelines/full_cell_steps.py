@@ -22,9 +22,12 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
+    ENCODE,
+    ENCODE_WITH_NUMBERS,
     ENCODED,
     NUMBERS,
     RELEASED,
+    build_one_way_step,
     count_cells,
     explain_one_cell,
     list_released_tables,
@@ -58,6 +61,18 @@ def share_full_cells(request: Request) -> Fraction:
     encoding = request.encoding
     counted = [codec for codec in encoding.codecs if codec.chances is None]
     return PART_OF_ONE_WAYS * Fraction(len(list_looked_at(encoding)), max(len(counted), 1))
+
+
+def build_one_way_steps(request: Request, share: Fraction, division: str) -> tuple[Step, ...]:
+    """Return the steps that encode rows and count every column, with this share of the budget.
+
+    ``division``: how the one-ways share what the first look leaves (:func:`build_one_way_step`).
+    """
+    cells = share_full_cells(request)
+    one_ways = build_one_way_step(share * (1 - cells), division)
+    if not cells:
+        return ENCODE, one_ways
+    return ENCODE_WITH_NUMBERS, *build_full_cell_steps(share * cells, one_ways), one_ways
 
 
 def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step, ...]:

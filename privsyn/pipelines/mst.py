@@ -23,7 +23,8 @@ from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_way_step, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, get_options_as
+from privsyn.pipelines.full_cell_steps import build_one_way_steps
 from privsyn.pipelines.privsyn import (
     RECODE_ROWS,
     build_choice_step,
@@ -54,8 +55,7 @@ LIMIT = (
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
     return (
-        ENCODE,
-        build_one_way_step(THIRD, "equal"),
+        *build_one_way_steps(request, THIRD, "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
         build_scores_step(_build_selection, THIRD),

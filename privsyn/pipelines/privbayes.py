@@ -23,7 +23,8 @@ from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, build_one_way_step, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, get_options_as
+from privsyn.pipelines.full_cell_steps import build_one_way_steps
 from privsyn.pipelines.privsyn import (
     RECODE_ROWS,
     build_choice_step,
@@ -48,8 +49,7 @@ MEASURED = ("measure_marginals",)
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps: three looks, then rows drawn along the network."""
     return (
-        ENCODE,
-        build_one_way_step(ONE_WAYS, "equal"),
+        *build_one_way_steps(request, ONE_WAYS, "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
         build_scores_step(_build_selection, SCORES),

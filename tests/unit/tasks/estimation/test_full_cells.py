@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.request import Request
+from privsyn.engine.step import ReleaseStep
 from privsyn.pipelines.full_cell_steps import CELL_COUNTS, share_full_cells
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
@@ -245,8 +246,19 @@ def test_rows_that_are_kept_of_a_person_are_the_same_whatever_cells_are_chosen()
     assert kept[0].num_rows == 200 and kept[0].equals(kept[1])
 
 
-@pytest.mark.parametrize("changes", [{"preset": "0.3"}, {"mechanism": {"name": "independent"}}])
-def test_other_methods_have_no_such_look(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("preset", ["0.3", "paper"])
+def test_earlier_defaults_and_the_paper_have_no_such_look(preset: str) -> None:
     columns = {"x": WEIGHT, "y": WEIGHT}
     assert share_full_cells(Request(make_spec(columns))) > 0
-    assert CELL_COUNTS not in [step.name for step in build_steps(Request(make_spec(columns, **changes)))]
+    assert CELL_COUNTS not in [step.name for step in build_steps(Request(make_spec(columns, preset=preset)))]
+
+
+@pytest.mark.parametrize("name", ["adaptive", "independent", "mst", "privbayes", "aim"])
+def test_every_mechanism_without_a_prior_chooses_cells(name: str) -> None:
+    """A release of each has narrow cells where rows are, and its looks cost the budget as before."""
+    asked = make_spec({"person": WEIGHT, "household": WEIGHT, "even": WEIGHT}, mechanism={"name": name})
+    request = Request(asked)
+    parts = [step.share(request) for step in build_steps(request) if isinstance(step, ReleaseStep)]
+    assert sum(parts) == 1
+    made = released(weights(4_000), asked, 0)
+    assert abs(np.median(made.table["person"]) - np.median(weights(4_000)["person"])) < 5
