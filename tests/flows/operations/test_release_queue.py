@@ -63,8 +63,11 @@ class Desk:
 @pytest.fixture
 def desk(prefect_server: str, request: pytest.FixtureRequest) -> Iterator[Desk]:
     with get_client(sync_client=True) as client:
-        yield Desk(client, request.node.name)
+        desk = Desk(client, request.node.name)
+        yield desk
         for deployment in client.read_deployments():
+            for run in desk.runs(deployment.id):  # a run that stays would count as one of this data set
+                client.delete_flow_run(run.id)
             client.delete_deployment(deployment.id)
 
 
