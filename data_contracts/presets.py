@@ -52,6 +52,9 @@ PAPER_ACCOUNTANT: Literal["paper"] = "paper"
 PRESET_MECHANISMS = ("privsyn", "adaptive")
 """The mechanisms whose options a preset fills in."""
 
+CELL_MECHANISMS = ("independent", "mst", "privbayes", "aim")
+"""The mechanisms whose cells alone the defaults of 0.4 fill in: how they choose marginals is their papers'."""
+
 
 def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``content`` with the values of ``preset`` that it does not give."""
@@ -62,6 +65,19 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
         else:
             filled.setdefault(name, dict(value) if isinstance(value, Mapping) else value)
     return filled
+
+
+def fill_options(options: Mapping[str, Any], preset: str, columns: Any, focus: Any) -> dict[str, Any]:
+    """Return a mechanism's options, as they are written, with what the preset has for those left open.
+
+    ``columns``, ``focus``: as they are written.
+    """
+    values, name = find_open_values(preset, columns), options.get("name")
+    if name in PRESET_MECHANISMS:
+        return fill_preset(fill_split(options, focus) if preset == "0.4" else options, values)
+    if name in CELL_MECHANISMS and preset == "0.4" and "compression" in values:
+        return fill_preset(options, {"compression": values["compression"]})
+    return dict(options)
 
 
 def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,9 +120,9 @@ def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
         tables = {n: _keep_targets(completed["tables"][n], t, spec.tables[n]) for n, t in of_tables.items()}
         completed["tables"] = {**completed["tables"], **tables}
     options = completed.get("mechanism")
-    if isinstance(options, Mapping) and spec.mechanism.name in PRESET_MECHANISMS:
-        values = find_open_values(spec.preset, list_described_columns(spec))
-        of_preset = fill_preset(fill_split(options, completed.get("focus")), values)
+    if isinstance(options, Mapping):
+        named = {**options, "name": spec.mechanism.name}
+        of_preset = fill_options(named, spec.preset, list_described_columns(spec), completed.get("focus"))
         completed["mechanism"] = _keep_own(options, of_preset, spec.mechanism)
     return completed
 

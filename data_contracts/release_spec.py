@@ -54,12 +54,9 @@ from privsyn.data_contracts.presets import (
     DEFAULT_ACCOUNTANT,
     PAPER,
     PAPER_ACCOUNTANT,
-    PRESET_MECHANISMS,
     RELATIONS,
-    fill_preset,
-    fill_split,
+    fill_options,
     fill_targets,
-    find_open_values,
     keep_declined,
 )
 from privsyn.data_contracts.prior import Prior, check_prior
@@ -375,15 +372,13 @@ class ReleaseSpec(FrozenModel):
             return content
         current = fold_tables(translate_to_current(content))
         preset = current.get("preset", cls.model_fields["preset"].default)
-        values = find_open_values(preset, join_columns(current))
         if preset == "paper" and current.get("accountant") is None:
             current["accountant"] = PAPER_ACCOUNTANT
         options = current["mechanism"]
         if preset == "0.4":
             current |= fill_targets(current)
-        if isinstance(options, Mapping) and options["name"] in PRESET_MECHANISMS:
-            filled = fill_split(options, current.get("focus")) if preset == "0.4" else options
-            current["mechanism"] = fill_preset(filled, values)
+        if isinstance(options, Mapping):
+            current["mechanism"] = fill_options(options, preset, join_columns(current), current.get("focus"))
         return current
 
     @model_serializer(mode="wrap")
