@@ -122,8 +122,9 @@ def rank_values(case: Case) -> Iterator[None]:
     def rank(batch: pa.RecordBatch, plan: Any, *rest: Any) -> pa.RecordBatch:
         codes = original(batch, plan, *rest)
         place = codes.schema.get_field_index("start")
-        ranks = np.unique(np.asarray(codes.column(place)), return_inverse=True)[1]
-        return codes.set_column(place, codes.schema.field(place), pa.array(ranks, codes.schema.field(place).type))
+        found, ranks = np.unique(np.asarray(batch.column("start").cast(pa.string())), return_inverse=True)
+        cells = ranks * plan.get_codec("start").size // max(len(found), 1)
+        return codes.set_column(place, codes.schema.field(place), pa.array(cells, codes.schema.field(place).type))
 
     with patch.object(encode, "encode_batch", rank):
         yield

@@ -151,7 +151,7 @@ ENCODE_FINER = Step(
     outputs={"encoded_rows": tables.ENCODED_ROWS},
     inherits=(KnowledgePart.CODES,),
     run=_encode_finer,
-    version=2,
+    version=3,
 )
 
 

@@ -89,6 +89,19 @@ class DatetimeCodec(CalendarColumnCodec):
         super().__init__(name, column, barriers, even=even, cuts=cuts, rungs=rungs)
         self.ladder_origin = self._edges[-1]
 
+    def read_numbers(self, numbers: pa.Array) -> pa.Array:
+        """See :class:`OrderedCodec`; moments, also where days are released."""
+        values = self.lattice.read(numbers)
+        micros = np.round(np.asarray(values.fill_null(0.0)) * 1e6).astype(np.int64)
+        return pa.array(micros, mask=~np.asarray(values.is_valid())).cast(pa.timestamp("us"))
+
+    def _keeps_floats(self) -> bool:
+        return self.on_ladder
+
+    def settle_edge(self, edge: float) -> float:
+        """See :class:`OrderedCodec`."""
+        return float(np.ceil(edge / self.smallest) * self.smallest)
+
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return seconds since 1970, and the null mask."""
         return parsing.to_seconds(array, self._pattern, self._column.zone)

@@ -420,7 +420,12 @@ def _build_codecs(
     column = spec.columns[name]
     rungs = _choose_rungs(column, spec, name)
     if rungs and isinstance(column, NumberColumn) and column.step is None and column.decimals is not None:
-        column = column.model_copy(update={"step": 10.0**-column.decimals})
+        stepped = column.model_copy(update={"step": 10.0**-column.decimals})
+        grid = stepped.grid()
+        if grid is not None and all(grid.below(np.array([t]))[0] == t for t in thresholds):
+            column, rungs = stepped, _choose_rungs(stepped, spec, name)
+        else:  # what compares values within a step has them as they are stored
+            rungs = ()
     if len(cuts) == 1:  # the first look has shown that the column's own cells will do
         rungs, cuts = (), ()
     match column:
@@ -470,11 +475,18 @@ def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...
     if not spec.has_ladder or not isinstance(column, IntegerColumn | NumberColumn | DateColumn | DatetimeColumn):
         return ()
     tied = {member for group in (*spec.together, *spec.compare) for member in group}
-    if not column.leaves_bins_open or name in tied:
+    if not column.leaves_bins_open or not column.measured or name in tied:
         return ()
     edges = column.edge_values()
     if isinstance(column, DateColumn | DatetimeColumn):
-        unit = 1.0 if isinstance(column, DateColumn) else float(RESOLUTION_SECONDS[column.resolution])
+        by_day = isinstance(column, DatetimeColumn) and column.type == "date"
+        unit = (
+            1.0
+            if isinstance(column, DateColumn)
+            else 86_400.0
+            if by_day
+            else float(RESOLUTION_SECONDS[column.resolution])
+        )
         return list_rungs(edges, unit, edges[-1]) if edges[-1] - edges[0] > MAX_EXACT_INTEGERS * unit else ()
     grid, decimals = column.grid(), getattr(column, "decimals", None)
     if grid is None and decimals is None:

@@ -51,6 +51,11 @@ class Lattice:
             first, last = (grid.first(bound, above=True) - 1 for bound in (low, high))  # at or below each bound
             if max(abs(first), abs(last)) < _LARGEST:
                 return cls(grid, first, last, tuple(exact))
+        return cls.of_floats(low, high, exact)
+
+    @classmethod
+    def of_floats(cls, low: float, high: float, exact: Sequence[float] = ()) -> Lattice:
+        """Return the lattice of all floats between two bounds: values are read as they were."""
         first, last = (int(number) for number in _number_floats(np.array([low, high])))
         return cls(None, first, last, tuple(exact))
 

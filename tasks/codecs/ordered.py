@@ -231,11 +231,17 @@ class OrderedCodec(Codec):
     @cached_property
     def lattice(self) -> Lattice:
         """The column's values as whole numbers of its resolution."""
+        if self._keeps_floats():
+            return Lattice.of_floats(*self._find_bounds(), self._exact.tolist())
         return Lattice.of(*self._find_bounds(), self._find_resolution(), self._exact.tolist())
 
     def read_numbers(self, numbers: pa.Array) -> pa.Array:
         """Return stored values of numbers of the lattice: such as the codec reads as the same."""
         return self.lattice.read(numbers)
+
+    def _keeps_floats(self) -> bool:
+        """Return whether values are stored as they are: cells that are still to be chosen may end between multiples."""
+        return self.on_ladder and self._find_resolution() is None
 
     def _find_resolution(self) -> Grid | None:
         """Return the multiples that values are; None of reals without a step or decimals."""

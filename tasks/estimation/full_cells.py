@@ -108,9 +108,9 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     origin, step = codec.frame
     span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
     least = codec.least_part if span >= LEAST_PARTS * codec.least_part else 0.0
-    for rung, count, stands, inside in zip(rungs, counts, standing, body, strict=True):
-        if not inside:
-            edges.setdefault(rung.low, True)
+    for rung, count, stands, inside, splits in zip(rungs, counts, standing, body, several, strict=True):
+        if not inside or not splits:
+            edges.setdefault(rung.low, not inside)
             continue
         parts = min(PARTS * count / total, count / (NOISE_A_PART * sigma)) if stands else 1.0
         width = min((rung.high - rung.low) / max(parts, 1.0), step / 2) if stands else step / 2

@@ -264,12 +264,12 @@ def _count_broken(
 def encode_finer(
     codes: pa.RecordBatch, numbers: pa.RecordBatch, before: EncodingPlan, after: EncodingPlan
 ) -> pa.RecordBatch:
-    """Return rows in the codes of ``after``, some of whose cells are cut, from codes of ``before`` and numbers.
+    """Return rows in the codes of ``after``, from codes of ``before`` and numbers, which say the values.
 
-    A column with cut cells is on a grid, whose multiples the numbers are; other columns keep their codes.
+    Columns whose cells are the same in both keep their codes.
     """
-    sizes = dict(zip(before.domain.attributes, before.domain.sizes, strict=True))
-    cut = {c.sources[0] for c in after.codecs if isinstance(c, OrderedCodec) and c.size != sizes[c.attribute]}
+    cells = {c.attribute: c.cells.fine for c in before.codecs if isinstance(c, OrderedCodec)}
+    cut = {c.sources[0] for c in after.codecs if isinstance(c, OrderedCodec) and c.cells.fine != cells[c.attribute]}
     columns: dict[str, pa.Array] = {}
     for codec in before.codecs:
         if isinstance(codec, OrderedCodec) and codec.attribute in cut:

@@ -88,8 +88,8 @@ def test_19_mutant_planted_faults_are_above_the_price(fault: Fault) -> None:
     case = BY_NAME[fault.case]
     with fault.plant(case):
         found = find_worst_neighbours(case, Effort(4, 2, 8), change=fault.change)
-    if fault.noise == 1:
-        assert found.attained > found.mu
+    if fault.noise == 1:  # the whole release, or one look, moves further than it pays for
+        assert found.attained > found.mu or max(found.shares.values()) > 1 + 1e-9
     else:
         assert found.attained <= found.mu * (1 + 1e-9)
         assert measure_look(fault.noise)[1]

@@ -71,7 +71,7 @@ def test_days_and_moments_are_numbers_of_their_resolution() -> None:
     _, _, numbers = days.encode_with_numbers({"x": pa.array(["2000-01-01", "2000-02-01"])})
     assert numbers.to_pylist() == [0, 31] and numbers.type == pa.uint16()
     moments = get_codec(
-        {"kind": "datetime", "min": "2020-01-01T00:00", "max": "2020-01-02T00:00", "resolution": "minute"}
+        {"kind": "datetime", "min": "2020-01-01T00:00", "max": "2020-01-02T00:00", "resolution": "minute", "bins": 8}
     )
     _, _, numbers = moments.encode_with_numbers({"x": pa.array(["2020-01-01T00:01:30", "2020-01-01T01:00"])})
     assert numbers.to_pylist() == [1, 60]

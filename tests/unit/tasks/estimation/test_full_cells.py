@@ -24,7 +24,13 @@ from privsyn.tasks.estimation.full_cells import (
     read_cuts,
     tabulate_cuts,
 )
-from privsyn.tasks.steps.encode import Repairs, iterate_kept_batches
+from privsyn.tasks.steps.encode import (
+    Repairs,
+    encode_batch,
+    encode_batch_with_numbers,
+    encode_finer,
+    iterate_kept_batches,
+)
 from tests.support.answered import released
 from tests.support.specs import make_spec
 from tests.unit.answers.test_computed import Asked
@@ -262,3 +268,54 @@ def test_every_mechanism_without_a_prior_chooses_cells(name: str) -> None:
     assert looks[CELL_COUNTS] > 0 and sum(looks.values()) == 1
     made = released(weights(4_000), asked, 0)
     assert abs(np.median(made.table["person"]) - np.median(weights(4_000)["person"])) < 5
+
+
+MIXED: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "as many cells as rungs": ({"kind": "number", "min": -3e7, "max": 3e7, "decimals": 2}, [-2e7, 1.5, 3e7, 0.01]),
+    "reals": ({"kind": "number", "min": 0, "max": 10_000}, [0, 1e-9, 0.3, 7.25, 9_999.9999, 10_000]),
+    "reals far from 0": ({"kind": "number", "min": 1e12, "max": 1e12 + 10}, [1e12, 1e12 + 5.25, 1e12 + 5.5]),
+    "decimals up to the bound": ({"kind": "number", "min": 0, "max": 99.9, "decimals": 1}, [0, 0.1, 50.5, 99.9]),
+    "decimals below 0": ({"kind": "number", "min": -50_000, "max": 0, "decimals": 2}, [-50_000, -0.01, 0]),
+    "nulls and exact values": (
+        {"kind": "integer", "min": 0, "max": 10**6, "nullable": True, "exact": [-1, 7]},
+        [-1, 7, 0, 8, 10**6, None],
+    ),
+    "moments": (
+        {"kind": "datetime", "min": "1990-01-01", "max": "2020-12-31", "resolution": "hour"},
+        ["1990-01-01", "2019-07-01 11:59:59.5", "2020-12-30 23:00"],
+    ),
+    "days of moments": (
+        {"kind": "datetime", "type": "date", "min": "1990-01-01", "max": "2020-12-31"},
+        ["1990-01-01", "2019-07-01 11:59", "2020-12-31"],
+    ),
+    "dates": ({"kind": "date", "min": "1900-01-01", "max": "2020-12-31"}, ["1900-01-01", "1999-05-05", "2020-12-31"]),
+}
+
+
+@pytest.mark.parametrize("case", MIXED)
+@pytest.mark.parametrize("seed", range(4))
+def test_codes_in_chosen_cells_are_those_of_the_values_themselves(case: str, seed: int) -> None:
+    """Whatever cells the first look chooses: from stored numbers each row has the code that its value has."""
+    column, values = MIXED[case]
+    request = Request(make_spec({"x": column}), ("x",))
+    batch = pa.record_batch({"x": pa.array(values * 20)})
+    codes, numbers = encode_batch_with_numbers(batch, request.encoding, Repairs())
+    (codec,) = list_looked_at(request.encoding)
+    rng = np.random.default_rng(seed)
+    counts = rng.normal(0, 30, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, 0.05))
+    cuts = find_full_cells([codec], look(counts, 30.0), {"x": 10.0})
+    after = request.cut_cells(tuple(cuts)).encoding
+    assert after.uncut is not None
+    finer = encode_finer(codes, numbers, after.uncut, after)
+    assert finer.to_pydict() == encode_batch(batch, after, Repairs()).to_pydict()
+
+
+@pytest.mark.parametrize("top", [99.9, 10_000.0])
+@pytest.mark.parametrize("decimals", [{}, {"decimals": 1}])
+def test_rows_at_a_bound_stay_there(top: float, decimals: dict[str, int]) -> None:
+    values = np.where(np.arange(4_000) % 10 < 3, top, np.arange(4_000) % 10 * (np.arange(4_000) % 7))
+    column = {"kind": "number", "min": 0, "max": top, **decimals}
+    asked = make_spec({"x": column, "y": WEIGHT}, privacy={"epsilon": 2.0, "delta": 1e-9})
+    made = released(pa.table({"x": values, "y": np.arange(4_000) * 2}), asked, 0).table["x"].to_numpy()
+    assert abs((made == top).mean() - 0.3) < 0.05
+    assert abs((made == 0).mean() - (values == 0).mean()) < 0.08

@@ -93,7 +93,6 @@ def test_a_rule_and_a_question_with_one_threshold_make_one_edge(rule: str, asked
         (WAGE | {"bins": 20}, {}),
         (WAGE | {"edges": [0, 100, 99_999]}, {}),
         (WAGE, {"preset": "0.3"}),
-        (WAGE, {"mechanism": {"name": "independent"}}),
         ({"kind": "integer", "min": 0, "max": 40}, {}),  # a cell each anyway
         ({"kind": "number", "min": 0, "max": 20, "step": 0.5}, {}),
     ],

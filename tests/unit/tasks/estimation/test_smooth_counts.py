@@ -138,6 +138,6 @@ def test_all_columns_come_to_the_total_that_all_of_them_say() -> None:
 def test_rows_that_are_drawn_from_smoothed_counts_are_not_taken_for_earlier_ones() -> None:
     """Rows of `privbayes` are drawn from the one-ways themselves, and not from consistent counts."""
     spec = make_spec(mechanism={"name": "privbayes", "compression": {"equal_mass": True}})
-    request = Request(spec, tuple(spec.columns), 1)
+    request = Request(spec, tuple(spec.released_columns), 1)
     (rows,) = (step for step in build_steps(request) if step.name == "ancestral_rows")
     assert rows.settings(request)["smoothed"] == "with tails"
