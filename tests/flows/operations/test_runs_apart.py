@@ -120,6 +120,7 @@ def test_a_refusal_is_one_line_in_a_worker_s_process_too(spec: ReleaseSpec) -> N
 
 def test_a_run_that_waits_says_for_which_one(spec: ReleaseSpec) -> None:
     settings, held, free = Settings(), Event(), Event()
+    spec = spec.model_copy(update={"dataset": "apart"})  # which no other test's run releases
 
     @flow(name="holds", flow_run_name="people-0a1b2c3d")
     def holds(spec: ReleaseSpec) -> None:
@@ -137,13 +138,13 @@ def test_a_run_that_waits_says_for_which_one(spec: ReleaseSpec) -> None:
     try:
         assert held.wait(60)
         with log() as lines:
-            waits("people")
+            waits("apart")
             waits("others")
     finally:
         free.set()
         holder.join()
     said = [line for line in lines if "Waiting" in line]
-    assert said == ["Waiting for the run people-0a1b2c3d, which holds people."]
+    assert said == ["Waiting for the run people-0a1b2c3d, which holds apart."]
     with log() as lines:
-        waits("people")
+        waits("apart")
     assert [line for line in lines if "Waiting" in line] == []
