@@ -53,7 +53,7 @@ PRESET_MECHANISMS = ("privsyn", "adaptive")
 """The mechanisms whose options a preset fills in."""
 
 CELL_MECHANISMS = ("independent", "mst", "privbayes", "aim")
-"""The mechanisms whose cells alone the defaults of 0.4 fill in: how they choose marginals is their papers'."""
+"""The mechanisms for which the defaults of 0.4 fill in `compression` only: they choose marginals as in their papers."""
 
 
 def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:

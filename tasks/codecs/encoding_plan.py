@@ -479,14 +479,9 @@ def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...
         return ()
     edges = column.edge_values()
     if isinstance(column, DateColumn | DatetimeColumn):
-        by_day = isinstance(column, DatetimeColumn) and column.type == "date"
-        unit = (
-            1.0
-            if isinstance(column, DateColumn)
-            else 86_400.0
-            if by_day
-            else float(RESOLUTION_SECONDS[column.resolution])
-        )
+        unit = 1.0
+        if isinstance(column, DatetimeColumn):
+            unit = 86_400.0 if column.type == "date" else float(RESOLUTION_SECONDS[column.resolution])
         return list_rungs(edges, unit, edges[-1]) if edges[-1] - edges[0] > MAX_EXACT_INTEGERS * unit else ()
     grid, decimals = column.grid(), getattr(column, "decimals", None)
     if grid is None and decimals is None:

@@ -99,7 +99,7 @@ class OrderedCodec(Codec):
     """
 
     least_part = 0.0
-    """Width that a cell on a ladder has at least, where rows lie in many such: what is counted beside needs it."""
+    """Least width of a cell on a ladder, where rows span many such widths; 0: none is too narrow."""
 
     def __init__(
         self,

@@ -23,13 +23,14 @@ LONGEST_RUN = 6
 """Cells of a run that is clear, at most."""
 
 REACH = 0.5
-"""How far from clear cells rows may be, in the distance of the outermost of these."""
+"""How far beyond the clear cells rows may lie, as a share of the distance between the outermost clear cells."""
 
 
 def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
     """Return the counts, 0 of cells on which two looks show no rows: shape (fine size,).
 
-    Of cells in doubt after a first look, all counts but clear ones; and all counts far outwards of the last clear ones.
+    A cell that the first look left in doubt keeps its count only where that is clear.  A cell far beyond the outermost
+    clear ones loses it.
     """
     if bins.doubtful is None:
         return y

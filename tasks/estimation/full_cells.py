@@ -28,33 +28,33 @@ from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
 STANDS, STANDS_APART = 3.0, 5.0
-"""Noisy count of a rung, in standard deviations of its noise, from which on rows seem to stand there: near the clearest
-ones, and apart from these, where many rungs give noise many chances."""
+"""Least noisy count, in standard deviations of its noise, of a rung that is taken to have rows: near the clearest
+rungs, and elsewhere, where there are many rungs and noise has many chances."""
 
 GAP = 2
-"""Rungs in a row without rows that part one from the clearest ones."""
+"""Consecutive rungs without rows that may lie between the clearest rungs and one near them."""
 
 LONGEST_RUN = 6
-"""Rungs of a run at most that are looked at together: rows may be spread over several, and in none stand out."""
+"""Longest run of rungs whose counts are added up: rows may be spread over several rungs and stand out in none."""
 
 PARTS = 48
-"""Parts of a column's rungs together, about, where noise allows."""
+"""About how many parts the rungs of a column are split into, where noise allows."""
 
 LEAST_PARTS = 16
-"""Cells of the least width at least, where rows are: with fewer, cells are narrower."""
+"""How many least widths rows must span for it to apply; with fewer, cells are narrower."""
 
 NOISE_A_PART = 2.0
-"""Rows of a part at least, in standard deviations of its noise in the one-way, if all parts of a rung had as many."""
+"""Least rows of a part, in standard deviations of the one-way's noise, if the rows of a rung were spread evenly."""
 
 CROWDED, LONE = 0.1, 0.75
-"""Shares of the rows that half of an equal bin, and a rung, may hold: above them bins between the bounds are too wide
-for the data, or may be."""
+"""Largest shares of the rows that half of an equal bin, and a rung, may hold.  Above them, equal bins between the
+bounds may be too wide for the data."""
 
 CLEARLY_CROWDED = 8.0
 """Rows of half an equal bin, in standard deviations of its noise in the one-way, below which no finer bin says more."""
 
 BEYOND = 1
-"""Rungs beyond the last one on which rows seem to stand that are not in doubt: tails are longer than a rough look."""
+"""Rungs beyond the outermost one with rows that are not in doubt: a rough look does not see the ends of tails."""
 
 
 def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
