@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,9 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys, name_request
+from privsyn.engine.memory import MemoryRun, Tables, draw_from_seed
 from privsyn.engine.request import Request
+from privsyn.engine.step import list_published_files
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.specs.spec_file import load_spec
@@ -246,6 +248,31 @@ def _digest(path: Path, run: str) -> str:
         told = {k: v for k, v in json.loads(content).items() if k not in ("versions", "files")}
         content = json.dumps(told, indent=2).encode()
     return hashlib.sha256(content).hexdigest()
+
+
+# every table that a release publishes, of each mechanism and unit
+
+
+def tables() -> dict[str, dict[str, str]]:
+    """Case of the referee -> released file -> SHA-256 of its table, made in memory with seeded noise."""
+    from audit.referee_cases import CASES  # here: most snapshots need no case
+
+    found = {}
+    for case in CASES:
+        source = case.make(case.few, 0)
+        request = case.make_request(source)
+        steps = tuple(case.build(request))
+        outputs = MemoryRun(request, steps, draw_from_seed(1), case.open_rows(source, None)).run()
+        places = {**list_published_files(steps), "last": f"{steps[-1].name}.{next(iter(steps[-1].outputs))}"}
+        found[case.name] = {file: _hash(outputs, *place.split(".")) for file, place in sorted(places.items())}
+    return found
+
+
+def _hash(outputs: Mapping[str, Tables], step: str, table: str) -> str:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, outputs[step][table].schema) as writer:
+        writer.write_table(outputs[step][table].combine_chunks())
+    return hashlib.sha256(sink.getvalue()).hexdigest()[:16]
 
 
 # the command line's help
@@ -470,6 +497,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "lineage": lineage,
     "step_keys": step_keys,
     "releases": _in_a_folder(releases),
+    "tables": tables,
     "help": helps,
     "json": _in_a_folder(answers),
 }
