@@ -25,6 +25,38 @@ class StepKind(StrEnum):
     """Released to released; free."""
 
 
+class LookKind(StrEnum):
+    """What a release step measures; later steps ask for all earlier looks of a kind."""
+
+    RUNGS = "rungs"
+    """Intervals that double in width, to choose cells."""
+    ONE_WAYS = "one-ways"
+    SCORES = "scores"
+    """How strongly pairs of columns are related."""
+    TRENDS = "trends"
+    """How pairs of ordered columns rise together."""
+    MARGINALS = "marginals"
+    """Joint counts in the codes of the recoding."""
+    VALUES = "values"
+    """Counts of single values inside cells."""
+    TRIPLES = "triples"
+    """How much two columns say of a third."""
+    SETS = "sets"
+    """Joint counts of named sets in merged codes."""
+    RESIDUALS = "residuals"
+    """How far rows made so far are from the private ones."""
+    TRANSITIONS = "transitions"
+    """A row's codes by those of the next row."""
+    LINKED_ROWS = "linked rows"
+    """Columns over all rows of all persons."""
+    WITHOUT_ROWS = "without rows"
+    """Persons, or households, that have no rows."""
+    ITEMS = "items"
+    """Items, and sets of items, of persons."""
+    FIGURES = "figures"
+    """Figures of how close a released table is."""
+
+
 class ArtifactRef(BaseModel):
     """One table on disk: small, free of private values, safe in Prefect's database and UI.
 

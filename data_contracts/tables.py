@@ -177,6 +177,23 @@ non-negative share by which decode draws the fine code inside its coarse code; `
 the fine noisy count and its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse
 domain."""
 
+EMPTY_CELLS = _make_long_table(
+    "empty_cells",
+    Zone.RELEASED,
+    [
+        ("attribute", pa.string()),
+        ("other", pa.string()),
+        ("code", pa.int32()),
+        ("other_code", pa.int32()),
+        ("measured", pa.bool_()),
+    ],
+    _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "other", "code", "other_code"]),
+    _require_at_least("code", 0),
+    _require_at_least("other_code", 0),
+)
+"""Pairs of coarse codes that no row has, by the noisy counts: null of one attribute beside values of another.
+``measured``: whether the joint counts of the two were measured."""
+
 PAIRS = _make_long_table(
     "pairs",
     Zone.RELEASED,

@@ -14,18 +14,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.answers.conditions import Language
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
 from privsyn.data_contracts.linked_tables import get_above, list_further, list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, release_steps
+from privsyn.engine.step import Step, list_looks, release_steps
 from privsyn.pipelines.full_cell_steps import CUTS_FILE
-from privsyn.pipelines.named_sets import MERGES_FILE, list_stages_by_code
+from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.trend_steps import SUM_OF_SCORES
-from privsyn.pipelines.value_steps import COUNT_OF_A_VALUE
 from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
@@ -233,9 +232,8 @@ class ReleasedCounts:
     @cached_property
     def scores(self) -> dict[Clique, Score]:
         """Scored pair -> its noisy distance from independence, by all looks at it; empty where there is none."""
-        looks = {step.name for step in release_steps(self.steps) if step.look.noise_of == "a score"}
         queries, answers = list[Query](), list[Floats]()
-        for file in (file for name, file in self.noisy_files.items() if name in looks):
+        for file in self._list_files_of(LookKind.SCORES).values():
             pairs, distances, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
             queries += [Query(tuple(pair), 1, 1, sigma) for pair, sigma in zip(pairs, sigmas, strict=True)]
             answers += distances
@@ -294,15 +292,15 @@ class ReleasedCounts:
     @property
     def trend_files(self) -> dict[str, str]:
         """Look at trends -> the file of its noisy sums, without its ending; empty where there is none."""
-        return self._list_files_of(SUM_OF_SCORES)
+        return self._list_files_of(LookKind.TRENDS)
 
     @property
     def value_files(self) -> dict[str, str]:
         """Counts of single values -> their file, without its ending; empty where there are none."""
-        return self._list_files_of(COUNT_OF_A_VALUE)
+        return self._list_files_of(LookKind.VALUES)
 
-    def _list_files_of(self, noise_of: str) -> dict[str, str]:
-        looks = {step.name for step in release_steps(self.steps) if step.look.noise_of == noise_of}
+    def _list_files_of(self, kind: LookKind) -> dict[str, str]:
+        looks = {look.name for look in list_looks(self.steps, kind)}
         return {name: file for name, file in self.noisy_files.items() if name in looks}
 
     def read(self, name: str) -> pa.Table:
@@ -316,9 +314,9 @@ class ReleasedCounts:
     @cached_property
     def measured(self) -> dict[str, list[Counts]]:
         """Release step -> what it counted, flat, in the order of its receipts."""
-        by_step = {}
+        by_step, sets = {}, {look.name for look in list_looks(self.steps, LookKind.SETS)}
         for name, answers in self._asked.items():
-            if list_stages_by_code([name]):
+            if name not in sets:
                 by_step[name] = answers[: count_marginals([counts.attributes for counts in answers])]
             else:
                 planned = read_merges(self.read(MERGES_FILE))
@@ -337,7 +335,7 @@ class ReleasedCounts:
         steps = {step.name: step for step in release_steps(self.steps)}
         by_step = {}
         for name, file in self.noisy_files.items():
-            if steps[name].look.noise_of == "a count":
+            if steps[name].measures in (LookKind.ONE_WAYS, LookKind.MARGINALS, LookKind.SETS):
                 cliques, answers, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
                 by_step[name] = [Counts(tuple(c), y, s) for c, y, s in zip(cliques, answers, sigmas, strict=True)]
         return by_step

@@ -18,6 +18,7 @@ import numpy as np
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
@@ -37,7 +38,6 @@ from privsyn.engine.request import Request
 from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.pipelines.value_steps import COUNT_OF_A_VALUE
 from privsyn.publish.related_pairs import list_score_steps
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.open_source import open_source
@@ -464,7 +464,7 @@ def _list_idle_looks(plan: Plan) -> list[Stage]:
     counted_alone = set(list_counted_alone(plan.request.encoding.binning))
     if len(counted_alone.symmetric_difference(plan.domain.attributes)) > 1:
         return []
-    return [stage for stage in plan.stages if stage.step.look.noise_of in ("a score", "a distance")]
+    return [stage for stage in plan.stages if stage.step.measures in (LookKind.SCORES, LookKind.RESIDUALS)]
 
 
 def measures_no_pair(plan: Plan) -> bool:
@@ -492,7 +492,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
         look = stage.step.look.words
         if stage in idle:
             continue
-        if stage.step.look.noise_of == COUNT_OF_A_VALUE:
+        if stage.step.measures is LookKind.VALUES:
             look = f"{look} (not spent where none has)"
         if (request := _find_request_of_sets(plan, stage)) is not None:
             sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]

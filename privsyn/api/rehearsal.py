@@ -23,7 +23,7 @@ from privsyn.base.settings import Settings
 from privsyn.counting.engine import Engine, LocalEngine, WritePart
 from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
@@ -279,7 +279,7 @@ class Rehearsal:
         cells = sum(counted.rows.domain.cells(clique) for clique in counted.cliques)
         cost.cells += cells
         joint = sum(len(clique) > 1 for clique in counted.cliques)
-        if isinstance(step, ReleaseStep) and step.look.noise_of == "a score":
+        if isinstance(step, ReleaseStep) and step.measures is LookKind.SCORES:
             self.pairs += joint
             self.pair_cells += cells
         else:

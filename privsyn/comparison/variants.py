@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from privsyn.comparison.method import LaplaceQuery, MethodInput, MethodResult, compute_laplace_scale
 from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
@@ -30,10 +31,10 @@ from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import Draw, MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import Output, Progress, ReleaseStep, Step, connect, list_looks
 from privsyn.pipelines.common_steps import ENCODE, list_asked_pairs, list_released_tables
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.synthesis_steps import get_synthesis, pool_one_ways
+from privsyn.pipelines.synthesis_steps import get_synthesis
 from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain
@@ -206,10 +207,9 @@ def _apply_paper_options(trial: MethodInput) -> MethodInput:
 
 def _decode_fine_rows(step: Step) -> Step:
     """Return in the place of decode: fine codes of the rows, which metrics count, and no values."""
-    stages = [name for name in step.producers if f"{name}.receipts" in step.inputs]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, fine = pool_one_ways(request, inputs, stages), request.encoding.domain
+        recode, fine = inputs.refined(), request.encoding.domain
         codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), build_coarse_domain(recode))
         generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
         schema = tables.build_code_schema(fine)
@@ -238,22 +238,17 @@ def _run_steps(
     """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
     fine = trial.rows.domain
     inputs = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
-    steps = (*steps[:-1], _decode_fine_rows(steps[-1]))
+    steps = connect((*steps[:-1], _decode_fine_rows(steps[-1])))
     run = MemoryRun(request, steps, draw or _draw_gaussian(trial), given=inputs)
     rows = CodeTable.from_arrow(run.run()[steps[-1].name]["fine"].to_batches(), fine)
-    larger = [q.attributes for queries in run.receipts.values() for q in queries if len(q.attributes) > 1]
-    measured = {
-        q.attributes
-        for name, queries in run.receipts.items()
-        for q in queries
-        if name in steps[-1].producers and len(q.attributes) > 1
-    }
+    looks = {look.name for look in list_looks(steps, LookKind.MARGINALS)}
+    measured = [q.attributes for name, queries in run.receipts.items() if name in looks for q in queries]
     priced = [q for name, queries in run.receipts.items() if name not in unpriced for q in queries]
     return MethodResult(
         trial.to_bins(rows),
         rows,
         tuple(priced),
-        marginals=tuple(dict.fromkeys(a for a in larger if a in measured)),
+        marginals=tuple(dict.fromkeys(attributes for attributes in measured if len(attributes) > 1)),
         unpriced={name: tuple(run.receipts[name]) for name in unpriced if name in run.receipts},
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -16,17 +14,17 @@ from privsyn.counting.engine import Engine, LocalEngine
 from privsyn.counting.part_files import Make
 from privsyn.counting.partitions import Partition
 from privsyn.counting.row_work import RowWork
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.step_options import Compression
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.full_cells import read_cuts
-from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, pool_one_ways, recode_from_table, recompress
-from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
+from privsyn.tasks.estimation.known_zeros import KnownZeros
+from privsyn.tasks.estimation.null_zeros import read_empty_cells
+from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
 
@@ -66,21 +64,6 @@ def _refuse_to_read(*_: object) -> NoReturn:
     raise TypeError("this step has no access to the private table")
 
 
-_REFINED: dict[str, Recode] = {}
-"""The last result of :meth:`Inputs.refined`, by a digest of what it follows from; released counts only."""
-
-
-def _digest(tables: Sequence[pa.Table], *others: object) -> str:
-    """Return the SHA-256 of tables and of other things that can be pickled."""
-    digest = hashlib.sha256(pickle.dumps(others))
-    for table in tables:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write(table)
-        digest.update(sink.getvalue())
-    return digest.hexdigest()
-
-
 class Inputs:
     """The tables that a step declared as its inputs, read when asked for.
 
@@ -96,6 +79,8 @@ class Inputs:
     ) -> None:
         self._read, self._private, self.work = dict(read), private, work or RowWork()
         self._recode: Recode | None = None
+        self._refined: Recode | None = None
+        self._looks: Mapping[LookKind, tuple[str, ...]] = {}
 
     @property
     def private(self) -> PrivateAccess:
@@ -120,6 +105,12 @@ class Inputs:
         """Return the same tables, some replaced; ``others``: name of a table -> of the declared one in its place."""
         read = {name: self._read[others.get(name, name)] for name in self._read}
         return Inputs(read, self._private, self.work)
+
+    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]]) -> Inputs:
+        """Return the same tables, of which ``looks`` says which earlier looks of each kind left them."""
+        inputs = Inputs(self._read, self._private, self.work)
+        inputs._looks = looks
+        return inputs
 
     def cuts(self, name: str) -> tuple[CutCell, ...]:
         """Return the cut cells of the table ``name``; none without a name, and for a plan without released tables."""
@@ -154,33 +145,58 @@ class Inputs:
             self._recode = recode_from_table(self.table("compress_domain.recode"))
         return dict(self._recode)
 
-    def refined(self, binning: Binning, settings: Compression, stages: Sequence[str]) -> Recode:
-        """Return the recoding with the one-ways that ``stages`` measured pooled in, and what they say together.
+    def refined(self) -> Recode:
+        """Return the declared table ``refined`` of the step that pooled all one-ways, parsed once."""
+        if self._refined is None:
+            self._refined = recode_from_table(self.table(self._find("refined")))
+        return dict(self._refined)
 
-        Several steps of a run ask for the same; it is worked out once.
+    def empty_cells(self, *, unmeasured: bool = False) -> KnownZeros:
+        """Return the joint codes with null that the counts show to be empty, from the same step.
+
+        ``unmeasured``: those of pairs that were not measured, too.
         """
-        names = ["compress_domain.recode", *(f"{stage}.{name}" for stage in stages for name in ("receipts", "noisy"))]
-        key = _digest([self.table(name) for name in names], binning, settings)
-        refined = _REFINED.get(key)
-        if refined is None:
-            queries, answers = self.measured(stages)
-            pooled = pool_one_ways(self.recode(), queries, answers, binning)
-            refined = recompress(pooled, queries, binning, settings)
-            if settings.enabled and settings.equal_mass:
-                refined = smooth_one_ways(pooled, refined, binning)
-            _REFINED.clear()
-            _REFINED[key] = refined
-        return dict(refined)
+        domain = build_coarse_domain(self.refined())
+        return read_empty_cells(self.table(self._find("empty_cells")), domain, unmeasured=unmeasured)
 
-    def measured(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
-        """Return queries and noisy answers of these release steps, each marginal once."""
-        receipts = [self.table(f"{stage}.receipts") for stage in stages]
-        return noisy.list_all_measured(receipts, [self.table(f"{stage}.noisy") for stage in stages])
+    def _find(self, table: str) -> str:
+        """Return the name of the one declared table that is called ``table``, whichever step made it."""
+        (name,) = (name for name in self._read if name.split(".")[1] == table)
+        return name
 
-    def sums_beside(self, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[Any]]]:
-        """Return queries and noisy answers of the sums that these release steps asked beside marginals, each once."""
-        receipts = [self.table(f"{stage}.receipts") for stage in stages]
-        return noisy.list_all_sums(receipts, [self.table(f"{stage}.noisy") for stage in stages])
+    def has(self, name: str) -> bool:
+        """Return whether the step has the table ``name`` among its inputs."""
+        return name in self._read
+
+    def list_looks(self, kind: LookKind) -> tuple[str, ...]:
+        """Return the names of the earlier looks of this kind that the step wanted."""
+        return self._looks.get(kind, ())
+
+    def measured(self, *, alone: bool = False) -> tuple[list[Query], list[NDArray[Any]]]:
+        """Return queries and noisy answers of the looks at marginals, each marginal once.
+
+        ``alone``: with those of every look at single columns after the first, whose answers the recoding has.
+        """
+        looks = (*self.list_looks(LookKind.MARGINALS), *(self.list_looks(LookKind.ONE_WAYS)[1:] if alone else ()))
+        return noisy.list_all_measured(*self._read_looks(looks))
+
+    def one_ways_again(self) -> tuple[list[Query], list[NDArray[Any]]]:
+        """Return queries and noisy answers of the looks at single columns after the first, each column once."""
+        return noisy.list_all_measured(*self._read_looks(self.list_looks(LookKind.ONE_WAYS)[1:]))
+
+    def sums_beside(self) -> tuple[list[Query], list[NDArray[Any]]]:
+        """Return queries and noisy answers of the sums that looks at marginals asked beside these, each once."""
+        return noisy.list_all_sums(*self._read_looks(self.list_looks(LookKind.MARGINALS)))
+
+    def all_noisy(self, kind: LookKind) -> tuple[list[Query], list[NDArray[np.int64]]]:
+        """Return queries and noisy answers of all looks of this kind, one look after the other."""
+        answered = [self.noisy(look) for look in self.list_looks(kind)]
+        return [q for queries, _ in answered for q in queries], [y for _, answers in answered for y in answers]
+
+    def _read_looks(self, names: Iterable[str]) -> tuple[list[pa.Table], list[pa.Table]]:
+        """Return the receipts and the noisy answers of release steps."""
+        looks = list(names)
+        return [self.table(f"{name}.receipts") for name in looks], [self.table(f"{name}.noisy") for name in looks]
 
     def domain(self) -> Domain:
         """Return the compressed domain."""

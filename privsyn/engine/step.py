@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.counting.part_files import PartFile
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import TableContract
@@ -63,7 +63,11 @@ class Step:
         kind: What it may read and make.
         encodes: Whether it reads the private table, as no other step does: all of these come before the first look.
         inputs: Names ``step.table`` of earlier outputs; no other table can be read.
+        may_read: The same of tables that some mechanisms make and others do not.
+        wants: Kinds of looks whose released tables it reads, as far as earlier steps have taken such looks.
+        looks: Kind -> the names of these looks, in order (:func:`connect`).
         outputs: Table -> its contract.
+        only_after: Output -> the kind of look without which there is no such output.
         settings: The spec's values that it uses.  Their names enter the cache key, so they stay when a field of the
             spec gets another name.
         reads: Parts of public knowledge that it reads; they enter the cache key.
@@ -84,7 +88,11 @@ class Step:
     kind: StepKind
     encodes: bool = False
     inputs: tuple[str, ...]
+    may_read: tuple[str, ...] = ()
+    wants: tuple[LookKind, ...] = ()
+    looks: Mapping[LookKind, tuple[str, ...]] = field(default_factory=dict)
     outputs: Mapping[str, TableContract]
+    only_after: Mapping[str, LookKind] = field(default_factory=dict)
     settings: Callable[[Request], Any] = field(default=lambda request: {}, repr=False)
     reads: tuple[KnowledgePart, ...] = ()
     inherits: tuple[KnowledgePart, ...] = ()
@@ -114,9 +122,9 @@ class Step:
     def open(self, request: Request, inputs: Inputs) -> tuple[Request, Inputs]:
         """Return what the step may know of ``request``, with the cells that an earlier look cut, and its inputs."""
         restricted, cuts = self.restrict(request), inputs.cuts(self.cuts)
-        if not cuts:
-            return restricted, inputs
-        return restricted.cut_cells(cuts), inputs.put_in_place(self.finer)
+        if cuts:
+            restricted, inputs = restricted.cut_cells(cuts), inputs.put_in_place(self.finer)
+        return restricted, inputs.with_looks(self.looks)
 
     def build_key(self, request: Request) -> Any:
         """Return the step's own part of its cache key, JSON-ready: its settings and the public knowledge it reads."""
@@ -163,9 +171,13 @@ class ReleaseStep(Step):
     ``plan`` gets the request, released tables and the step's exact budget rho. The run gives each planned query the
     noise that its price buys under the release's pricing (``Query.under``), draws it before the look, adds it, and
     publishes sums only. ``share``: of the request's budget; the shares of a mechanism's release steps sum to 1.
+
+    ``measures``: what kind of measurement it is; ``read_with``: the released tables that say what its answers are of.
     """
 
     kind: StepKind = StepKind.RELEASE
+    measures: LookKind
+    read_with: tuple[str, ...] = ()
     plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(repr=False)
     exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(repr=False)
     share: Callable[[Request], Fraction] = field(default=lambda request: Fraction(1), repr=False)
@@ -175,6 +187,11 @@ class ReleaseStep(Step):
         default=lambda request, inputs: inputs.domain(), repr=False
     )
     padded: bool = False
+
+    @property
+    def released_tables(self) -> tuple[str, ...]:
+        """The tables from which its noisy answers are read."""
+        return (*(f"{self.name}.{table}" for table in self.outputs), *self.read_with)
 
     def build_key(self, request: Request) -> dict[str, Any]:
         """Return the key with what every release step depends on: its budget, and the records of one person."""
@@ -196,6 +213,38 @@ class ReleaseStep(Step):
 def release_steps(steps: Iterable[Step]) -> tuple[ReleaseStep, ...]:
     """Return the release steps among ``steps``: they turn private into released and cost budget."""
     return tuple(step for step in steps if isinstance(step, ReleaseStep))
+
+
+def list_looks(steps: Iterable[Step], kind: LookKind) -> tuple[ReleaseStep, ...]:
+    """Return the release steps among ``steps`` that make measurements of this kind, in order."""
+    return tuple(step for step in release_steps(steps) if step.measures is kind)
+
+
+def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Return the steps, each with the tables of the earlier looks that it wants among its inputs.
+
+    Of tables that a step may read it has those that are made before it, and of its outputs those whose looks were
+    taken.
+    """
+    connected: list[Step] = []
+    for step in steps:
+        made = {f"{s.name}.{table}" for s in connected for table in s.outputs}
+        looks = {kind: list_looks(connected, kind) for kind in step.wants}
+        read = [table for kind in step.wants for look in looks[kind] for table in look.released_tables]
+        dropped = {table for table, kind in step.only_after.items() if not list_looks(connected, kind)}
+        connected.append(
+            replace(
+                step,
+                inputs=tuple(dict.fromkeys((*step.inputs, *(t for t in step.may_read if t in made), *read))),
+                looks={kind: tuple(look.name for look in looks[kind]) for kind in looks} or step.looks,
+                outputs={table: contract for table, contract in step.outputs.items() if table not in dropped},
+                published={table: file for table, file in step.published.items() if table not in dropped},
+                may_read=(),
+                wants=(),
+                only_after={},
+            )
+        )
+    return tuple(connected)
 
 
 AnyStep = TypeVar("AnyStep", bound=Step)

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
-from privsyn.engine.step import get_step, release_steps
+from privsyn.engine.step import list_looks
 from privsyn.evaluation.coded_tables import CodedTable, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
-from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.split import SplitCodec
@@ -96,9 +96,7 @@ class ReleasedTables:
         where, steps = release.folder / "marginals", plan_release(release.spec).steps
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
-        looks = {step.name: step for step in release_steps(steps) if step.look.noise_of == "a count"}
-        producers = list_stages_by_code(get_step(steps, "make_consistent").producers)
-        measured_in = [looks[name] for name in producers if name in looks]
+        measured_in = [*list_looks(steps, LookKind.MARGINALS), *list_looks(steps, LookKind.ONE_WAYS)[1:]]
 
         def tables(name: str) -> list[pa.Table]:
             return [pq.read_table(release.folder / step.published[name].name) for step in measured_in]

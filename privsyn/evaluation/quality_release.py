@@ -18,7 +18,7 @@ from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.base.wording import mention
-from privsyn.data_contracts.artifacts import StepKind, Zone
+from privsyn.data_contracts.artifacts import LookKind, StepKind, Zone
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
 from privsyn.data_contracts.promise import Guarantee
@@ -142,6 +142,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
         name=STEP,
         title="Quality figures",
         kind=StepKind.RELEASE,
+        measures=LookKind.FIGURES,
         inputs=(ENCODED,),
         outputs=RELEASED,
         settings=settings,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables as contracts
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
@@ -148,6 +148,7 @@ def _build_look(
         name=name,
         title=title,
         kind=StepKind.RELEASE,
+        measures=LookKind.ITEMS,
         inputs=(ROWS, *inputs),
         outputs=RELEASED,
         settings=lambda r: {"top": spec.top, "largest": spec.largest},

@@ -5,7 +5,8 @@ The first measurement is round 1; ``mechanism.rounds`` says how many follow it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import drop_attributes
 from privsyn.data_contracts.mechanism_options import Adaptive
 from privsyn.data_contracts.receipts import Query
@@ -35,8 +36,6 @@ from privsyn.pipelines.named_sets import (
     build_compression_step,
     build_set_steps,
     compute_share,
-    list_measured_tables,
-    list_set_stages,
 )
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
@@ -47,22 +46,23 @@ from privsyn.pipelines.privsyn import (
     read_noisy_scores,
 )
 from privsyn.pipelines.synthesis_steps import (
+    APPEND_ATTRIBUTES,
     CONSISTENCY_READS,
-    build_appending_step,
-    build_consistency_step,
+    MAKE_CONSISTENT,
+    MEASURED,
+    REFINE_CODES,
+    SYNTHESIZE,
     build_row_steps,
-    build_synthesis_step,
-    find_zeros,
     get_synthesis,
     key_consistency,
     key_synthesis,
     list_attributes,
-    pool_one_ways,
     read_consistent_marginals,
+    read_zeros,
     split_sets,
 )
-from privsyn.pipelines.trend_steps import list_trends, share_trends
-from privsyn.pipelines.value_steps import list_value_looks, share_values
+from privsyn.pipelines.trend_steps import share_trends
+from privsyn.pipelines.value_steps import share_values
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.near_pairs import is_wide
@@ -75,11 +75,7 @@ from privsyn.tasks.steps import append_attributes, combine_cliques, residual_sco
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
     options, sets = get_options(request), compute_share(request)
-    rounds: list[Round] = []
-    stages = ["measure_marginals", *list_set_stages(request)]
-    for number in range(2, options.rounds + 2):
-        rounds.append(_build_round(number, tuple(stages), options, 1 - sets, list_trends(request)))
-        stages.append(rounds[-1].measure.name)
+    rounds = [_build_round(number, options, 1 - sets) for number in range(2, options.rounds + 2)]
     first = options.exact_rounds().first * (1 - sets)
     return (
         *build_up_to_measurement(
@@ -92,13 +88,14 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         ),
         *build_set_steps(request, options.split.exact()[2]),
         *(step for each in rounds for step in each),
-        *build_row_steps(stages, trends=list_trends(request), values=list_value_looks(request)),
+        *build_row_steps(request),
     )
 
 
 class Round(NamedTuple):
     """The steps of one further round, in order."""
 
+    refined: Step
     rows: Step
     scores: ReleaseStep
     choice: Step
@@ -110,17 +107,14 @@ def get_options(request: Request) -> Adaptive:
     return get_options_as(request, Adaptive)
 
 
-def _build_round(n: int, stages: Sequence[str], options: Adaptive, part: Fraction, trends: Sequence[str]) -> Round:
-    """Return the steps of round ``n``; ``part``: of the third stage's budget, what is not for named sets.
-
-    ``trends``: the looks at trends.
-    """
+def _build_round(n: int, options: Adaptive, part: Fraction) -> Round:
+    """Return the steps of round ``n``; ``part``: of the third stage's budget, what is not for named sets."""
     shares = options.exact_rounds()
     measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement * part)
-    rows = build_rows_so_far(n, stages, trends)
+    refined, rows = refine_again(n), build_rows_so_far(n)
     gamma = options.selection.gamma if options.triples else None
-    scores = build_residual_scores(n, stages, rows, shares.scores * part, options.selection.max_cells, gamma)
-    return Round(rows, scores, _build_choice(n, stages, scores, measure), measure)
+    scores = build_residual_scores(n, shares.scores * part, options.selection.max_cells, gamma)
+    return Round(refined, rows, scores, _build_choice(n, scores, measure), measure)
 
 
 def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
@@ -140,14 +134,21 @@ def _count_versions(*same: Step) -> int:
     return sum(step.version for step in same)
 
 
-def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
-    """Return the step that makes rows from what ``stages`` measured, for the scores of round ``n``.
+def refine_again(n: int) -> Step:
+    """Return the step that refines the codes by what was measured before round ``n``."""
+    return replace(REFINE_CODES, name=f"{REFINE_CODES.name}_{n}", title=f"{REFINE_CODES.title}, round {n}")
 
-    ``trends``: the looks at trends.
-    """
+
+def list_refined(n: int) -> tuple[str, str]:
+    """Return the tables of the refined codes of round ``n``."""
+    return f"{REFINE_CODES.name}_{n}.refined", f"{REFINE_CODES.name}_{n}.empty_cells"
+
+
+def build_rows_so_far(n: int) -> Step:
+    """Return the step that makes rows from what was measured so far, for the scores of round ``n``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, measured, by_trend = read_consistent_marginals(request, inputs, stages, trends)
+        recode, measured, by_trend = read_consistent_marginals(request, inputs)
         consistent = [*measured, *by_trend]
         domain, knowledge = build_coarse_domain(recode), request.public.in_codes(recode)
         by_code, sets = split_sets(consistent)
@@ -163,7 +164,7 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
             number,
             request.threads,
             progress,
-            zeros=find_zeros(request, inputs, stages, recode),
+            zeros=read_zeros(request, inputs, recode),
         )
         codes = append_attributes.append_attributes(rows, by_code, domain, settings.seed, tied)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
@@ -178,23 +179,22 @@ def build_rows_so_far(n: int, stages: Sequence[str], trends: Sequence[str] = ())
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
         kind=StepKind.POSTPROCESS,
-        inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
+        inputs=(RECODE, *list_refined(n)),
+        wants=MEASURED,
         outputs={"codes": tables.SYNTHETIC_CODES},
         settings=settings,
         reads=CONSISTENCY_READS,
         run=run,
-        version=_count_versions(build_consistency_step(stages), build_synthesis_step(stages), build_appending_step()),
+        version=_count_versions(MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES),
     )
 
 
-def build_residual_scores(
-    n: int, stages: Sequence[str], so_far: Step, share: Fraction, max_cells: int, gamma: int | None
-) -> ReleaseStep:
-    """Return how far the rows ``so_far`` are from the private ones: at scored pairs and, if asked, at as many triples.
+def build_residual_scores(n: int, share: Fraction, max_cells: int, gamma: int | None) -> ReleaseStep:
+    """Return how far the rows so far are from the private ones: at scored pairs and, if asked, at as many triples.
 
     max_cells: of a pair that was scored, at most; gamma: cells of a triple at most, None: no triples.
     """
-    codes, triples = f"{so_far.name}.codes", gamma is not None
+    codes, triples = f"rows_so_far_{n}.codes", gamma is not None
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         cliques = residual_scores.list_candidates(
@@ -208,13 +208,14 @@ def build_residual_scores(
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
-        total = estimate_total(pool_one_ways(request, inputs, stages))
+        total = estimate_total(inputs.refined())
         return residual_scores.count_exactly(rows, so_far_rows, total, queries, request.threads)
 
     return ReleaseStep(
         name=f"residual_scores_{n}",
         title=f"Residual scores, round {n}",
-        inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), *list_measured_tables(stages), codes),
+        measures=LookKind.RESIDUALS,
+        inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), list_refined(n)[0], codes),
         outputs=RELEASED,
         settings=lambda r: {"max_cells": max_cells, "gamma": gamma, **_key_scored_pairs(r)},
         reads=(KnowledgePart.TARGETS,) if triples else (),
@@ -245,11 +246,11 @@ def _key_scored_pairs(request: Request) -> dict[str, Any]:
     return {"candidates": "scored"} if some_unscored else {}
 
 
-def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: ReleaseStep) -> Step:
+def _build_choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
     """Return the cliques to measure in round ``n``, by their noisy distances."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode = pool_one_ways(request, inputs, stages)
+        recode = inputs.refined()
         fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
         queries, answers = inputs.noisy(scores.name)
         weights = residual_scores.reselect_cliques(
@@ -268,7 +269,7 @@ def _build_choice(n: int, stages: Sequence[str], scores: ReleaseStep, measure: R
         name=f"select_again_{n}",
         title=f"Select again, round {n}",
         kind=StepKind.POSTPROCESS,
-        inputs=(*list_released_tables([scores.name]), RECODE, *list_measured_tables(stages)),
+        inputs=(*list_released_tables([scores.name]), RECODE, list_refined(n)[0]),
         outputs={"cliques": tables.CLIQUES},
         settings=lambda r: key_choice(r, measure),
         reads=(KnowledgePart.TARGETS,),

@@ -24,10 +24,10 @@ from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
-from privsyn.pipelines.adaptive import build_residual_scores, build_rows_so_far, measure_again
+from privsyn.pipelines.adaptive import build_residual_scores, build_rows_so_far, measure_again, refine_again
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, get_options_as
 from privsyn.pipelines.full_cell_steps import build_one_way_steps
-from privsyn.pipelines.named_sets import build_set_steps, compute_share, list_set_stages
+from privsyn.pipelines.named_sets import build_set_steps, compute_share
 from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -43,38 +43,29 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the one-ways, the rounds, and rows from all that was measured."""
     options, sets = get_options(request), compute_share(request)
     shares = [(asking, measuring * (1 - sets)) for asking, measuring in options.exact_rounds()]
-    rounds, stages = _build_rounds(options, shares, list_set_stages(request))
     measuring = sum((measuring for _, measuring in options.exact_rounds()), Fraction(0))
     return (
         *build_one_way_steps(request, options.exact_one_ways(), "equal"),
         COMPRESS_DOMAIN,
         RECODE_ROWS,
         *build_set_steps(request, measuring),
-        *rounds,
-        *build_row_steps(stages),
+        *_build_rounds(options, shares),
+        *build_row_steps(request),
     )
 
 
-def _build_rounds(
-    options: Aim, shares: Sequence[tuple[Fraction, Fraction]], sets: Sequence[str]
-) -> tuple[list[Step], list[str]]:
-    """Return the steps of all rounds, and the names of those that measure, ``sets`` among them.
-
-    ``shares``: of each round, for asking and for measuring.
-    """
+def _build_rounds(options: Aim, shares: Sequence[tuple[Fraction, Fraction]]) -> list[Step]:
+    """Return the steps of all rounds; ``shares``: of each round, for asking and for measuring."""
     first, *further = shares
     scores = build_scores_step(lambda r: Selection(max_cells=get_options(r).max_cells), first[0])
     measure = build_first_measurement(first[1], "worst_marginals_1.cliques", TREE_WIDTH_NOTE)
     rounds: list[Step] = [scores, _build_choice(1, scores, measure), measure]
-    stages = [measure.name, *sets]
     gamma = options.gamma if options.triples else None
     for n, (asking, measuring) in enumerate(further, start=2):
-        rows = build_rows_so_far(n, tuple(stages))
-        scores = build_residual_scores(n, tuple(stages), rows, asking, options.max_cells, gamma)
+        scores = build_residual_scores(n, asking, options.max_cells, gamma)
         measure = measure_again(n, f"worst_marginals_{n}.cliques", measuring)
-        rounds += [rows, scores, _build_choice(n, scores, measure), measure]
-        stages.append(measure.name)
-    return rounds, stages
+        rounds += [refine_again(n), build_rows_so_far(n), scores, _build_choice(n, scores, measure), measure]
+    return rounds
 
 
 def get_options(request: Request) -> Aim:

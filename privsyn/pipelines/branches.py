@@ -22,18 +22,18 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.spec_checks import list_named_columns
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, connect
 from privsyn.pipelines import panel
 from privsyn.pipelines.common_steps import RECODE, key_columns, key_draws_below_top, list_released_tables, stream_codes
-from privsyn.pipelines.named_sets import list_set_stages
 from privsyn.pipelines.synthesis_steps import (
-    build_consistency_step,
+    BESIDE_CONSISTENT,
+    MAKE_CONSISTENT,
+    MARGINALS,
+    REFINE_CODES,
+    REFINED,
     get_synthesis,
-    list_consistent_tables,
-    pool_one_ways,
     read_consistent,
 )
-from privsyn.pipelines.trend_steps import list_trends
 from privsyn.tasks.estimation.tails import with_tails
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.rows_above import (
@@ -53,9 +53,9 @@ WITH_ROWS, WITHOUT_ROWS, OF_ROWS = "first.synthetic", "none.without_rows", "uppe
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of three tables and more: those of each branch, the first one's before all."""
     first, *further = request.branches
-    steps = [_place(step, first, {}) for step in panel.build_steps(request.branches[first])]
+    steps = [_place(step, first, {}) for step in connect(panel.build_steps(request.branches[first]))]
     for name in further:
-        branch_steps = build_further_steps(request, name)
+        branch_steps = connect(build_further_steps(request, name))
         above = request.spec.tables[name].of
         names = {step.name: name_step(name, step.name) for step in branch_steps}
         names |= {"first": "decode", "none": "make_without_rows"}
@@ -85,7 +85,8 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         return step.restrict(request.branches[branch])
 
     def rename(inputs: Inputs) -> Inputs:
-        return inputs.rename(names, branch if step.encodes else None) if names else inputs
+        renamed = inputs.rename(names, branch if step.encodes else None) if names else inputs
+        return renamed.with_looks(step.looks)
 
     def place(table: str) -> str:
         name, output = table.split(".")
@@ -98,6 +99,7 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         step,
         name=names.get(step.name, step.name),
         inputs=(*map(place, step.inputs), *first),
+        looks={},
         settings=lambda r: step.build_key(r.branches[branch]),
         reads=(),
         inherits=(),
@@ -150,16 +152,12 @@ def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
     of_branch = request.branches[branch]
     return (
         *panel.build_looks(of_branch),
-        build_consistency_step(_list_stages(of_branch), list_trends(of_branch)),
+        REFINE_CODES,
+        MAKE_CONSISTENT,
         _build_drawing_step(request, branch),
-        panel.build_linking_step(of_branch, RECORDS),
+        panel.build_linking_step(RECORDS),
         _build_decoding_step(request, branch),
     )
-
-
-def _list_stages(of_branch: Request) -> list[str]:
-    """Return the looks at several columns together of a branch."""
-    return [*panel.STAGES, *list_set_stages(of_branch)]
 
 
 def _list_tables_above(spec: ReleaseSpec, branch: str) -> tuple[str, ...]:
@@ -193,14 +191,13 @@ def _list_ruled_columns(of_branch: Request) -> tuple[str, ...]:
 
 def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
     """Return the step that draws a record of rows below for each row of the table above that has any."""
-    spec, of_branch = request_of_all.spec, request_of_all.branches[branch]
-    stages, trends = _list_stages(of_branch), list_trends(of_branch)
+    spec = request_of_all.spec
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
 
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
-        by_code, sets = read_consistent(request, inputs, stages, trends)
+        by_code, sets = read_consistent(request, inputs)
         consistent = [*by_code, *sets]
         number, codes = draw_records.encode_above(_iterate_above(spec, branch, inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
@@ -219,11 +216,12 @@ def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
         title="Draw records",
         kind=StepKind.POSTPROCESS,
         inputs=(
-            *list_consistent_tables(stages, trends),
+            MARGINALS,
             RECODE,
             *list_released_tables(["measure_without_rows"]),
             *_list_tables_above(spec, branch),
         ),
+        may_read=BESIDE_CONSISTENT,
         outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
         settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed"}),
         run=run,
@@ -236,7 +234,7 @@ def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
     spec, ruled = request_of_all.spec, _list_ruled_columns(request_of_all.branches[branch])
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        plan = with_tails(pool_one_ways(request, inputs, panel.STAGES), request.encoding)[1]
+        plan = with_tails(inputs.refined(), request.encoding)[1]
         released, key = request.spec.released_columns, plan.get_order()[0].person
         order = [name for name in request.spec.tables[branch].columns if name in released]
         above = np.concatenate([np.empty(0, np.int64), *(np.asarray(b.column(0)) for b in inputs.batches(NUMBERS))])
@@ -260,7 +258,7 @@ def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
             panel.LINKED,
             NUMBERS,
             RECODE,
-            *list_released_tables(panel.STAGES),
+            *REFINED,
             *(_list_tables_above(spec, branch) if ruled else ()),
         ),
         outputs={"synthetic": tables.SYNTHETIC},

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privsyn.base.errors import RequestError
 from privsyn.counting.part_files import PartFile, Shape, read_parts
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Clique, Domain
@@ -333,6 +333,7 @@ def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
     return ReleaseStep(
         name="one_way_marginals",
         title="One-way marginals",
+        measures=LookKind.ONE_WAYS,
         inputs=(ENCODED,),
         outputs=RELEASED,
         settings=lambda r: {"one_ways": division},

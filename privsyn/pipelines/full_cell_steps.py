@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -115,6 +115,7 @@ def _build_cell_counts(share: Fraction) -> ReleaseStep:
     return ReleaseStep(
         name=CELL_COUNTS,
         title="Rung counts",
+        measures=LookKind.RUNGS,
         inputs=(ENCODED,),
         outputs=RELEASED,
         settings=lambda r: {"columns": [codec.attribute for codec in list_looked_at(r.encoding)]},
@@ -163,6 +164,6 @@ def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _follow(step: Step) -> Step:
-    finer = {ENCODED: FINER} if ENCODED in step.inputs and step is not ENCODE_FINER else {}
+    finer = {ENCODED: FINER} if ENCODED in step.inputs and step.name != ENCODE_FINER.name else {}
     added: Any = dict.fromkeys((*step.inputs, CUTS, *finer.values()))
     return replace(step, inputs=tuple(added), cuts=CUTS, finer=finer)

@@ -7,15 +7,12 @@ same question are pooled by inverse variance.  All prices are in one sum (adapti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-import numpy as np
-from numpy.typing import NDArray
-
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -26,7 +23,6 @@ from privsyn.pipelines.common_steps import (
     ONE_CELL,
     RECODE,
     build_one_way_step,
-    list_released_tables,
     publish_noisy,
 )
 from privsyn.pipelines.full_cell_steps import share_full_cells
@@ -35,7 +31,6 @@ from privsyn.pipelines.named_sets import (
     build_set_measurement,
     build_set_steps,
     compute_share,
-    list_set_stages,
 )
 from privsyn.pipelines.privsyn import (
     COMBINE_CLIQUES,
@@ -48,9 +43,9 @@ from privsyn.pipelines.privsyn import (
     get_options,
     key_choice,
 )
-from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
-from privsyn.pipelines.trend_steps import build_trend_step, explain_by_trends, list_trends, share_trends
-from privsyn.pipelines.value_steps import build_value_counts, list_value_looks, share_values
+from privsyn.pipelines.synthesis_steps import build_row_steps
+from privsyn.pipelines.trend_steps import build_trend_step, explain_by_trends, share_trends
+from privsyn.pipelines.value_steps import build_value_counts, share_values
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -72,32 +67,19 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     compress = build_compression_step(request, measurement * first)
     steps = list(build_up_to_measurement(options, measurement * (1 - sets), first, trends, values, cells, compress))
     steps += build_set_steps(request, measurement * first)
-    looks = _Looks(["one_way_marginals"], ["indif_scores"], ["measure_marginals"], list(list_trends(request)))
-    measuring_sets, counting_values = list_set_stages(request), list(list_value_looks(request))
     for n, (part, earlier) in enumerate(zip(further, improves.earlier, strict=True), 2):
-        steps += _build_round(n, part, earlier.run, looks, options, 1 - sets, trends, values)
+        steps += _build_round(n, part, earlier.run, options, 1 - sets, trends, values)
         if values:
             steps.append(build_value_counts(measurement * (1 - sets) * values * part, n))
-            counting_values.append(steps[-1].name)
         if sets:
             steps.append(build_set_measurement(measurement * sets * part, n))
-            measuring_sets.append(steps[-1].name)
-    stages = [*looks.measured, *measuring_sets, *looks.one_ways[1:]]
-    return (*steps, *build_row_steps(stages, list_score_tables(request), tuple(looks.trends), counting_values))
-
-
-class _Looks:
-    """The names of the release steps so far, by what they look at."""
-
-    def __init__(self, one_ways: list[str], scores: list[str], measured: list[str], trends: list[str]) -> None:
-        self.one_ways, self.scores, self.measured, self.trends = one_ways, scores, measured, trends
+    return (*steps, *build_row_steps(request))
 
 
 def _build_round(
     n: int,
     part: Fraction,
     run: str,
-    looks: _Looks,
     options: PrivSyn,
     of_pairs: Fraction,
     of_trends: Fraction,
@@ -119,13 +101,8 @@ def _build_round(
         look=Look(what=JOINT_COUNTS, reason=lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
-    looks.one_ways.append(one_ways.name)
-    looks.scores.append(scores.name)
     trends = [build_trend_step(split.exact()[2] * part * of_pairs * of_trends, n)] if of_trends else []
-    looks.trends += [step.name for step in trends]
-    choice = _build_choice(n, looks, measure)
-    looks.measured.append(measure.name)
-    return one_ways, scores, *trends, choice, measure
+    return one_ways, scores, *trends, _build_choice(n, measure), measure
 
 
 def _build_one_ways(n: int, share: Fraction, run: str, options: PrivSyn) -> ReleaseStep:
@@ -160,19 +137,14 @@ def _sum_measured_rho(request: Request, n: int) -> Fraction:
     return sum(request.rounds[:n], Fraction(0)) * of_pairs * (1 - share_trends(request) - share_values(request))
 
 
-def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
-    """Return the step that chooses what release ``n`` measures: each clique's share of all budgets, less what it had.
-
-    ``looks``: those of the releases before, and the new ones at one-ways and scores.
-    """
-    one_ways, scores, measured, trends = map(tuple, (looks.one_ways, looks.scores, looks.measured, looks.trends))
+def _build_choice(n: int, measure: ReleaseStep) -> Step:
+    """Return the choice of what release ``n`` measures: each clique's share of all budgets, less what it had."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
-        later_queries, answers = inputs.measured(one_ways[1:])  # the first look is in the recode
         binning = request.encoding.binning
-        all_one_ways = pool_one_ways(first_recode, later_queries, answers, binning)
-        score_queries, scores_again = _list_all(inputs, scores)
+        all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
+        score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)
         rho = float(_sum_measured_rho(request, n))
         pairs = select_more.select_from_all_scores(
             score_queries,
@@ -184,21 +156,19 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
             options.selection,
             remeasure_one_ways=options.split.remeasure_one_ways,
             targets=request.public.targets,
-            explained=explain_by_trends(request, inputs, trends, measured),
+            explained=explain_by_trends(request, inputs),
         )
         domain = build_coarse_domain(first_recode)
         weights = combine_cliques.weigh_cliques(pairs, domain, fine, options.selection)
-        lacking = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs, measured)), rho)
+        lacking = select_more.list_lacking(weights, select_more.map_spent(_list_marginals(inputs)), rho)
         return {"cliques": combine_cliques.tabulate_cliques(lacking, domain, fine)}
 
     return Step(
         name=f"select_more_{n}",
         title=f"Select more, release {n}",
         kind=StepKind.POSTPROCESS,
-        inputs=(
-            RECODE,
-            *(table for stages in (one_ways[1:], scores, measured, trends) for table in list_released_tables(stages)),
-        ),
+        inputs=(RECODE,),
+        wants=(LookKind.ONE_WAYS, LookKind.SCORES, LookKind.MARGINALS, LookKind.TRENDS),
         outputs={"cliques": tables.CLIQUES},
         settings=lambda r: {
             **key_choice(r, measure),
@@ -213,13 +183,7 @@ def _build_choice(n: int, looks: _Looks, measure: ReleaseStep) -> Step:
     )
 
 
-def _list_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Query]:
-    """Return the queries of marginals of these release steps, without sums beside them."""
-    queries_by_stage = [inputs.noisy(stage)[0] for stage in stages]
-    return [q for queries in queries_by_stage for q in queries[: count_marginals([q.attributes for q in queries])]]
-
-
-def _list_all(inputs: Inputs, stages: Sequence[str]) -> tuple[list[Query], list[NDArray[np.int64]]]:
-    """Return queries and answers of these release steps, one after the other."""
-    looks = [inputs.noisy(stage) for stage in stages]
-    return [q for queries, _ in looks for q in queries], [y for _, answers in looks for y in answers]
+def _list_marginals(inputs: Inputs) -> list[Query]:
+    """Return the queries of all looks at marginals, without sums beside them."""
+    by_look = [inputs.noisy(look)[0] for look in inputs.list_looks(LookKind.MARGINALS)]
+    return [q for queries in by_look for q in queries[: count_marginals([q.attributes for q in queries])]]

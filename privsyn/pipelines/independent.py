@@ -17,4 +17,4 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     *before, one_ways = build_one_way_steps(request, Fraction(1), "cells")
     assert isinstance(one_ways, ReleaseStep)  # noqa: S101 - the last of these steps is the look
     limit = "Each column is made on its own: the rows show no relation between columns, whatever is so in reality."
-    return (*before, replace(one_ways, limit=limit), COMPRESS_DOMAIN, *build_row_steps([]))
+    return (*before, replace(one_ways, limit=limit), COMPRESS_DOMAIN, *build_row_steps(request))

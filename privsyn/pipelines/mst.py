@@ -33,10 +33,11 @@ from privsyn.pipelines.privsyn import (
     read_noisy_scores,
 )
 from privsyn.pipelines.synthesis_steps import (
-    build_consistency_step,
-    build_decoding_step,
+    MAKE_CONSISTENT,
+    REFINE_CODES,
     build_drawing_step,
     build_row_steps,
+    decode_from,
     iterate_shards_to_draw,
 )
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
@@ -45,7 +46,6 @@ from privsyn.tasks.steps import make_consistent, select_tree
 from privsyn.tasks.synthesis import graphical_rows
 
 THIRD = Fraction(1, 3)
-MEASURED = ("measure_marginals",)
 LIMIT = (
     "The rows keep the relations along one tree that links all columns; any others only as far as they follow from "
     "these."
@@ -61,7 +61,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         build_scores_step(_build_selection, THIRD),
         SELECT_TREE,
         build_first_measurement(THIRD, "select_tree.cliques", LIMIT),
-        *(build_row_steps(MEASURED) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
+        *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
     )
 
 
@@ -90,21 +90,21 @@ SELECT_TREE = build_choice_step(
 
 def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
     domain = build_coarse_domain(recode)
-    measured = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(), domain)
     for s in iterate_shards_to_draw(request, recode, progress):
         yield graphical_rows.draw_graphical_rows(measured, map_coarse_one_ways(recode), domain, s.rows, s.own_seed)
 
 
 GRAPHICAL_STEPS = (
-    build_consistency_step(MEASURED),
+    REFINE_CODES,
+    MAKE_CONSISTENT,
     build_drawing_step(
         name="graphical_rows",
         title="Graphical rows",
-        stages=MEASURED,
         draw=_draw,
         settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"rows", "seed", "shard_rows"}),
         words="drawn from the graphical model that the package mbi fits to the noisy counts",
     ),
-    build_decoding_step(MEASURED, "graphical_rows.codes"),
+    decode_from("graphical_rows.codes"),
 )
 """The last steps where rows are those of a graphical model."""

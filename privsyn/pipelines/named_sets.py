@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -30,6 +30,7 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.question_cells import has_codes_beside
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
@@ -37,7 +38,7 @@ from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, KnowledgeP
 from privsyn.tasks.steps import named_sets, triple_scores
 
 MEASURE_SETS = "measure_sets"
-"""The name that every step that measures sets begins with."""
+"""The first step that measures sets."""
 
 MERGES = "plan_sets.merges"
 HALVES, HALF_ROWS = "plan_halves.merges", "halve_rows.merged_rows"
@@ -162,6 +163,7 @@ def _build_triple_scores(share: Fraction) -> ReleaseStep:
     return ReleaseStep(
         name="triple_scores",
         title="Triple scores",
+        measures=LookKind.TRIPLES,
         inputs=(HALF_ROWS, HALVES, RECODE),
         outputs=RELEASED,
         reads=(KnowledgePart.TARGETS,),
@@ -289,6 +291,8 @@ def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
     return ReleaseStep(
         name=MEASURE_SETS if n is None else f"{MEASURE_SETS}_{n}",
         title="Measure sets" if n is None else f"Measure sets, release {n}",
+        measures=LookKind.SETS,
+        read_with=(MERGES,),
         inputs=(ROWS, MERGES),
         outputs=RELEASED,
         plan=plan,
@@ -329,36 +333,15 @@ def _key_null_in_sets(request: Request) -> dict[str, Any]:
     return {"null apart": sorted(apart)} if apart else {}
 
 
-def list_set_stages(request: Request) -> list[str]:
-    """Return the names of the steps that measure the request's named sets; none without sets."""
-    return [MEASURE_SETS] if compute_share(request) else []
+def read_sets(inputs: Inputs) -> list[named_sets.PlannedSet]:
+    """Return the sets that were planned."""
+    return named_sets.read_merges(inputs.table(MERGES))
 
 
-def list_measured_tables(stages: Sequence[str]) -> tuple[str, ...]:
-    """Return the tables that tell what ``stages`` measured: noisy counts, receipts and, of sets, the merges."""
-    return (*list_released_tables(stages), *((MERGES,) if has_sets(stages) else ()))
-
-
-def list_stages_by_code(stages: Sequence[str]) -> list[str]:
-    """Return the ``stages`` that measured in the codes of the recoding; those of sets measured in merged codes."""
-    return [stage for stage in stages if not stage.startswith(MEASURE_SETS)]
-
-
-def has_sets(stages: Sequence[str]) -> bool:
-    """Return whether one of ``stages`` measured sets."""
-    return any(stage.startswith(MEASURE_SETS) for stage in stages)
-
-
-def read_sets(inputs: Inputs, stages: Sequence[str]) -> list[named_sets.PlannedSet]:
-    """Return the sets that ``stages`` measured; none where no stage did."""
-    return named_sets.read_merges(inputs.table(MERGES)) if has_sets(stages) else []
-
-
-def read_set_marginals(inputs: Inputs, stages: Sequence[str]) -> list[Marginal]:
-    """Return the noisy joint tables of the sets that ``stages`` measured."""
-    sets = read_sets(inputs, stages)
-    if not sets:
+def read_set_marginals(inputs: Inputs) -> list[Marginal]:
+    """Return the noisy joint tables of the sets that were measured; none where no look measured sets."""
+    if not inputs.list_looks(LookKind.SETS):
         return []
-    queries, answers = inputs.measured([stage for stage in stages if stage.startswith(MEASURE_SETS)])
+    queries, answers = pool_answers(*inputs.all_noisy(LookKind.SETS))
     noisy = {q.attributes: (y, q.sigma) for q, y in zip(queries, answers, strict=True)}
-    return named_sets.build_set_marginals(sets, noisy)
+    return named_sets.build_set_marginals(read_sets(inputs), noisy)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
@@ -35,16 +35,15 @@ from privsyn.pipelines.common_steps import (
     key_columns,
     key_draws_below_top,
     list_asked_pairs,
-    list_released_tables,
     publish_noisy,
     stream_codes,
     stream_numbers,
     write_together,
 )
-from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share, list_set_stages
+from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share
 from privsyn.pipelines.privsyn import build_up_to_measurement
-from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
-from privsyn.pipelines.trend_steps import list_trends, share_trends
+from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, REFINED, build_row_steps, get_synthesis
+from privsyn.pipelines.trend_steps import share_trends
 from privsyn.pipelines.without_rows import (
     LIST_WITHOUT_ROWS,
     MAKE_WITHOUT_ROWS,
@@ -83,17 +82,16 @@ NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 
 KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
 ROWS, RUNS, ALONE = "encode.rows_of_persons", "encode.runs", "encode.without_rows"
-STAGES = ["measure_marginals"]
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of linked rows."""
     above = request.encoding.get_order()[0].above
-    *row_steps, _ = build_row_steps([*STAGES, *list_set_stages(request)], trends=list_trends(request))
+    *row_steps, _ = build_row_steps(request)
     return (
         *build_looks(request),
         *row_steps,
-        build_linking_step(request),
+        build_linking_step(),
         *((MAKE_WITHOUT_ROWS,) if above else ()),
         DECODE,
     )
@@ -206,6 +204,7 @@ def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Q
 MEASURE_TRANSITIONS = ReleaseStep(
     name="measure_transitions",
     title="Measure transitions",
+    measures=LookKind.TRANSITIONS,
     inputs=(PAIRS, RECODE),
     outputs=RELEASED,
     settings=lambda r: {},
@@ -260,6 +259,7 @@ def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
 MEASURE_ROWS = ReleaseStep(
     name="measure_rows",
     title="Measure rows",
+    measures=LookKind.LINKED_ROWS,
     inputs=(KEPT, RECODE),
     outputs=RELEASED,
     settings=lambda r: {"most": r.spec.unit.records},
@@ -355,19 +355,18 @@ def _build_row_linker(
     return Linker(plan, recode, consistent, codes, transitions, counts_of_rows, request.threads)
 
 
-def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
+def build_linking_step(codes_table: str = CODES) -> Step:
     """Return the step that makes persons with linked rows of their records, the codes in ``codes_table``."""
-    follows, counted, trends = has_transitions(request), counts_rows(request), list_trends(request)
-    looks = [*(["measure_transitions"] if follows else []), *(["measure_rows"] if counted else [])]
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
         from privsyn.tasks.synthesis.related_places import fit_related_places
 
-        recode, plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)
+        recode, plan = with_tails(inputs.refined(), request.encoding)
+        follows, counted = (bool(inputs.list_looks(kind)) for kind in (LookKind.TRANSITIONS, LookKind.LINKED_ROWS))
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
-        if trends:
+        if inputs.has(BY_TREND):
             consistent = [*consistent, *marginals.from_table(inputs.table(BY_TREND), domain)]
         codes = refine_weights(_build_codes(request, inputs), recode)
         linker: Linker | MemberLinker
@@ -399,10 +398,9 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
         name="link_rows",
         title="Link rows",
         kind=StepKind.POSTPROCESS,
-        inputs=(
-            *(codes_table, MARGINALS, *([BY_TREND] if trends else []), RECODE),
-            *(*list_released_tables(STAGES), *list_released_tables(looks)),
-        ),
+        inputs=(codes_table, MARGINALS, RECODE, *REFINED),
+        may_read=(BY_TREND,),
+        wants=(LookKind.TRANSITIONS, LookKind.LINKED_ROWS),
         outputs={"linked": tables.LINKED_ROWS},
         settings=key_linking,
         reads=(KnowledgePart.ACROSS,),
@@ -413,7 +411,7 @@ def build_linking_step(request: Request, codes_table: str = CODES) -> Step:
 
 
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    plan = with_tails(pool_one_ways(request, inputs, STAGES), request.encoding)[1]
+    plan = with_tails(inputs.refined(), request.encoding)[1]
     order, settings = request.column_order, get_synthesis(request)
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
@@ -427,7 +425,7 @@ DECODE = Step(
     name="decode",
     title="Decode",
     kind=StepKind.POSTPROCESS,
-    inputs=(LINKED, RECODE, *list_released_tables(STAGES)),
+    inputs=(LINKED, RECODE, *REFINED),
     outputs={"synthetic": tables.SYNTHETIC},
     settings=lambda r: {
         **key_linking(r),

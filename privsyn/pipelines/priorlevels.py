@@ -43,9 +43,10 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.privsyn import RECODE_ROWS, build_measurement, weigh_evenly
 from privsyn.pipelines.synthesis_steps import (
-    build_consistency_step,
-    build_decoding_step,
+    MAKE_CONSISTENT,
+    REFINE_CODES,
     build_drawing_step,
+    decode_from,
     get_synthesis,
 )
 from privsyn.tasks.estimation import public_workload
@@ -70,9 +71,10 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         MEASURE_LARGE,
         MEASURE_GROUPS,
         MEASURE_IN_GROUPS,
-        build_consistency_step(MEASURED),
+        REFINE_CODES,
+        MAKE_CONSISTENT,
         PRIOR_ROWS,
-        build_decoding_step(MEASURED, "prior_rows.codes"),
+        decode_from("prior_rows.codes"),
     )
 
 
@@ -231,7 +233,6 @@ def _key_rows(request: Request) -> dict[str, Any]:
 PRIOR_ROWS = build_drawing_step(
     name="prior_rows",
     title="Prior rows",
-    stages=MEASURED,
     draw=_draw_rows,
     settings=_key_rows,
     reads=(KnowledgePart.RULES, KnowledgePart.PRIOR),

@@ -33,9 +33,10 @@ from privsyn.pipelines.privsyn import (
     read_noisy_scores,
 )
 from privsyn.pipelines.synthesis_steps import (
-    build_consistency_step,
-    build_decoding_step,
+    MAKE_CONSISTENT,
+    REFINE_CODES,
     build_drawing_step,
+    decode_from,
     iterate_shards_to_draw,
 )
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
@@ -43,7 +44,6 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent
 
 ONE_WAYS, SCORES, FAMILIES = Fraction(2, 10), Fraction(1, 10), Fraction(7, 10)
-MEASURED = ("measure_marginals",)
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -55,9 +55,10 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         build_scores_step(_build_selection, SCORES),
         BUILD_NETWORK,
         MEASURE,
-        build_consistency_step(MEASURED),
+        REFINE_CODES,
+        MAKE_CONSISTENT,
         ANCESTRAL_ROWS,
-        build_decoding_step(MEASURED, "ancestral_rows.codes"),
+        decode_from("ancestral_rows.codes"),
     )
 
 
@@ -103,7 +104,7 @@ MEASURE = build_first_measurement(
 
 def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
     domain = build_coarse_domain(recode)
-    families = make_consistent.build_measured_marginals(*inputs.measured(MEASURED), domain)
+    families = make_consistent.build_measured_marginals(*inputs.measured(), domain)
     one_ways = {a: counts for a, (counts, _) in map_coarse_one_ways(recode).items()}
     for s in iterate_shards_to_draw(request, recode, progress):
         yield ancestral_rows.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
@@ -112,7 +113,6 @@ def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) 
 ANCESTRAL_ROWS = build_drawing_step(
     name="ancestral_rows",
     title="Ancestral rows",
-    stages=MEASURED,
     draw=_draw,
     settings=lambda r: r.spec.mechanism.synthesis.model_dump(),
     words="every column drawn given its parents, from the noisy counts as they were measured",

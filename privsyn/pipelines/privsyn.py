@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from privsyn.counting.partitions import list_parts
 from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, connect
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
@@ -42,17 +42,17 @@ from privsyn.pipelines.common_steps import (
     stream_codes,
 )
 from privsyn.pipelines.full_cell_steps import build_full_cell_steps, share_full_cells
-from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share, list_set_stages
-from privsyn.pipelines.synthesis_steps import build_row_steps, list_score_tables
-from privsyn.pipelines.trend_steps import (
-    TRENDS,
-    build_trend_step,
-    count_trends_again,
-    explain_by_trends,
-    list_trends,
-    share_trends,
+from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share
+from privsyn.pipelines.synthesis_steps import (
+    APPEND_ATTRIBUTES,
+    DECODE,
+    MAKE_CONSISTENT,
+    REFINE_CODES,
+    SYNTHESIZE,
+    build_row_steps,
 )
-from privsyn.pipelines.value_steps import build_value_steps, list_value_looks, share_values
+from privsyn.pipelines.trend_steps import build_trend_step, count_trends_again, explain_by_trends, share_trends
+from privsyn.pipelines.value_steps import build_value_steps, share_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.near_pairs import is_wide
@@ -80,8 +80,8 @@ NOTHING = Fraction(0)
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
-    options, stages = get_options(request), ["measure_marginals", *list_set_stages(request)]
-    measurement, sets = options.split.exact()[2], compute_share(request)
+    options, sets = get_options(request), compute_share(request)
+    measurement = options.split.exact()[2]
     return (
         *build_up_to_measurement(  # lines 1 to 5
             options,
@@ -92,9 +92,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
             compress=build_compression_step(request, measurement),
         ),
         *build_set_steps(request, measurement),  # not in the paper
-        *build_row_steps(  # lines 6 and 7
-            stages, list_score_tables(request), list_trends(request), list_value_looks(request)
-        ),
+        *build_row_steps(request),  # lines 6 and 7
     )
 
 
@@ -121,8 +119,7 @@ def build_up_to_measurement(
         encode: The step that encodes the private table; None: as the looks need it.
     """
     one_ways, scores, _ = options.split.exact()
-    trend_looks = (TRENDS,) if trends else ()
-    measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=trend_looks)
+    measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=bool(trends))
     single = build_one_way_step(one_ways * (1 - cells) * part, options.split.one_ways)
     return (
         encode or (ENCODE_WITH_NUMBERS if values or cells else ENCODE),
@@ -132,7 +129,7 @@ def build_up_to_measurement(
         RECODE_ROWS,
         build_scores_step(lambda r: get_options(r).selection, scores * part),  # line 3, Algorithm 1
         *([build_trend_step(measurement * trends * part)] if trends else []),  # not in the paper
-        build_selection_step(measure, trend_looks),  # line 3, Algorithm 1
+        build_selection_step(measure),  # line 3, Algorithm 1
         COMBINE_CLIQUES,  # line 4, Algorithm 2
         measure,  # line 5
         *(build_value_steps(measurement * values * part) if values else ()),  # not in the paper
@@ -216,6 +213,7 @@ def build_scores_step(selection: Callable[[Request], Selection], share: Fraction
     return ReleaseStep(
         name="indif_scores",
         title="InDif scores",
+        measures=LookKind.SCORES,
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
         settings=lambda r: {**selection(r).model_dump(include={"scores", "max_cells"}), **key_asked_pairs(r)},
@@ -283,10 +281,10 @@ def key_choice(request: Request, measure: ReleaseStep) -> dict[str, Any]:
     return {**measure.priced(request), "again": options.split.remeasure_one_ways, **pooled}
 
 
-def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> Step:
+def build_selection_step(measure: ReleaseStep) -> Step:
     """Return the choice of pairs by their noisy scores, for the budget of the step ``measure``.
 
-    ``trends``: the looks at trends, whose part of a score needs no measurement.
+    The part of a score that a trend explains needs no measurement.
     """
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -303,7 +301,7 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
             targets=request.public.targets,
             pooled=options.consistency.pooled,
             rounding=list_roundings(request.encoding.binning),
-            explained=explain_by_trends(request, inputs, trends),
+            explained=explain_by_trends(request, inputs),
         )
         return {"pairs": pairs}
 
@@ -311,7 +309,8 @@ def build_selection_step(measure: ReleaseStep, trends: Sequence[str] = ()) -> St
         name="select_pairs",
         title="Select pairs",
         kind=StepKind.POSTPROCESS,
-        inputs=(*list_released_tables(["indif_scores", *trends]), RECODE),
+        inputs=(*list_released_tables(["indif_scores"]), RECODE),
+        wants=(LookKind.TRENDS,),
         outputs={"pairs": tables.PAIRS},
         settings=lambda r: {**key_choice(r, measure), **_key_criterion(r)},
         reads=(KnowledgePart.TARGETS,),
@@ -361,19 +360,19 @@ def build_measurement(
     look: Look,
     files: Mapping[str, PublishedFile],
     limit: str = "",
-    trends: Sequence[str] = (),
+    trends: bool = False,
 ) -> ReleaseStep:
     """Return the step that measures the cliques in the table ``chosen``, which share this part of the budget by weight.
 
-    ``trends``: the looks at trends.  Where what they say is unclear it is asked again, after the marginals, unless the
-    table is wide.
+    ``trends``: where what looks at trends say is unclear it is asked again, after the marginals, unless the table is
+    wide.
     """
 
     def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
         weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
         # of a wide table fewer trends are asked where they would be unclear, so none is asked again
-        trend_looks = () if is_wide(request.encoding.domain.attributes) else trends
-        asked_before = [query for look in trend_looks for query in inputs.noisy(look)[0]]
+        wide = is_wide(request.encoding.domain.attributes)
+        asked_before = [] if wide else inputs.all_noisy(LookKind.TRENDS)[0]
         total = estimate_total(inputs.recode())
         asked_again, weights = trend_scores.plan_again(asked_before, weights, total, rho, request.records)
         remaining = rho - sum_rho(asked_again)
@@ -390,7 +389,9 @@ def build_measurement(
     return ReleaseStep(
         name=name,
         title=title,
-        inputs=(RECODED, ENCODED, RECODE, chosen, *list_released_tables(trends)),
+        measures=LookKind.MARGINALS,
+        inputs=(RECODED, ENCODED, RECODE, chosen),
+        wants=(LookKind.TRENDS,) if trends else (),
         outputs=RELEASED,
         plan=plan,
         exact=exact,
@@ -411,7 +412,7 @@ def build_first_measurement(
     share: Fraction,
     chosen: str = CLIQUES,
     limit: str = "Relations of three and more columns are only kept where they follow from those measured.",
-    trends: Sequence[str] = (),
+    trends: bool = False,
 ) -> ReleaseStep:
     """Return the paper's measurement of the marginals in the table ``chosen``, with this share of the budget.
 
@@ -432,8 +433,14 @@ def build_first_measurement(
     )
 
 
-STEPS = (
-    *build_up_to_measurement(PrivSyn(), PrivSyn().split.exact()[2]),
-    *build_row_steps(["measure_marginals"]),
+STEPS = connect(
+    (
+        *build_up_to_measurement(PrivSyn(), PrivSyn().split.exact()[2]),
+        REFINE_CODES,
+        MAKE_CONSISTENT,
+        SYNTHESIZE,
+        APPEND_ATTRIBUTES,
+        DECODE,
+    )
 )
 """The steps with the default options: what docs/architecture.md draws."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, check_shares
+from privsyn.engine.step import Step, check_shares, connect
 from privsyn.pipelines import (
     adaptive,
     aim,
@@ -47,6 +47,6 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         build = branches.build_steps
     elif request.spec.panel is not None:
         build = panel.build_steps
-    steps = follow_cuts(build(request))
+    steps = follow_cuts(connect(build(request)))
     check_shares(steps, request)
     return steps

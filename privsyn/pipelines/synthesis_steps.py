@@ -1,17 +1,12 @@
 """The last steps of every mechanism: from noisy counts to the synthetic table, by post-processing only.
 
-What was looked at before differs from mechanism to mechanism, so most functions here are told it by names of release
-steps, each empty where there was no such step:
-
-- ``stages``: those that measured marginals after the first one-ways;
-- ``trends``: those that asked trends, from which pairs follow that no stage measured;
-- ``values``: those that counted single values;
-- ``scores``: the released tables of noisy scores, by which rows follow a public prior or do not.
+Mechanisms look at different things before; each step here says which kinds of looks it wants, and gets those that were
+taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +17,7 @@ from privsyn.counting import synthetic_parts
 from privsyn.counting.part_files import Make, PartFile
 from privsyn.counting.row_work import RowWork
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthesis
@@ -41,16 +36,13 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.named_sets import (
     MERGES,
-    has_sets,
     key_named_pairs,
-    list_measured_tables,
     list_named_pairs,
-    list_stages_by_code,
     read_set_marginals,
     read_sets,
 )
 from privsyn.pipelines.trend_steps import list_trends, read_trends
-from privsyn.pipelines.value_steps import list_value_tables, read_frequent_values
+from privsyn.pipelines.value_steps import read_frequent_values, share_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.estimation import known_zeros, marginals, null_zeros
 from privsyn.tasks.estimation.near_pairs import is_wide
@@ -61,8 +53,12 @@ from privsyn.tasks.estimation.recode import (
     estimate_total,
     map_coarse_one_ways,
     mark_all_ordered_codes,
+    pool_one_ways,
+    recode_to_table,
+    recompress,
     sum_coarse_one_ways,
 )
+from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.read_ahead import read_ahead
@@ -124,11 +120,6 @@ def _key_shards(request: Request) -> dict[str, Any]:
     return request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
 
 
-def pool_one_ways(request: Request, inputs: Inputs, stages: Sequence[str]) -> Recode:
-    """Return the recoding with all one-ways that ``stages`` measured."""
-    return inputs.refined(request.encoding.binning, request.spec.mechanism.compression, list_stages_by_code(stages))
-
-
 def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
     """Return, by attribute, the code of null whose joint codes with others may be found to be empty.
 
@@ -146,40 +137,33 @@ def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
     return null_zeros.find_null_codes(recode, free)
 
 
-def find_zeros(
-    request: Request, inputs: Inputs, stages: Sequence[str], recode: Recode, unmeasured: Collection[Clique] = ()
+def read_zeros(
+    request: Request, inputs: Inputs, recode: Recode, *, unmeasured: bool = False
 ) -> known_zeros.KnownZeros | None:
-    """Return the joint codes that no row has: by public knowledge, and with null by the counts of ``stages``.
+    """Return the joint codes that no row has: by public knowledge, and with null by the counts.
 
-    ``recode``: with all one-ways that these measured; ``unmeasured``: pairs that they did not measure, whose
-    cells with null are looked at, too.
+    ``unmeasured``: of pairs that were not measured, too.
     """
-    public, nulls = request.public.in_codes(recode).zeros, find_null_codes(request, recode)
-    if not nulls:
-        return public
-    queries, answers = inputs.measured(list_stages_by_code(stages))
-    measured = make_consistent.build_measured_marginals(queries, answers, build_coarse_domain(recode))
-    pairs = [m for m in measured if len(m.attributes) == 2]
-    found_zeros = null_zeros.find_null_zeros(pairs, map_coarse_one_ways(recode), nulls, unmeasured)
+    public, found_zeros = request.public.in_codes(recode).zeros, inputs.empty_cells(unmeasured=unmeasured)
     if public is None:
-        return found_zeros
+        return found_zeros if find_null_codes(request, recode) else None
     return known_zeros.KnownZeros(public.tables, (*public.implied, *found_zeros.implied))
 
 
 def read_consistent_marginals(
-    request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
+    request: Request, inputs: Inputs
 ) -> tuple[Recode, list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the recoding by all that ``stages`` measured, the consistent marginals, and pairs by trend.
+    """Return the recoding by all that was measured, the consistent marginals, and pairs by trend.
 
-    Among the marginals sets in merged codes come last; pairs by trend are those that ``stages`` did not measure.
+    Among the marginals sets in merged codes come last; pairs by trend are those that no look measured.
     """
-    recode = pool_one_ways(request, inputs, stages)
+    recode = inputs.refined()
     domain = build_coarse_domain(recode)
     one_way, variance = sum_coarse_one_ways(recode)
-    measured = make_consistent.build_measured_marginals(*inputs.measured(list_stages_by_code(stages)), domain)
+    measured = make_consistent.build_measured_marginals(*inputs.measured(), domain)
     settings, knowledge = get_consistency(request), request.public.in_codes(recode)
-    by_trend = read_trends(request, inputs, recode, trends, list_stages_by_code(stages))
-    totals, sets = knowledge.public.totals, read_set_marginals(inputs, stages)
+    by_trend = read_trends(request, inputs, recode)
+    totals, sets = knowledge.public.totals, read_set_marginals(inputs)
     named_pairs = list_named_pairs(request)
     if by_trend is not None:
         one_way = [m if totals is not None and totals.has(m.attributes) else by_trend.pool_in(m) for m in one_way]
@@ -187,7 +171,7 @@ def read_consistent_marginals(
         sets = [by_trend.pool_in(m) if m.attributes in named_pairs else m for m in sets]
     measured += [*knowledge.known_pairs, *sets]
     expected = by_trend if knowledge.prior_pairs is None else knowledge.prior_pairs
-    zeros = find_zeros(request, inputs, stages, recode, () if by_trend is None else by_trend.correlation)
+    zeros = read_zeros(request, inputs, recode, unmeasured=True)
     consistent = make_consistent.make_consistent(
         one_way,
         variance,
@@ -220,30 +204,23 @@ def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
     return frozenset(a for m in sets for a in m.attributes)
 
 
-def read_consistent(
-    request: Request, inputs: Inputs, stages: Sequence[str], trends: Sequence[str] = ()
-) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
+def read_consistent(request: Request, inputs: Inputs) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
     """Return the consistent marginals, with the pairs by trend that rows follow, and sets from their tables."""
-    domain, sets = inputs.domain(), read_sets(inputs, stages)
+    domain = inputs.domain()
     by_code = marginals.from_table(inputs.table(MARGINALS), domain)
-    by_trend = marginals.from_table(inputs.table(BY_TREND), domain) if trends else []
+    by_trend = marginals.from_table(inputs.table(BY_TREND), domain) if inputs.has(BY_TREND) else []
     by_code += choose_strongest(by_trend) if is_wide(request.encoding.domain.attributes) else by_trend
-    merges = [planned.merges for planned in sets]
-    return by_code, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges) if sets else []
+    if not inputs.has(SET_MARGINALS):
+        return by_code, []
+    merges = [planned.merges for planned in read_sets(inputs)]
+    return by_code, marginals.from_table(inputs.table(SET_MARGINALS), domain, merges)
 
 
-def list_consistent_tables(stages: Sequence[str], trends: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the tables of consistent counts, of pairs by trend, and of sets how these are merged."""
-    return (MARGINALS, *((BY_TREND,) if trends else ()), *((SET_MARGINALS, MERGES) if has_sets(stages) else ()))
-
+BESIDE_CONSISTENT = (BY_TREND, SET_MARGINALS, MERGES)
+"""The tables that :func:`read_consistent` reads beside the consistent marginals, of releases that have them."""
 
 CONSISTENCY_READS = (KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS)
 """The parts of public knowledge that :func:`read_consistent_marginals` reads."""
-
-
-def list_score_tables(request: Request) -> tuple[str, ...]:
-    """Return the tables by which rows know whether to follow the prior's pairs; none without a prior."""
-    return list_released_tables(["indif_scores"]) if request.has_prior else ()
 
 
 def trusts_prior(knowledge: KnowledgeInCodes, inputs: Inputs) -> bool:
@@ -270,80 +247,107 @@ def _follow_prior(
     return prior_pairs.choose_followed(expected, recode, consistent)
 
 
-def build_consistency_step(stages: Sequence[str], trends: Sequence[str] = ()) -> Step:
-    """Return the step that makes the one-ways and what ``stages`` measured agree, and lists pairs by ``trends``."""
-
-    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        _, consistent, by_trend = read_consistent_marginals(request, inputs, stages, trends)
-        by_code, sets = split_sets(consistent)
-        of_sets = {"set_marginals": marginals.to_table(sets)} if has_sets(stages) else {}
-        of_trends = {"by_trend": marginals.to_table(by_trend)} if trends else {}
-        return {"marginals": marginals.to_table(by_code), **of_sets, **of_trends}
-
-    files = {"marginals": PublishedFile("marginals/consistent.parquet")}
-    if has_sets(stages):
-        files["set_marginals"] = PublishedFile("marginals/consistent_sets.parquet")
-    if trends:
-        words = "has the counts of pairs that were not measured, by trend"
-        files["by_trend"] = PublishedFile("marginals/by_trend.parquet", words)
-
-    return Step(
-        name="make_consistent",
-        title="Make consistent",
-        kind=StepKind.POSTPROCESS,
-        inputs=(RECODE, *list_measured_tables(stages), *list_released_tables(trends)),
-        outputs=dict.fromkeys(files, tables.MARGINALS),
-        settings=lambda r: {**key_consistency(r), **(key_named_pairs(r) if has_sets(stages) else {})},
-        reads=CONSISTENCY_READS,
-        run=run,
-        version=8,
-        published=files,
-        words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
-    )
+def _refine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.measured(alone=True)
+    binning, settings = request.encoding.binning, request.spec.mechanism.compression
+    pooled = pool_one_ways(inputs.recode(), queries, answers, binning)
+    refined = recompress(pooled, queries, binning, settings)
+    if settings.enabled and settings.equal_mass:
+        refined = smooth_one_ways(pooled, refined, binning)
+    zeros, measured = _find_empty_cells(request, inputs, refined)
+    return {
+        "refined": recode_to_table(refined, request.encoding.labels()),
+        "empty_cells": null_zeros.tabulate_empty_cells(zeros, measured),
+    }
 
 
-def build_synthesis_step(stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = ()) -> Step:
-    """Return the step that makes rows from consistent marginals, as many as ``stages`` and the one-ways say."""
+def _find_empty_cells(request: Request, inputs: Inputs, recode: Recode) -> tuple[known_zeros.KnownZeros, list[Clique]]:
+    """Return the joint codes with null that the counts show to be empty, and the pairs that were measured."""
+    nulls = find_null_codes(request, recode)
+    if not nulls:
+        return known_zeros.KnownZeros(), []
+    measured = make_consistent.build_measured_marginals(*inputs.measured(), build_coarse_domain(recode))
+    pairs, by_trend = [m for m in measured if len(m.attributes) == 2], read_trends(request, inputs, recode)
+    unmeasured = () if by_trend is None else by_trend.correlation
+    zeros = null_zeros.find_null_zeros(pairs, map_coarse_one_ways(recode), nulls, unmeasured)
+    return zeros, [m.attributes for m in pairs]
 
-    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        domain = inputs.domain()
-        knowledge = request.public.in_codes(inputs.recode())
-        consistent, sets = read_consistent(request, inputs, stages, trends)
-        recode = pool_one_ways(request, inputs, stages)
-        prior = _follow_prior(knowledge, inputs, recode, consistent)
-        # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
-        made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
-        core = append_attributes.select_core_marginals(consistent, domain, made_together)
-        settings, totals = get_synthesis(request), knowledge.public.totals
-        total = estimate_total(recode) if totals is None else totals.rows
-        planned = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
 
-        zeros = find_zeros(request, inputs, stages, recode)
-        parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, zeros, prior)
-        stream = stream_codes((), core.domain)
-        if len(planned) == 1:
-            shard = parts.make(planned[0], request.threads, progress)
-            return {"core_codes": replace(stream, batches=shard.batches)}
-        files = make_core_parts(inputs.work, parts, planned, progress)
-        return {"core_codes": collect_parts(stream, files)}
+REFINE_CODES = Step(
+    name="refine_codes",
+    title="Refine codes",
+    kind=StepKind.POSTPROCESS,
+    inputs=(RECODE,),
+    wants=(LookKind.MARGINALS, LookKind.ONE_WAYS, LookKind.TRENDS),
+    outputs={"refined": tables.RECODE, "empty_cells": tables.EMPTY_CELLS},
+    settings=lambda r: {**r.spec.mechanism.compression.key(), **_key_smoothing(r), **key_consistency(r)},
+    reads=(KnowledgePart.RULES, KnowledgePart.TOTALS),
+    run=_refine,
+    words=lambda r: "",
+)
+"""Pools all counts of single columns, says how rows lie inside each code, and finds which codes never meet null."""
 
-    return Step(
-        name="synthesize",
-        title="Synthesize",
-        kind=StepKind.POSTPROCESS,
-        inputs=(
-            *list_consistent_tables(stages, trends),
-            RECODE,
-            *list_released_tables(list_stages_by_code(stages)),
-            *scores,
+REFINED = (f"{REFINE_CODES.name}.refined", f"{REFINE_CODES.name}.empty_cells")
+
+
+def _make_consistent(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    _, consistent, by_trend = read_consistent_marginals(request, inputs)
+    by_code, sets = split_sets(consistent)
+    outputs = {"marginals": marginals.to_table(by_code)}
+    if inputs.list_looks(LookKind.SETS):
+        outputs["set_marginals"] = marginals.to_table(sets)
+    if inputs.list_looks(LookKind.TRENDS):
+        outputs["by_trend"] = marginals.to_table(by_trend)
+    return outputs
+
+
+MEASURED = (LookKind.MARGINALS, LookKind.SETS, LookKind.TRENDS)
+"""What :func:`read_consistent_marginals` wants."""
+
+MAKE_CONSISTENT = Step(
+    name="make_consistent",
+    title="Make consistent",
+    kind=StepKind.POSTPROCESS,
+    inputs=(RECODE, *REFINED),
+    wants=MEASURED,
+    outputs=dict.fromkeys(("marginals", "set_marginals", "by_trend"), tables.MARGINALS),
+    only_after={"set_marginals": LookKind.SETS, "by_trend": LookKind.TRENDS},
+    settings=lambda r: {**key_consistency(r), **key_named_pairs(r)},
+    reads=CONSISTENCY_READS,
+    run=_make_consistent,
+    version=8,
+    published={
+        "marginals": PublishedFile("marginals/consistent.parquet"),
+        "set_marginals": PublishedFile("marginals/consistent_sets.parquet"),
+        "by_trend": PublishedFile(
+            "marginals/by_trend.parquet", "has the counts of pairs that were not measured, by trend"
         ),
-        outputs={"core_codes": tables.SYNTHETIC_CODES},
-        settings=_key_rows,
-        reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
-        run=run,
-        version=10,
-        words=_describe_rows,
-    )
+    },
+    words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
+)
+"""Makes the one-ways and all that was measured agree, and lists pairs by their trends."""
+
+
+def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain = inputs.domain()
+    knowledge = request.public.in_codes(inputs.recode())
+    consistent, sets = read_consistent(request, inputs)
+    recode = inputs.refined()
+    prior = _follow_prior(knowledge, inputs, recode, consistent)
+    # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
+    made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
+    core = append_attributes.select_core_marginals(consistent, domain, made_together)
+    settings, totals = get_synthesis(request), knowledge.public.totals
+    total = estimate_total(recode) if totals is None else totals.rows
+    planned = shards.plan_shards(synthesize.compute_output_rows(total, settings), settings)
+
+    zeros = read_zeros(request, inputs, recode)
+    parts = synthetic_parts.CoreParts([*core.marginals, *sets], core.domain, settings, zeros, prior)
+    stream = stream_codes((), core.domain)
+    if len(planned) == 1:
+        shard = parts.make(planned[0], request.threads, progress)
+        return {"core_codes": replace(stream, batches=shard.batches)}
+    return {"core_codes": collect_parts(stream, make_core_parts(inputs.work, parts, planned, progress))}
 
 
 _METHODS = {
@@ -357,6 +361,21 @@ def _describe_rows(request: Request) -> str:
     auto = settings.rows == "auto"
     rows = "as many as the noisy counts say" if auto else f"{settings.rows:,}, as the request asks"
     return f"synthetic rows: {_METHODS[settings.method]}; {rows}"
+
+
+SYNTHESIZE = Step(
+    name="synthesize",
+    title="Synthesize",
+    kind=StepKind.POSTPROCESS,
+    inputs=(MARGINALS, RECODE, *REFINED),
+    may_read=BESIDE_CONSISTENT,
+    outputs={"core_codes": tables.SYNTHETIC_CODES},
+    settings=_key_rows,
+    reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
+    run=_synthesize,
+    version=10,
+    words=_describe_rows,
+)
 
 
 def make_core_parts(
@@ -413,11 +432,9 @@ def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain
     return [synthetic_parts.ShardRows(shard, shard_rows) for shard, shard_rows in zip(planned, rows, strict=True)]
 
 
-def _append(
-    stages: Sequence[str], trends: Sequence[str], request: Request, inputs: Inputs, progress: Progress
-) -> Mapping[str, Output]:
+def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain = inputs.domain()
-    consistent, sets = read_consistent(request, inputs, stages, trends)
+    consistent, sets = read_consistent(request, inputs)
     knowledge = request.public.in_codes(inputs.recode())
     tied = frozenset(domain.attributes) if trusts_prior(knowledge, inputs) else knowledge.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, tied)
@@ -431,59 +448,39 @@ def _append(
     return {"codes": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 
 
-def build_appending_step(scores: tuple[str, ...] = (), stages: Sequence[str] = (), trends: Sequence[str] = ()) -> Step:
-    """Return the step that gives rows the attributes that are related to no other."""
-    return Step(
-        name="append_attributes",
-        title="Append attributes",
-        kind=StepKind.POSTPROCESS,
-        inputs=("synthesize.core_codes", *list_consistent_tables(stages, trends), RECODE, *scores),
-        outputs={"codes": tables.SYNTHETIC_CODES},
-        settings=_key_shards,
-        reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
-        run=partial(_append, stages, trends),
-        version=2,
-    )
-
+APPEND_ATTRIBUTES = Step(
+    name="append_attributes",
+    title="Append attributes",
+    kind=StepKind.POSTPROCESS,
+    inputs=("synthesize.core_codes", MARGINALS, RECODE),
+    may_read=BESIDE_CONSISTENT,
+    outputs={"codes": tables.SYNTHETIC_CODES},
+    settings=_key_shards,
+    reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
+    run=_append,
+    version=2,
+)
+"""Gives rows the attributes that are related to no other."""
 
 CODES = "append_attributes.codes"
 
 
-def build_decoding_step(stages: Sequence[str], name: str = CODES, values: Sequence[str] = ()) -> Step:
-    """Return the step that turns codes into values, combined ones by all that ``stages`` and the one-ways measured.
-
-    ``name``: the table of the codes, which is the step's first input.
-    """
-
-    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        pooled, encoding = pool_one_ways(request, inputs, stages), request.encoding
-        recode = drop_unlisted(pooled, encoding.binning, request.spec.mechanism.compression)
-        if values:
-            encoding = encoding.with_frequent(read_frequent_values(request, inputs, recode, values))
-        order, exact = request.column_order, request.public.exact_in_rules
-        related = get_synthesis(request).related_inside
-        domain = build_coarse_domain(recode)
-        asked_pairs = list_asked_pairs(request, domain.attributes) if related else None
-        parts = synthetic_parts.DecodedParts(recode, encoding, order, exact, related, asked_pairs)
-        tasks = _list_shard_rows(request, inputs, name, domain)
-        ranges = encoding.ranges()
-        profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
-        stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
-        return {"synthetic": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
-
-    return Step(
-        name="decode",
-        title="Decode",
-        kind=StepKind.POSTPROCESS,
-        inputs=(name, RECODE, *list_released_tables(list_stages_by_code(stages)), *list_value_tables(values)),
-        outputs={"synthetic": tables.SYNTHETIC},
-        settings=_key_decoding,
-        reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER, KnowledgePart.NEAR),
-        inherits=(KnowledgePart.TOTALS,) if name == CODES else (),
-        run=run,
-        version=6,
-        words=lambda r: f"codes become values; {_describe_inside_bins(r, bool(values))}; rows come in random order",
-    )
+def _decode(request: Request, inputs: Inputs, progress: Progress, codes: str = CODES) -> Mapping[str, Output]:
+    """Return the values of the rows in the table ``codes``."""
+    encoding = request.encoding
+    recode = drop_unlisted(inputs.refined(), encoding.binning, request.spec.mechanism.compression)
+    if inputs.list_looks(LookKind.VALUES):
+        encoding = encoding.with_frequent(read_frequent_values(request, inputs, recode))
+    order, exact = request.column_order, request.public.exact_in_rules
+    related = get_synthesis(request).related_inside
+    domain = build_coarse_domain(recode)
+    asked_pairs = list_asked_pairs(request, domain.attributes) if related else None
+    parts = synthetic_parts.DecodedParts(recode, encoding, order, exact, related, asked_pairs)
+    tasks = _list_shard_rows(request, inputs, codes, domain)
+    ranges = encoding.ranges()
+    profile = partial(tables.make_value_profile, ranges={name: ranges[name] for name in order})
+    stream = RowStream(decode.build_decoded_schema(encoding, order), (), profile)
+    return {"synthetic": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 
 
 def _key_decoding(request: Request) -> dict[str, Any]:
@@ -500,26 +497,46 @@ def _key_decoding(request: Request) -> dict[str, Any]:
     return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
 
 
-def _describe_inside_bins(request: Request, frequent: bool) -> str:
+def _describe_inside_bins(request: Request) -> str:
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
     common = ", those of columns that move together at one place of their bins" if request.public.together else ""
     related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
-    often = ", values that many rows share as often as their noisy counts say" if frequent else ""
+    often = ", values that many rows share as often as their noisy counts say" if share_values(request) else ""
     names = ", ".join(request.spec.unmeasured_columns)
     unread = f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
     return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{unread}"
 
 
-def build_row_steps(
-    stages: Sequence[str], scores: tuple[str, ...] = (), trends: Sequence[str] = (), values: Sequence[str] = ()
-) -> tuple[Step, ...]:
-    """Return the last steps of most mechanisms: from the one-ways and what ``stages`` measured to synthetic rows."""
-    return (
-        build_consistency_step(stages, trends),
-        build_synthesis_step(stages, scores, trends),
-        build_appending_step(scores, stages, trends),
-        build_decoding_step(stages, values=values),
-    )
+DECODE = Step(
+    name="decode",
+    title="Decode",
+    kind=StepKind.POSTPROCESS,
+    inputs=(CODES, *REFINED),
+    wants=(LookKind.VALUES,),
+    outputs={"synthetic": tables.SYNTHETIC},
+    settings=_key_decoding,
+    reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER, KnowledgePart.NEAR),
+    inherits=(KnowledgePart.TOTALS,),
+    run=_decode,
+    version=6,
+    words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
+)
+"""Turns codes into values, those of combined codes by all counts of single columns."""
+
+
+def decode_from(codes: str) -> Step:
+    """Return the step DECODE for the codes in the table ``codes``, of another step that makes rows."""
+    run = partial(_decode, codes=codes)
+    return replace(DECODE, inputs=(codes, *DECODE.inputs[1:]), inherits=(), run=run)
+
+
+def build_row_steps(request: Request) -> tuple[Step, ...]:
+    """Return the last steps of most mechanisms: from all that was measured to synthetic rows."""
+    synthesis, appending = SYNTHESIZE, APPEND_ATTRIBUTES
+    if request.has_prior:  # its pairs are followed where the noisy scores speak for it
+        scores = list_released_tables(["indif_scores"])
+        synthesis, appending = (replace(step, inputs=(*step.inputs, *scores)) for step in (synthesis, appending))
+    return REFINE_CODES, MAKE_CONSISTENT, synthesis, appending, DECODE
 
 
 Draw = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]
@@ -530,16 +547,15 @@ def build_drawing_step(
     *,
     name: str,
     title: str,
-    stages: Sequence[str],
     draw: Draw,
     settings: Callable[[Request], dict[str, Any]],
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
-    """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from the counts of ``stages``."""
+    """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from what was measured."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode = pool_one_ways(request, inputs, stages)
+        recode = inputs.refined()
         batches = (b for rows in draw(request, inputs, recode, progress) for b in rows.to_arrow().to_batches())
         return {"codes": stream_codes(batches, build_coarse_domain(recode))}
 
@@ -547,9 +563,10 @@ def build_drawing_step(
         name=name,
         title=title,
         kind=StepKind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables(stages)),
+        inputs=(RECODE, *REFINED),
+        wants=(LookKind.MARGINALS,),
         outputs={"codes": tables.SYNTHETIC_CODES},
-        settings=lambda r: {**settings(r), **_key_smoothing(r)},
+        settings=settings,
         reads=reads,
         run=run,
         words=lambda r: f"synthetic rows: {words}",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
@@ -35,8 +36,6 @@ from privsyn.tasks.steps import trend_scores
 
 TRENDS = "trend_scores"
 RECODED = "recode_rows.recoded_rows"
-SUM_OF_SCORES = "a sum of scores"
-"""What the noise of trends is added to."""
 
 
 def share_trends(request: Request) -> Fraction:
@@ -63,16 +62,14 @@ def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) ->
     return trend_scores.rank_asked_codes(inputs.recode(), request.encoding.binning, queries)
 
 
-def read_trends(
-    request: Request, inputs: Inputs, recode: Recode, stages: Sequence[str], measured: Sequence[str] = ()
-) -> Trends | None:
-    """Return what the looks ``stages`` at trends say, with the one-ways of ``recode``; None without any look.
+def read_trends(request: Request, inputs: Inputs, recode: Recode) -> Trends | None:
+    """Return what the looks at trends say, with the one-ways of ``recode``; None without any look.
 
-    ``measured``: the steps that measured marginals, which may have asked trends again.
+    Looks at marginals may have asked trends again.
     """
-    if not stages:
+    if not inputs.list_looks(LookKind.TRENDS):
         return None
-    looks = [*(inputs.noisy(stage) for stage in stages), inputs.sums_beside(measured)]
+    looks = [inputs.all_noisy(LookKind.TRENDS), inputs.sums_beside()]
     queries, answers = pool_answers(
         [q for look_queries, _ in looks for q in look_queries], [y for _, look_answers in looks for y in look_answers]
     )
@@ -87,14 +84,9 @@ def count_trends_again(
     return trend_scores.count_exactly(rows, queries, request.threads, scores)
 
 
-def explain_by_trends(
-    request: Request, inputs: Inputs, stages: Sequence[str], measured: Sequence[str] = ()
-) -> Mapping[Clique, float] | None:
-    """Return by pair how far its trend alone moves it from independence, in records; None without any look.
-
-    stages, measured: as of :func:`read_trends`.
-    """
-    trends = read_trends(request, inputs, inputs.recode(), stages, measured)
+def explain_by_trends(request: Request, inputs: Inputs) -> Mapping[Clique, float] | None:
+    """Return by pair how far its trend alone moves it from independence, in records; None without any look."""
+    trends = read_trends(request, inputs, inputs.recode())
     return None if trends is None else trends.explain()
 
 
@@ -141,6 +133,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
     step = ReleaseStep(
         name=TRENDS,
         title="Trend scores",
+        measures=LookKind.TRENDS,
         inputs=(RECODED, RECODE),
         outputs=RELEASED,
         settings=_key_trends,
@@ -154,7 +147,7 @@ def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
                 "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
                 + ("; a column in focus has a score for either of its two values" if r.public.two_valued else "")
             ),
-            noise_of=SUM_OF_SCORES,
+            noise_of="a sum of scores",
         ),
         rows=RECODED,
         padded=True,

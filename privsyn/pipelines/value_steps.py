@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -41,8 +41,6 @@ from privsyn.tasks.steps import value_counts
 VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
 COUNTED, LOCATED = "find_heavy_cells.counted", f"{LOCATE}.located_rows"
 COUNTED_FILE = "marginals/counted_values.parquet"
-COUNT_OF_A_VALUE = "a count of a value"
-"""What the noise of these counts is added to."""
 
 NO_VALUE_COUNTS = {
     "find_heavy_cells": {"counted": tabulate_counted([], [])},
@@ -58,11 +56,6 @@ def share_values(request: Request) -> Fraction:
     if not isinstance(options, PrivSyn) or not isinstance(encoding, EncodingPlan) or not encoding.wide_celled:
         return Fraction(0)
     return options.split.exact_values()
-
-
-def list_value_looks(request: Request) -> tuple[str, ...]:
-    """Return the name of the counts of single values, if the request has them."""
-    return (VALUE_COUNTS,) if share_values(request) else ()
 
 
 def build_value_steps(share: Fraction) -> tuple[Step, ...]:
@@ -123,6 +116,8 @@ def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
     return ReleaseStep(
         name=name,
         title="Value counts" if n is None else f"Value counts, release {n}",
+        measures=LookKind.VALUES,
+        read_with=(COUNTED,),
         inputs=(LOCATED, COUNTED),
         outputs=RELEASED,
         plan=plan,
@@ -131,7 +126,7 @@ def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
         look=Look(
             what="counts of single values of numbers in intervals that have many rows",
             reason=explain_one_cell,
-            noise_of=COUNT_OF_A_VALUE,
+            noise_of="a count of a value",
             round=n,
         ),
         rows=LOCATED,
@@ -140,21 +135,9 @@ def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
     )
 
 
-def list_value_tables(stages: Sequence[str]) -> tuple[str, ...]:
-    """Return the tables that tell what the counts of single values ``stages`` say; none without any."""
-    return (COUNTED, *list_released_tables(stages)) if stages else ()
-
-
-def read_frequent_values(
-    request: Request, inputs: Inputs, recode: Recode, stages: Sequence[str]
-) -> dict[str, FrequentValues]:
-    """Return the frequent values of columns that have some, by all ``stages``; ``recode``: with all one-ways."""
-    if not stages:
-        return {}
-    noisy = [inputs.noisy(stage) for stage in stages]
-    queries, answers = pool_answers(
-        [q for look_queries, _ in noisy for q in look_queries], [y for _, look_answers in noisy for y in look_answers]
-    )
+def read_frequent_values(request: Request, inputs: Inputs, recode: Recode) -> dict[str, FrequentValues]:
+    """Return the frequent values of columns that have some, by all looks; ``recode``: with all one-ways."""
+    queries, answers = pool_answers(*inputs.all_noisy(LookKind.VALUES))
     looks: dict[str, tuple[Query, NDArray[Any]]] = {
         q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)
     }

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.linked_tables import get_above
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -59,6 +59,7 @@ def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
 MEASURE_WITHOUT_ROWS = ReleaseStep(
     name="measure_without_rows",
     title="Measure persons without rows",
+    measures=LookKind.WITHOUT_ROWS,
     inputs=(ROWS, RECODE),
     outputs=RELEASED,
     settings=lambda r: {},

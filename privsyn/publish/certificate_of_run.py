@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import (
     Certificate,
     LedgerHead,
@@ -21,9 +22,8 @@ from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, format_rh
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
-from privsyn.engine.step import ReleaseStep, release_steps
+from privsyn.engine.step import ReleaseStep, list_looks, release_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.pipelines.trend_steps import list_trends
 from privsyn.storage.records import locate_private_records
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
@@ -168,6 +168,7 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
     None where the certificate does not list them, because they are very many.
     """
     counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
+    by_code = {look.name for look in list_looks(plan.steps, LookKind.MARGINALS)}
     best: dict[Clique, float] = {}
     for stage in certificate.stages:
         relations: list[Relation] = []
@@ -175,7 +176,7 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
             if group.attributes is None:
                 return None
             relations += [Relation(tuple(names), group.sigma) for names in group.attributes]
-        if list_stages_by_code([stage.step]):
+        if stage.step in by_code:
             relations = relations[: count_marginals([relation.columns for relation in relations])]
         for columns, sigma in relations:
             if len(columns) > 1:

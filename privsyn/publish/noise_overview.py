@@ -12,13 +12,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.counting.engine import LocalEngine
-from privsyn.data_contracts.artifacts import ArtifactRef, Zone
+from privsyn.data_contracts.artifacts import ArtifactRef, LookKind, Zone
 from privsyn.data_contracts.certificate import explain_missing_relations
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.execute import Run
-from privsyn.engine.step import get_step
+from privsyn.engine.step import get_step, list_looks
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.named_sets import list_stages_by_code
 from privsyn.publish.markdown import render_note
 from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
@@ -71,9 +70,8 @@ class ReleasedInputs:
             return artifact
 
         read = run.store.read_table
-        looks = {step.name for step in run.release_steps if step.look.noise_of == "a count"}
-        producers = list_stages_by_code(get_step(run.steps, "make_consistent").producers)
-        rounds = [name for name in producers if name in looks]
+        again = list_looks(run.steps, LookKind.ONE_WAYS)[1:]
+        rounds = [look.name for look in (*list_looks(run.steps, LookKind.MARGINALS), *again)]
         # Linked rows come of records, one a person or household, which is what marginals count.
         last_step = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
         return cls.of(

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.domain import Clique
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.tables import EMPTY_CELLS
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
@@ -91,6 +93,28 @@ def find_null_zeros(
         if zero.any():
             tables.append(((a, b), zero))
     return KnownZeros(implied=tuple(tables))
+
+
+def tabulate_empty_cells(zeros: KnownZeros, measured: Collection[Clique]) -> pa.Table:
+    """Return the contract EMPTY_CELLS; ``measured``: the pairs whose joint counts were measured."""
+    parts = [pa.Table.from_pylist([], schema=EMPTY_CELLS.schema)]
+    for (a, b), zero in zeros.implied:
+        codes, other_codes = (code.astype(np.int32) for code in np.nonzero(zero))
+        names = [pa.array([name] * len(codes), pa.string()) for name in (a, b)]
+        arrays = [*names, codes, other_codes, np.full(len(codes), (a, b) in measured)]
+        parts.append(pa.table(arrays, schema=EMPTY_CELLS.schema))
+    return pa.concat_tables(parts)
+
+
+def read_empty_cells(table: pa.Table, domain: Domain, *, unmeasured: bool) -> KnownZeros:
+    """Return the zeros of a table EMPTY_CELLS; ``unmeasured``: those of pairs that were not measured, too."""
+    zeros: dict[Clique, Bools] = {}
+    for row in table.to_pylist():
+        if row["measured"] or unmeasured:
+            pair = row["attribute"], row["other"]
+            zero = zeros.setdefault(pair, np.zeros(domain.shape(pair), dtype=bool))
+            zero[row["code"], row["other_code"]] = True
+    return KnownZeros(implied=tuple(zeros.items()))
 
 
 def _estimate_rows(

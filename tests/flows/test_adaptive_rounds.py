@@ -175,36 +175,40 @@ def facts(steps: Sequence[Step], request: Request) -> list[tuple[object, ...]]:
 def test_without_rounds_the_steps_are_those_that_are_drawn() -> None:
     request = Request(make_spec())
     assert facts(build_steps(request), request) == facts(STEPS, request)
-    named = [step.name for step in build_steps(Request(make_spec(adaptive={"rounds": 1})))]
-    assert named[8:12] == ["rows_so_far_2", "residual_scores_2", "select_again_2", "measure_again_2"]
-    kinds = {step.name: step.kind for step in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
-    assert [kinds[name] for name in named[8:12]] == [
-        StepKind.POSTPROCESS,
-        StepKind.RELEASE,
-        StepKind.POSTPROCESS,
-        StepKind.RELEASE,
+    first_round = build_steps(Request(make_spec(adaptive={"rounds": 1})))[8:13]
+    assert [(step.name, step.kind) for step in first_round] == [
+        ("refine_codes_2", StepKind.POSTPROCESS),
+        ("rows_so_far_2", StepKind.POSTPROCESS),
+        ("residual_scores_2", StepKind.RELEASE),
+        ("select_again_2", StepKind.POSTPROCESS),
+        ("measure_again_2", StepKind.RELEASE),
     ]
-    assert [type(s) is ReleaseStep for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))[8:12]] == [
-        False,
-        True,
-    ] * 2
+    assert [isinstance(step, ReleaseStep) for step in first_round] == [False, False, True, False, True]
 
 
-@pytest.mark.parametrize("step", ["build_consistency_step", "build_synthesis_step", "build_selection_step"])
+@pytest.mark.parametrize(
+    ("step", "newer"),
+    [("MAKE_CONSISTENT", "rows_so_far_2"), ("SYNTHESIZE", "rows_so_far_2"), ("REFINE_CODES", "refine_codes_2")],
+)
 def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
-    step: str, monkeypatch: pytest.MonkeyPatch
+    step: str, newer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round runs the code of these steps, so its own steps take their versions from them."""
     before = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
     declared = getattr(adaptive, step)
-
-    def newer_step(of: Any) -> Step:
-        return replace(declared(of), version=declared(of).version + 1)
-
-    monkeypatch.setattr(adaptive, step, newer_step)
+    monkeypatch.setattr(adaptive, step, replace(declared, version=declared.version + 1))
     after = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
-    newer = "select_again_2" if step == "build_selection_step" else "rows_so_far_2"
     assert {name for name in after if after[name] != before[name]} == {newer}
+
+
+def test_a_rounds_choice_is_newer_when_the_first_choice_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs the same code."""
+    before = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
+    declared = adaptive.build_selection_step
+    newer = lambda measure: replace(declared(measure), version=declared(measure).version + 1)  # noqa: E731
+    monkeypatch.setattr(adaptive, "build_selection_step", newer)
+    after = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
+    assert {name for name in after if after[name] != before[name]} == {"select_again_2"}
 
 
 @pytest.mark.parametrize(("number", "share", "scores"), [(0, 0.5, 0.1), (1, 0.5, 0.1), (3, 0.7, 0.3), (9, 0.1, 0.9)])

@@ -21,7 +21,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress
 from privsyn.pipelines.common_steps import stream_codes
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis, pool_one_ways
+from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import estimate_total
@@ -113,6 +113,6 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, settings = inputs.domain(), get_synthesis(request)
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
-    total = estimate_total(pool_one_ways(request, inputs, ["measure_marginals"]))
+    total = estimate_total(inputs.refined())
     rows = follow(core.marginals, core.domain, synthesize.compute_output_rows(total, settings), settings.seed)
     return {"core_codes": stream_codes(iter(rows.to_arrow().to_batches()), core.domain)}

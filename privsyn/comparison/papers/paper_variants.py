@@ -11,6 +11,7 @@ from dataclasses import replace
 from privsyn.comparison.method import DomainTooLargeError, MethodInput, MethodResult
 from privsyn.comparison.papers import min_cost_flow
 from privsyn.comparison.variants import Steps, vary_paper
+from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
@@ -19,7 +20,7 @@ from privsyn.engine.step import Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
 from privsyn.pipelines.privsyn import read_noisy_scores, weigh_evenly
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis, pool_one_ways
+from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import estimate_total, map_coarse_one_ways
 from privsyn.tasks.steps import append_attributes, build_network, make_consistent, synthesize
@@ -99,17 +100,21 @@ def exact_selection_pgm(trial: MethodInput) -> MethodResult:
 
 
 def _use_model(request: Request) -> Steps:
-    return tuple(replace(s, run=_synthesize) if s.name == "synthesize" else s for s in build_steps(request))
+    return tuple(_synthesize_by_model(s) if s.name == "synthesize" else s for s in build_steps(request))
+
+
+def _synthesize_by_model(step: Step) -> Step:
+    return replace(step, run=_synthesize, wants=(LookKind.MARGINALS,))
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """Make rows as the step does, from the noisy counts instead of the consistent ones, which the model fits itself."""
     domain, settings = inputs.domain(), get_synthesis(request)
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
-    recode = pool_one_ways(request, inputs, ["measure_marginals"])
+    recode = inputs.refined()
     measured = [
         m
-        for m in make_consistent.build_measured_marginals(*inputs.measured(["measure_marginals"]), domain)
+        for m in make_consistent.build_measured_marginals(*inputs.measured(), domain)
         if set(m.attributes) <= set(core.attributes)
     ]
     size = graphical_rows.estimate_model_mb([m.attributes for m in measured], core)

@@ -138,7 +138,7 @@ def replace_selection(choose: Choose) -> Callable[[Request], Steps]:
             RECODE_ROWS,
             _build_choice_step(choose),
             build_first_measurement(selection + measurement),
-            *build_row_steps(["measure_marginals"]),
+            *build_row_steps(request),
         )
 
     return steps
