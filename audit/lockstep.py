@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -67,8 +67,8 @@ class Release:
         last = [step.name for step in steps].index(LAST_LOOK)
         looks = release_steps(steps)
         self.looks = tuple(step.name for step in looks)
-        shares = self.shares({step.name: step.share(self.request) for step in looks})
-        self.steps = tuple(_with_share(step, shares) for step in steps[1 : last + 1])  # the first one encodes
+        shares = self.shares({step.name: step.share for step in looks})
+        self.steps = tuple(replace(step, budget=shares) for step in steps[1 : last + 1])  # the first one encodes
         self.encoded = [
             make_tables(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches())))
             for t in pair
@@ -124,15 +124,19 @@ class _Run:
         """Run a transform on both sides, post-processing once on public tables only."""
         if step.kind is StepKind.TRANSFORM:
             for side in self.private:
-                side.add(make_tables(step, self.release.request, self.public.joined(side)))
+                side.add(self._make(step, self.public.joined(side)))
         else:
-            self.public.add(make_tables(step, self.release.request, self.public))
+            self.public.add(self._make(step, self.public))
             self.chain.append(step)
+
+    def _make(self, step: Step, inputs: _Inputs) -> Tables:
+        return make_tables(step, self.release.request, step.lend(self.release.request, inputs))
 
     def look(self, step: ReleaseStep) -> None:
         """Ask, count on both sides, add noise to the counts of the table that is released."""
         request = self.release.request
-        queries = [query.under(request.pricing) for query in step.plan(request, self.public, step.rho(request))]
+        planned = step.plan(request, step.lend(request, self.public), step.rho(request))
+        queries = [query.under(request.pricing) for query in planned]
         self.transcript.asked[step.name] = _questions(queries)
         self.transcript.evidence[f"{step.name} asked"] = self._tell(step) if self.release.tells else 0.0
         exact = [self._exact(step, queries, side) for side in (0, 1)]
@@ -153,7 +157,8 @@ class _Run:
         )
 
     def _exact(self, step: ReleaseStep, queries: list[Query], side: int) -> Answers:
-        request, inputs = self.release.request, self.public.joined(self.private[side])
+        request = self.release.request
+        inputs = step.lend(request, self.public.joined(self.private[side]))
         return list(step.exact(request, inputs, step.read_rows(request, inputs), queries))
 
     def _tell(self, step: ReleaseStep) -> float:
@@ -170,12 +175,8 @@ class _Run:
         """Return the questions of ``step``, had the look before it been answered so."""
         request, inputs = self.release.request, self.public.joined(_Inputs(instead))
         for earlier in self.chain:
-            inputs.add(make_tables(earlier, request, inputs))
-        return _questions(step.plan(request, inputs, step.rho(request)))
-
-
-def _with_share(step: Step, shares: Mapping[str, Fraction]) -> Step:
-    return replace(step, share=lambda request: shares[step.name]) if isinstance(step, ReleaseStep) else step
+            inputs.add(self._make(earlier, inputs))
+        return _questions(step.plan(request, step.lend(request, inputs), step.rho(request)))
 
 
 class _Inputs(Inputs):
@@ -184,6 +185,10 @@ class _Inputs(Inputs):
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         super().__init__({})
         self.tables, self.parsed = dict(tables), dict[str, Recode]()
+
+    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], budget: Mapping[str, Fraction]) -> Inputs:
+        self._looks, self.budget = looks, budget
+        return self
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:
         """Add tables, in place of those of the same name."""

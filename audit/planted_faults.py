@@ -78,10 +78,10 @@ def leave_out_first_look(steps: Sequence[Step]) -> Sequence[Step]:
     """Return the steps whose shares add up to 1 without the first look, which is not charged."""
     first = next(step for step in steps if isinstance(step, ReleaseStep))
 
-    def charge(step: ReleaseStep) -> Callable[[Any], Fraction]:
-        return lambda request: step.share(request) / (1 - first.share(request))
+    def charge(step: ReleaseStep) -> Mapping[str, Fraction]:
+        return {look: share / (1 - first.share) for look, share in step.budget.items()}
 
-    return change_looks(share=charge)(steps)
+    return change_looks(budget=charge)(steps)
 
 
 def choose_by_number_of_rows(steps: Sequence[Step]) -> Sequence[Step]:

@@ -28,7 +28,7 @@ from benchmarks.peers import NOT_DONE, PEERS, SHORT, name_outcome
 from benchmarks.tables import keep_present
 from privsyn.comparison.method import Method, MethodInput
 from privsyn.comparison.methods import METHODS
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.tasks.kernels.counting import CodeTable
 
 HERE = Path(__file__).parent

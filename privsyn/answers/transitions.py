@@ -54,8 +54,7 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
             "query.columns",
         )
     step = next(s for s in release_steps(released.steps) if s.name == "measure_transitions")
-    share = step.share(released.request)
-    codes = build_transition_codes(plan, released.recode, released.request.total_rho * share)[column]
+    codes = build_transition_codes(plan, released.recode, step.rho(released.request))[column]
     counts, sigma = released.find_noisy("measure_transitions", column)
     names = label_codes(plan.get_codec(column), codes)
     shares = TransitionShares([], [], [], [], [], [], [], [])

@@ -36,7 +36,8 @@ from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
 from privsyn.pipelines.branches import split_step_name
-from privsyn.pipelines.named_sets import MEASURE_SETS, compute_shares
+from privsyn.pipelines.budget import split_sets
+from privsyn.pipelines.named_sets import MEASURE_SETS
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.related_pairs import list_score_steps
 from privsyn.sources.joined_source import JoinedSource
@@ -573,8 +574,7 @@ def _format_share(share: float) -> str:
 def _list_set_noise(request: Request, stage: Stage) -> list[tuple[Clique, float]]:
     """Return the attributes of every named set and the noise of its counts."""
     named, domain = request.public.measured_sets, request.encoding.domain
-    parts = compute_shares(request)
-    rho = stage.rho * parts.named / (parts.named + parts.found)
+    rho = stage.rho * split_sets(request).named_of_measured
     shares = split_by_weight([weight for _, weight in named], rho) if named else []
     sigmas = [compute_sigma(share, request.records, request.pricing) for share in shares]
     return [(domain.ordered(a), sigma) for (a, _), sigma in zip(named, sigmas, strict=True)]

@@ -24,7 +24,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
 from privsyn.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
-from privsyn.pipelines.full_cell_steps import share_full_cells
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
 from privsyn.tasks.kernels.counting import choose_thread_count
@@ -183,7 +183,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         f"{marginals:,} joint marginal{'s' * (marginals != 1)} measured.",
         "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
         "of a machine that does nothing else.",
-        *((FULL_CELLS,) if share_full_cells(Request(spec)) else ()),
+        *((FULL_CELLS,) if "cell_counts" in split_budget(Request(spec)) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
         *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),
     )

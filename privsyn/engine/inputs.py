@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, NoReturn
 
 import numpy as np
@@ -81,6 +82,7 @@ class Inputs:
         self._recode: Recode | None = None
         self._refined: Recode | None = None
         self._looks: Mapping[LookKind, tuple[str, ...]] = {}
+        self.budget: Mapping[str, Fraction] = {}
 
     @property
     def private(self) -> PrivateAccess:
@@ -106,10 +108,13 @@ class Inputs:
         read = {name: self._read[others.get(name, name)] for name in self._read}
         return Inputs(read, self._private, self.work)
 
-    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]]) -> Inputs:
-        """Return the same tables, of which ``looks`` says which earlier looks of each kind left them."""
+    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], budget: Mapping[str, Fraction]) -> Inputs:
+        """Return the same tables, of which ``looks`` says which earlier looks of each kind left them.
+
+        ``budget``: look -> its exact budget, rho, of all looks of the release.
+        """
         inputs = Inputs(self._read, self._private, self.work)
-        inputs._looks = looks
+        inputs._looks, inputs.budget = looks, budget
         return inputs
 
     def cuts(self, name: str) -> tuple[CutCell, ...]:

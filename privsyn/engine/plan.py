@@ -107,7 +107,7 @@ class Plan:
         Raises ValueError if the steps' shares are not the whole budget.
         """
         spec = self.request.spec
-        check_shares(self.steps, self.request)
+        check_shares(self.steps)
         allowed = account_rho(spec.privacy, "privacy", spec.effective_accountant)
         account_rho(spec.budget, "budget", cap_accountant(spec.effective_accountant))
         if spec.improves is not None:

@@ -62,12 +62,17 @@ class Step:
         title: Its name for people.
         kind: What it may read and make.
         encodes: Whether it reads the private table, as no other step does: all of these come before the first look.
+        serves: The look without which there is no such step; empty: there always is.
+        instead: Look -> the step that takes this one's place in releases that take the look.
+        when: Which releases have the step, as words of the docs; empty: all.
         inputs: Names ``step.table`` of earlier outputs; no other table can be read.
         may_read: The same of tables that some mechanisms make and others do not.
         wants: Kinds of looks whose released tables it reads, as far as earlier steps have taken such looks.
         looks: Kind -> the names of these looks, in order (:func:`connect`).
         outputs: Table -> its contract.
         only_after: Output -> the kind of look without which there is no such output.
+        budget: Look -> its share of the request's budget (:func:`fund`).
+        divides: The look whose budget the step's result divides; its price enters the cache key.
         settings: The spec's values that it uses.  Their names enter the cache key, so they stay when a field of the
             spec gets another name.
         reads: Parts of public knowledge that it reads; they enter the cache key.
@@ -86,6 +91,9 @@ class Step:
     name: str
     title: str
     kind: StepKind
+    serves: str = ""
+    instead: Mapping[str, Step] = field(default_factory=dict, repr=False)
+    when: str = ""
     encodes: bool = False
     inputs: tuple[str, ...]
     may_read: tuple[str, ...] = ()
@@ -93,6 +101,8 @@ class Step:
     looks: Mapping[LookKind, tuple[str, ...]] = field(default_factory=dict)
     outputs: Mapping[str, TableContract]
     only_after: Mapping[str, LookKind] = field(default_factory=dict)
+    budget: Mapping[str, Fraction] = field(default_factory=dict, repr=False)
+    divides: str = ""
     settings: Callable[[Request], Any] = field(default=lambda request: {}, repr=False)
     reads: tuple[KnowledgePart, ...] = ()
     inherits: tuple[KnowledgePart, ...] = ()
@@ -124,12 +134,22 @@ class Step:
         restricted, cuts = self.restrict(request), inputs.cuts(self.cuts)
         if cuts:
             restricted, inputs = restricted.cut_cells(cuts), inputs.put_in_place(self.finer)
-        return restricted, inputs.with_looks(self.looks)
+        return restricted, self.lend(request, inputs)
+
+    def lend(self, request: Request, inputs: Inputs) -> Inputs:
+        """Return the inputs with the earlier looks that the step wanted, and the budget of every look."""
+        return inputs.with_looks(self.looks, {look: request.total_rho * share for look, share in self.budget.items()})
 
     def build_key(self, request: Request) -> Any:
         """Return the step's own part of its cache key, JSON-ready: its settings and the public knowledge it reads."""
         settings, public = self.settings(request), request.public.key(self.reads)
+        if self.divides in self.budget:
+            settings = {**self.price(self.divides, request), **settings}
         return {**settings, **public} if public else settings
+
+    def price(self, look: str, request: Request) -> dict[str, Any]:
+        """Return what the noise of ``look`` depends on, JSON-ready: its budget, and the records of one person."""
+        return {"rho": str(request.total_rho * self.budget[look]), "records": request.records}
 
     def settings_json(self, request: Request) -> str:
         """Return :meth:`build_key` as canonical JSON."""
@@ -170,7 +190,7 @@ class ReleaseStep(Step):
 
     ``plan`` gets the request, released tables and the step's exact budget rho. The run gives each planned query the
     noise that its price buys under the release's pricing (``Query.under``), draws it before the look, adds it, and
-    publishes sums only. ``share``: of the request's budget; the shares of a mechanism's release steps sum to 1.
+    publishes sums only.
 
     ``measures``: what kind of measurement it is; ``read_with``: the released tables that say what its answers are of.
     """
@@ -180,7 +200,6 @@ class ReleaseStep(Step):
     read_with: tuple[str, ...] = ()
     plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(repr=False)
     exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(repr=False)
-    share: Callable[[Request], Fraction] = field(default=lambda request: Fraction(1), repr=False)
     look: Look = field(repr=False)
     rows: str
     rows_domain: Callable[[Request, Inputs], Domain] = field(
@@ -195,15 +214,16 @@ class ReleaseStep(Step):
 
     def build_key(self, request: Request) -> dict[str, Any]:
         """Return the key with what every release step depends on: its budget, and the records of one person."""
-        return {**self.priced(request), **super().build_key(request)}
+        return {**self.price(self.name, request), **super().build_key(request)}
 
-    def priced(self, request: Request) -> dict[str, Any]:
-        """Return what the step's noise depends on, JSON-ready: its budget, and the records of one person."""
-        return {"rho": str(self.rho(request)), "records": request.records}
+    @property
+    def share(self) -> Fraction:
+        """The step's share of the request's budget; the shares of a release's looks sum to 1."""
+        return self.budget[self.name]
 
     def rho(self, request: Request) -> Fraction:
         """Return the step's exact budget."""
-        return request.total_rho * self.share(request)
+        return request.total_rho * self.share
 
     def read_rows(self, request: Request, inputs: Inputs) -> Countable:
         """Return the private rows, to be counted: the look at the data."""
@@ -215,9 +235,38 @@ def release_steps(steps: Iterable[Step]) -> tuple[ReleaseStep, ...]:
     return tuple(step for step in steps if isinstance(step, ReleaseStep))
 
 
+def repeat(step: ReleaseStep, n: int, of: str, files: Mapping[str, PublishedFile], name: str = "") -> ReleaseStep:
+    """Return the look taken once more: the ``n``-th of its kind.
+
+    ``of``: what it is repeated for, as in "release 2"; ``files``: its published files; ``name``: another beginning of
+    its name.
+    """
+    return replace(
+        step,
+        name=f"{name or step.name}_{n}",
+        title=f"{step.title}, {of} {n}",
+        look=replace(step.look, round=n),
+        published=files,
+    )
+
+
 def list_looks(steps: Iterable[Step], kind: LookKind) -> tuple[ReleaseStep, ...]:
     """Return the release steps among ``steps`` that make measurements of this kind, in order."""
     return tuple(step for step in release_steps(steps) if step.measures is kind)
+
+
+def fund(steps: Iterable[Step], budget: Mapping[str, Fraction]) -> tuple[Step, ...]:
+    """Return the steps that releases with this budget have, each with all shares; ``budget``: look -> its share.
+
+    Looks without a share are left out, and so are the steps that serve them.
+    """
+    funded = []
+    for declared in steps:
+        step = next((other for look, other in declared.instead.items() if look in budget), declared)
+        needed = step.name if isinstance(step, ReleaseStep) else step.serves
+        if needed in budget or not needed:
+            funded.append(replace(step, budget=budget, instead={}))
+    return tuple(funded)
 
 
 def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
@@ -266,9 +315,9 @@ def list_published_files(steps: Iterable[Step]) -> dict[str, str]:
     return {file.name: f"{step.name}.{table}" for step in steps for table, file in step.published.items()}
 
 
-def check_shares(steps: Sequence[Step], request: Request) -> None:
+def check_shares(steps: Sequence[Step]) -> None:
     """Raise ValueError unless the shares of the release steps are positive and sum to exactly 1."""
-    shares = [step.share(request) for step in release_steps(steps)]
+    shares = [step.share for step in release_steps(steps)]
     if sum(shares) != 1 or min(shares, default=Fraction(0)) <= 0:
         raise ValueError(f"the shares of the release steps are {', '.join(map(str, shares))}: they must sum to 1")
 

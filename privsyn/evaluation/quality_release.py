@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
         title="Quality figures",
         kind=StepKind.RELEASE,
         measures=LookKind.FIGURES,
+        budget={STEP: Fraction(1)},
         inputs=(ENCODED,),
         outputs=RELEASED,
         settings=settings,

@@ -23,7 +23,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, fund
 from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
 from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
@@ -61,18 +61,16 @@ class TransactionLook(ReleaseStep):
 
 def build_itemset_steps(spec: ItemsetSpec) -> tuple[Step, ...]:
     """Return every step of a release of ``spec``."""
-    return tuple(
-        make(spec)
-        for make in (
-            _read_transactions,
-            _measure_items,
-            _find_frequent,
-            _measure_pairs,
-            _choose_bases,
-            _measure_marginals,
-            _estimate_itemsets,
-        )
+    steps = (
+        _read_transactions,
+        _measure_items,
+        _find_frequent,
+        _measure_pairs,
+        _choose_bases,
+        _measure_marginals,
+        _estimate_itemsets,
     )
+    return fund([make(spec) for make in steps], SHARES)
 
 
 def _read_transactions(spec: ItemsetSpec) -> Step:
@@ -154,7 +152,6 @@ def _build_look(
         settings=lambda r: {"top": spec.top, "largest": spec.largest},
         plan=plan,
         exact=exact,
-        share=lambda r: SHARES[name],
         look=look,
         rows=ROWS,
         published=publish_noisy(name, words),

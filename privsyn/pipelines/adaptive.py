@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import drop_attributes
-from privsyn.data_contracts.mechanism_options import Adaptive
+from privsyn.data_contracts.mechanism_options import Adaptive, Aim
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
@@ -31,17 +32,11 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.pipelines.full_cell_steps import share_full_cells
-from privsyn.pipelines.named_sets import (
-    build_compression_step,
-    build_set_steps,
-    compute_share,
-)
-from privsyn.pipelines.privsyn import (
+from privsyn.pipelines.one_shot import (
     COMBINE_CLIQUES,
+    LOOKS,
+    SELECT_PAIRS,
     build_measurement,
-    build_selection_step,
-    build_up_to_measurement,
     key_choice,
     read_noisy_scores,
 )
@@ -61,8 +56,6 @@ from privsyn.pipelines.synthesis_steps import (
     read_zeros,
     split_sets,
 )
-from privsyn.pipelines.trend_steps import share_trends
-from privsyn.pipelines.value_steps import share_values
 from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
 from privsyn.tasks.estimation.near_pairs import is_wide
@@ -72,58 +65,17 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import append_attributes, combine_cliques, residual_scores, synthesize
 
 
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
-    options, sets = get_options(request), compute_share(request)
-    rounds = [_build_round(number, options, 1 - sets) for number in range(2, options.rounds + 2)]
-    first = options.exact_rounds().first * (1 - sets)
-    return (
-        *build_up_to_measurement(
-            options,
-            first,
-            trends=share_trends(request),
-            values=share_values(request),
-            cells=share_full_cells(request),
-            compress=build_compression_step(request, options.split.exact()[2]),
-        ),
-        *build_set_steps(request, options.split.exact()[2]),
-        *(step for each in rounds for step in each),
-        *build_row_steps(request),
-    )
-
-
-class Round(NamedTuple):
-    """The steps of one further round, in order."""
-
-    refined: Step
-    rows: Step
-    scores: ReleaseStep
-    choice: Step
-    measure: ReleaseStep
-
-
 def get_options(request: Request) -> Adaptive:
     """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return get_options_as(request, Adaptive)
 
 
-def _build_round(n: int, options: Adaptive, part: Fraction) -> Round:
-    """Return the steps of round ``n``; ``part``: of the third stage's budget, what is not for named sets."""
-    shares = options.exact_rounds()
-    measure = measure_again(n, f"select_again_{n}.cliques", shares.measurement * part)
-    refined, rows = refine_again(n), build_rows_so_far(n)
-    gamma = options.selection.gamma if options.triples else None
-    scores = build_residual_scores(n, shares.scores * part, options.selection.max_cells, gamma)
-    return Round(refined, rows, scores, _build_choice(n, scores, measure), measure)
-
-
-def measure_again(n: int, chosen: str, share: Fraction) -> ReleaseStep:
-    """Return the measurement of round ``n``: the marginals in the table ``chosen``, with this share of the budget."""
+def measure_again(n: int, chosen: str) -> ReleaseStep:
+    """Return the measurement of round ``n``: the marginals in the table ``chosen``."""
     return build_measurement(
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
         chosen=chosen,
-        share=share,
         look=Look(what="joint counts where these were far", reason=lambda r: ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
@@ -144,7 +96,7 @@ def list_refined(n: int) -> tuple[str, str]:
     return f"{REFINE_CODES.name}_{n}.refined", f"{REFINE_CODES.name}_{n}.empty_cells"
 
 
-def build_rows_so_far(n: int) -> Step:
+def make_rows_so_far(n: int) -> Step:
     """Return the step that makes rows from what was measured so far, for the scores of round ``n``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -189,22 +141,36 @@ def build_rows_so_far(n: int) -> Step:
     )
 
 
-def build_residual_scores(n: int, share: Fraction, max_cells: int, gamma: int | None) -> ReleaseStep:
-    """Return how far the rows so far are from the private ones: at scored pairs and, if asked, at as many triples.
+class _Candidates(NamedTuple):
+    """Which cliques are scored: cells of a pair that was scored, and of a triple, at most; None: no triples."""
 
-    max_cells: of a pair that was scored, at most; gamma: cells of a triple at most, None: no triples.
-    """
-    codes, triples = f"rows_so_far_{n}.codes", gamma is not None
+    max_cells: int
+    gamma: int | None
 
-    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        cliques = residual_scores.list_candidates(
-            read_noisy_scores(inputs),
-            inputs.domain(),
-            gamma or 0,
-            triples=triples,
-            targets=request.public.targets if triples else NO_TARGETS,
-        )
-        return residual_scores.plan_queries(cliques, rho, request.records)
+
+def _get_candidates(request: Request) -> _Candidates:
+    options = request.spec.mechanism
+    if isinstance(options, Aim):
+        return _Candidates(options.max_cells, options.gamma if options.triples else None)
+    selection = get_options(request).selection
+    return _Candidates(selection.max_cells, selection.gamma if get_options(request).triples else None)
+
+
+def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    gamma = _get_candidates(request).gamma
+    cliques = residual_scores.list_candidates(
+        read_noisy_scores(inputs),
+        inputs.domain(),
+        gamma or 0,
+        triples=gamma is not None,
+        targets=request.public.targets if gamma is not None else NO_TARGETS,
+    )
+    return residual_scores.plan_queries(cliques, rho, request.records)
+
+
+def score_residuals(n: int) -> ReleaseStep:
+    """Return how far the rows so far are from the private ones: at scored pairs and, if asked, at as many triples."""
+    codes = f"rows_so_far_{n}.codes"
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
@@ -217,11 +183,10 @@ def build_residual_scores(n: int, share: Fraction, max_cells: int, gamma: int | 
         measures=LookKind.RESIDUALS,
         inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), list_refined(n)[0], codes),
         outputs=RELEASED,
-        settings=lambda r: {"max_cells": max_cells, "gamma": gamma, **_key_scored_pairs(r)},
-        reads=(KnowledgePart.TARGETS,) if triples else (),
-        plan=plan,
+        settings=lambda r: {**_get_candidates(r)._asdict(), **_key_scored_pairs(r)},
+        reads=(KnowledgePart.TARGETS,),
+        plan=_plan_scores,
         exact=exact,
-        share=lambda r: share,
         look=Look(
             what="how far the rows made so far are from the private table",
             reason=lambda r: (
@@ -246,34 +211,52 @@ def _key_scored_pairs(request: Request) -> dict[str, Any]:
     return {"candidates": "scored"} if some_unscored else {}
 
 
-def _build_choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
-    """Return the cliques to measure in round ``n``, by their noisy distances."""
+def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode = inputs.refined()
+    fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
+    queries, answers = inputs.noisy(f"residual_scores_{n}")
+    weights = residual_scores.reselect_cliques(
+        queries,
+        [float(y[0]) for y in answers],
+        recode,
+        fine,
+        float(inputs.budget[f"measure_again_{n}"]),
+        request.records,
+        remeasure_one_ways=get_options(request).split.remeasure_one_ways,
+        targets=request.public.targets,
+    )
+    return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}
 
-    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode = inputs.refined()
-        fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
-        queries, answers = inputs.noisy(scores.name)
-        weights = residual_scores.reselect_cliques(
-            queries,
-            [float(y[0]) for y in answers],
-            recode,
-            fine,
-            float(measure.rho(request)),
-            request.records,
-            remeasure_one_ways=get_options(request).split.remeasure_one_ways,
-            targets=request.public.targets,
-        )
-        return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}
 
+def _choose_again(n: int) -> Step:
+    """Return the choice of the cliques to measure in round ``n``, by their noisy distances."""
     return Step(
         name=f"select_again_{n}",
         title=f"Select again, round {n}",
         kind=StepKind.POSTPROCESS,
-        inputs=(*list_released_tables([scores.name]), RECODE, list_refined(n)[0]),
+        divides=f"measure_again_{n}",
+        inputs=(*list_released_tables([f"residual_scores_{n}"]), RECODE, list_refined(n)[0]),
         outputs={"cliques": tables.CLIQUES},
-        settings=lambda r: key_choice(r, measure),
+        settings=key_choice,
         reads=(KnowledgePart.TARGETS,),
-        run=run,
-        version=_count_versions(build_selection_step(measure), COMBINE_CLIQUES),
+        run=partial(_choose, n),
+        version=_count_versions(SELECT_PAIRS, COMBINE_CLIQUES),
         words=lambda r: "rows made from what was measured so far say where to ask again",
     )
+
+
+def _build_round(n: int) -> tuple[Step, ...]:
+    """Return the steps of round ``n``."""
+    return (
+        refine_again(n),
+        make_rows_so_far(n),
+        score_residuals(n),
+        _choose_again(n),
+        measure_again(n, f"select_again_{n}.cliques"),
+    )
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
+    rounds = (_build_round(n) for n in range(2, get_options(request).rounds + 2))
+    return (*LOOKS, *(step for steps in rounds for step in steps), *build_row_steps(request))

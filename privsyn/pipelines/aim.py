@@ -15,20 +15,18 @@ before any look, so the prices add up to rho (adaptive composition).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
+from functools import partial
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import Aim
-from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
-from privsyn.pipelines.adaptive import build_residual_scores, build_rows_so_far, measure_again, refine_again
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, get_options_as
-from privsyn.pipelines.full_cell_steps import build_one_way_steps
-from privsyn.pipelines.named_sets import build_set_steps, compute_share
-from privsyn.pipelines.privsyn import RECODE_ROWS, build_choice_step, build_first_measurement, build_scores_step
+from privsyn.engine.step import Step
+from privsyn.pipelines.adaptive import make_rows_so_far, measure_again, refine_again, score_residuals
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.named_sets import SET_STEPS
+from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES, build_choice_step, measure_chosen
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import worst_marginals
@@ -37,35 +35,6 @@ TREE_WIDTH_NOTE = (
     "The rows keep the relations of few columns, those that were measured in rounds; any others only as far as they "
     "follow from these."
 )
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the one-ways, the rounds, and rows from all that was measured."""
-    options, sets = get_options(request), compute_share(request)
-    shares = [(asking, measuring * (1 - sets)) for asking, measuring in options.exact_rounds()]
-    measuring = sum((measuring for _, measuring in options.exact_rounds()), Fraction(0))
-    return (
-        *build_one_way_steps(request, options.exact_one_ways(), "equal"),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        *build_set_steps(request, measuring),
-        *_build_rounds(options, shares),
-        *build_row_steps(request),
-    )
-
-
-def _build_rounds(options: Aim, shares: Sequence[tuple[Fraction, Fraction]]) -> list[Step]:
-    """Return the steps of all rounds; ``shares``: of each round, for asking and for measuring."""
-    first, *further = shares
-    scores = build_scores_step(lambda r: Selection(max_cells=get_options(r).max_cells), first[0])
-    measure = build_first_measurement(first[1], "worst_marginals_1.cliques", TREE_WIDTH_NOTE)
-    rounds: list[Step] = [scores, _build_choice(1, scores, measure), measure]
-    gamma = options.gamma if options.triples else None
-    for n, (asking, measuring) in enumerate(further, start=2):
-        scores = build_residual_scores(n, asking, options.max_cells, gamma)
-        measure = measure_again(n, f"worst_marginals_{n}.cliques", measuring)
-        rounds += [refine_again(n), build_rows_so_far(n), scores, _build_choice(n, scores, measure), measure]
-    return rounds
 
 
 def get_options(request: Request) -> Aim:
@@ -77,32 +46,65 @@ def _count_at_once(request: Request) -> int:
     return get_options(request).at_once(len(request.encoding.domain.attributes))
 
 
-def _build_choice(n: int, scores: ReleaseStep, measure: ReleaseStep) -> Step:
-    """Return the marginals to measure in round ``n``, by their noisy distances."""
+def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
+    queries, answers = inputs.noisy(_name_scores(n))
+    return worst_marginals.choose_worst_marginals(
+        [q.attributes for q in queries],
+        [float(y[0]) for y in answers],
+        queries[0].sigma if queries else 0.0,
+        inputs.domain(),
+        _count_at_once(request),
+        float(inputs.budget[_name_measurement(n)]),
+        request.records,
+        targets=request.public.targets,
+    )
 
-    def choose(request: Request, inputs: Inputs) -> list[Clique]:
-        queries, answers = inputs.noisy(scores.name)
-        return worst_marginals.choose_worst_marginals(
-            [q.attributes for q in queries],
-            [float(y[0]) for y in answers],
-            queries[0].sigma if queries else 0.0,
-            inputs.domain(),
-            _count_at_once(request),
-            float(measure.rho(request)),
-            request.records,
-            targets=request.public.targets,
-        )
 
+def _name_scores(n: int) -> str:
+    return SCORES.name if n == 1 else f"residual_scores_{n}"
+
+
+def _name_measurement(n: int) -> str:
+    return MEASURED if n == 1 else f"measure_again_{n}"
+
+
+def _choose_worst(n: int) -> Step:
+    """Return the choice of the marginals to measure in round ``n``, by their noisy distances."""
     return build_choice_step(
         name=f"worst_marginals_{n}",
         title=f"Worst marginals, round {n}",
-        scores=scores.name,
-        choose=choose,
-        settings=lambda r: {**measure.priced(r), "at_once": _count_at_once(r)},
+        scores=_name_scores(n),
+        choose=partial(_choose, n),
+        settings=lambda r: {"at_once": _count_at_once(r)},
+        divides=_name_measurement(n),
         reads=(KnowledgePart.TARGETS,),
         words=(
             "the few marginals in which independent columns, by the noisy one-ways, are worst are measured first"
             if n == 1
             else "rows made from what was measured so far say which few marginals are measured next"
         ),
+    )
+
+
+def _build_round(n: int) -> tuple[Step, ...]:
+    """Return the steps of round ``n``."""
+    chosen = f"worst_marginals_{n}.cliques"
+    if n == 1:
+        return SCORES, _choose_worst(1), measure_chosen(chosen, TREE_WIDTH_NOTE)
+    rows, scores = make_rows_so_far(n), score_residuals(n)
+    return refine_again(n), rows, scores, _choose_worst(n), measure_again(n, chosen)
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the one-ways, the rounds, and rows from all that was measured."""
+    rounds = (_build_round(n) for n in range(1, get_options(request).rounds + 1))
+    return (
+        ENCODE,
+        *FIRST_LOOK,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        *SET_STEPS,
+        *(step for steps in rounds for step in steps),
+        *build_row_steps(request),
     )

@@ -7,7 +7,7 @@ request of its own, with its part of the budget; its steps have the branch's nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +22,9 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.spec_checks import list_named_columns
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, connect
+from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, connect, fund
 from privsyn.pipelines import panel
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import RECODE, key_columns, key_draws_below_top, list_released_tables, stream_codes
 from privsyn.pipelines.synthesis_steps import (
     BESIDE_CONSISTENT,
@@ -53,15 +54,21 @@ WITH_ROWS, WITHOUT_ROWS, OF_ROWS = "first.synthetic", "none.without_rows", "uppe
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of three tables and more: those of each branch, the first one's before all."""
     first, *further = request.branches
-    steps = [_place(step, first, {}) for step in connect(panel.build_steps(request.branches[first]))]
+    of_first = request.branches[first]
+    steps = [_place(request, step, first, {}) for step in _plan(panel.build_steps(of_first), of_first)]
     for name in further:
-        branch_steps = connect(build_further_steps(request, name))
+        branch_steps = _plan(build_further_steps(request, name), request.branches[name])
         above = request.spec.tables[name].of
         names = {step.name: name_step(name, step.name) for step in branch_steps}
         names |= {"first": "decode", "none": "make_without_rows"}
         names |= {"upper": name_step(str(above), "decode")} if above in further else {}
-        steps += [_place(step, name, names) for step in branch_steps]
+        steps += [_place(request, step, name, names) for step in branch_steps]
     return tuple(sorted(steps, key=lambda step: not step.encodes))  # no table is read after the first look
+
+
+def _plan(steps: Sequence[Step], of_branch: Request) -> tuple[Step, ...]:
+    """Return the steps of a branch, with its budget and the looks that they want."""
+    return connect(fund(steps, split_budget(of_branch)))
 
 
 def name_step(table: str, step: str) -> str:
@@ -75,18 +82,18 @@ def split_step_name(name: str) -> tuple[str, str]:
     return table, step
 
 
-def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
-    """Return a step of a branch as one of the whole request.
+def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) -> Step:
+    """Return a step of a branch as one of the whole ``request``.
 
     ``names``: of the steps that it reads, and its own, in the whole request; empty: they are the same.
     """
 
-    def restrict(request: Request) -> Request:
-        return step.restrict(request.branches[branch])
+    def restrict(whole: Request) -> Request:
+        return step.restrict(whole.branches[branch])
 
     def rename(inputs: Inputs) -> Inputs:
         renamed = inputs.rename(names, branch if step.encodes else None) if names else inputs
-        return renamed.with_looks(step.looks)
+        return step.lend(request.branches[branch], renamed)
 
     def place(table: str) -> str:
         name, output = table.split(".")
@@ -100,6 +107,8 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         name=names.get(step.name, step.name),
         inputs=(*map(place, step.inputs), *first),
         looks={},
+        budget={},
+        divides="",
         settings=lambda r: step.build_key(r.branches[branch]),
         reads=(),
         inherits=(),
@@ -123,7 +132,7 @@ def _place(step: Step, branch: str, names: Mapping[str, str]) -> Step:
         placed,
         plan=lambda r, i, rho: step.plan(restrict(r), rename(i), rho),
         exact=lambda r, i, rows, queries: step.exact(restrict(r), rename(i), rows, queries),
-        share=lambda r: step.share(r.branches[branch]) * r.branches[branch].part / r.part,
+        budget={placed.name: step.share * request.branches[branch].part / request.part},
         look=look,
         rows=place(step.rows),
         rows_domain=lambda r, i: step.rows_domain(restrict(r), rename(i)),

@@ -23,7 +23,7 @@ from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn, NumberColumn
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.mechanism_options import Mechanism
+from privsyn.data_contracts.mechanism_options import Independent, Mechanism, PrivSyn
 from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
 from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
@@ -276,7 +276,7 @@ def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
     return {} if spec.panel is None else {"record_by": spec.panel.order, **once, **above}
 
 
-ENCODE = Step(
+_ENCODE = Step(
     name="encode",
     title="Encode",
     kind=StepKind.TRANSFORM,
@@ -288,16 +288,18 @@ ENCODE = Step(
     encodes=True,
     version=3,
 )
-"""Encodes the private table for looks that see codes only."""
 
 ENCODE_WITH_NUMBERS = replace(
-    ENCODE,
+    _ENCODE,
     outputs={"encoded_rows": tables.ENCODED_ROWS, "numbers": tables.NUMBERS, "repairs": tables.REPAIRS},
     settings=lambda r: {**key_encoding(r), "numbers": encode.list_numbered(r.encoding)},
     run=partial(_encode_rows, numbers=True),
     transient=("numbers",),
 )
-"""The same for looks that see inside codes, which need the values' numbers."""
+"""Encodes the private table for looks that see inside codes, which need the values' numbers."""
+
+ENCODE = replace(_ENCODE, instead=dict.fromkeys(("cell_counts", "value_counts"), ENCODE_WITH_NUMBERS))
+"""Encodes the private table for looks that see codes only."""
 
 
 def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
@@ -311,41 +313,43 @@ def _plan_for_most_cells(uncut: Request) -> Domain:
     return Domain.of({a: n + PARTS * (a in ladder) for a, n in zip(domain.attributes, domain.sizes, strict=True)})
 
 
-def build_one_way_step(share: Fraction, division: str) -> ReleaseStep:
-    """Return the one-way marginals with this share of the budget, divided among them by ``division``.
+def get_division(request: Request) -> str:
+    """Return how the one-ways share their budget: "equal", or "cells", in proportion to cells^(2/3)."""
+    options = request.spec.mechanism
+    if isinstance(options, PrivSyn):
+        return options.split.one_ways
+    return "cells" if isinstance(options, Independent) else "equal"
 
-    "cells" or "equal".
-    """
 
-    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        panel, uncut = request.spec.panel, request.cut_cells(())
-        planned = one_way_marginals.plan_queries(
-            _plan_for_most_cells(uncut),
-            rho,
-            request.records,
-            equal=division == "equal",
-            rounding=list_roundings(request.encoding.binning),
-            members=(panel.composition,) if panel is not None and panel.household else (),
-        )
-        # the noise is planned for uncut cells, so that it does not depend on which cells were cut
-        return [replace(q, cells=request.encoding.domain.size(q.attributes[0])) for q in planned]
-
-    return ReleaseStep(
-        name="one_way_marginals",
-        title="One-way marginals",
-        measures=LookKind.ONE_WAYS,
-        inputs=(ENCODED,),
-        outputs=RELEASED,
-        settings=lambda r: {"one_ways": division},
-        reads=(KnowledgePart.KNOWN_COLUMNS,),
-        plan=plan,
-        exact=count_cells,
-        share=lambda r: share,
-        look=Look(what="counts of every column on its own", reason=explain_one_cell),
-        rows=ENCODED,
-        rows_domain=lambda r, i: r.encoding.domain,
-        published=publish_noisy("one_way", "has a count for every fine code of every column"),
+def plan_one_ways(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    """Plan one query a column; the noise is planned for uncut cells, so that it does not depend on which were cut."""
+    panel, uncut = request.spec.panel, request.cut_cells(())
+    planned = one_way_marginals.plan_queries(
+        _plan_for_most_cells(uncut),
+        rho,
+        request.records,
+        equal=get_division(request) == "equal",
+        rounding=list_roundings(request.encoding.binning),
+        members=(panel.composition,) if panel is not None and panel.household else (),
     )
+    return [replace(q, cells=request.encoding.domain.size(q.attributes[0])) for q in planned]
+
+
+ONE_WAYS = ReleaseStep(
+    name="one_way_marginals",
+    title="One-way marginals",
+    measures=LookKind.ONE_WAYS,
+    inputs=(ENCODED,),
+    outputs=RELEASED,
+    settings=lambda r: {"one_ways": get_division(r)},
+    reads=(KnowledgePart.KNOWN_COLUMNS,),
+    plan=plan_one_ways,
+    exact=count_cells,
+    look=Look(what="counts of every column on its own", reason=explain_one_cell),
+    rows=ENCODED,
+    rows_domain=lambda r, i: r.encoding.domain,
+    published=publish_noisy("one_way", "has a count for every fine code of every column"),
+)
 
 
 def compress_by_one_ways(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.step import Step
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 
 COLORS = {
     StepKind.TRANSFORM: "fill:#f9d9d9,stroke:#b03a3a,color:#222",

@@ -22,15 +22,14 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
-    ENCODE,
-    ENCODE_WITH_NUMBERS,
     ENCODED,
     NUMBERS,
+    ONE_WAYS,
     RELEASED,
-    build_one_way_step,
     count_cells,
     explain_one_cell,
     list_released_tables,
+    plan_one_ways,
     publish_noisy,
     stream_codes,
 )
@@ -45,9 +44,6 @@ CELL_COUNTS, FIND = "cell_counts", "find_full_cells"
 CUTS, FINER = f"{FIND}.cuts", "encode_finer.encoded_rows"
 CUTS_FILE = "marginals/cut_cells.parquet"
 
-PART_OF_ONE_WAYS = Fraction(3, 20)
-"""Part of a column's one-way that is for the first look at its rungs."""
-
 NO_CELL_COUNTS = {
     CELL_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
     FIND: {"cuts": tabulate_cuts([])},
@@ -56,83 +52,56 @@ NO_CELL_COUNTS = {
 """The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
 
 
-def share_full_cells(request: Request) -> Fraction:
-    """Return the part of the one-ways' budget that the first look at rungs has; 0 where no column has any."""
-    encoding = request.encoding
-    counted = [codec for codec in encoding.codecs if codec.chances is None]
-    return PART_OF_ONE_WAYS * Fraction(len(list_looked_at(encoding)), max(len(counted), 1))
+def _plan_rungs(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    sizes = {codec.attribute: codec.size for codec in list_looked_at(request.encoding)}
+    return one_way_marginals.plan_queries(Domain.of(sizes), rho, request.records)
 
 
-def build_one_way_steps(request: Request, share: Fraction, division: str) -> tuple[Step, ...]:
-    """Return the steps that encode rows and count every column, with this share of the budget.
-
-    ``division``: how the one-ways share what the first look leaves (:func:`build_one_way_step`).
-    """
-    cells = share_full_cells(request)
-    one_ways = build_one_way_step(share * (1 - cells), division)
-    if not cells:
-        return ENCODE, one_ways
-    return ENCODE_WITH_NUMBERS, *build_full_cell_steps(share * cells, one_ways), one_ways
-
-
-def build_full_cell_steps(share: Fraction, one_ways: ReleaseStep) -> tuple[Step, ...]:
-    """Return the steps that choose cells, with this share of the budget, and encode the rows in them.
-
-    ``one_ways``: the look at the one-ways that comes after, whose noise says how many cells a column has.
-    """
-    counts = _build_cell_counts(share)
-
-    def find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        queries, answers = inputs.noisy(CELL_COUNTS)
-        looks = {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
-        planned = one_ways.plan(request, inputs, one_ways.rho(request))
-        sigmas = {q.attributes[0]: q.sigma for q in planned}
-        codecs = [codec for codec in list_looked_at(request.encoding) if codec.attribute in looks]
-        return {"cuts": tabulate_cuts(find_full_cells(codecs, looks, sigmas) if codecs else [])}
-
-    return (
-        counts,
-        Step(
-            name=FIND,
-            title="Choose cells",
-            kind=StepKind.POSTPROCESS,
-            inputs=list_released_tables([CELL_COUNTS]),
-            outputs={"cuts": tables.CUT_CELLS},
-            settings=lambda r: {"one_ways": one_ways.build_key(r)},
-            reads=(KnowledgePart.KNOWN_COLUMNS,),
-            run=find,
-            published={"cuts": PublishedFile(CUTS_FILE, "lists the cells that a first look chose")},
-        ),
-        ENCODE_FINER,
-    )
+COUNT_RUNGS = ReleaseStep(
+    name=CELL_COUNTS,
+    title="Rung counts",
+    when="columns in order without `bins` and `edges`",
+    measures=LookKind.RUNGS,
+    inputs=(ENCODED,),
+    outputs=RELEASED,
+    settings=lambda r: {"columns": [codec.attribute for codec in list_looked_at(r.encoding)]},
+    plan=_plan_rungs,
+    exact=count_cells,
+    look=Look(
+        what="rough counts of intervals that double in width, to choose cells where rows are",
+        reason=explain_one_cell,
+        noise_of="a rough count",
+    ),
+    rows=ENCODED,
+    rows_domain=lambda r, inputs: r.encoding.domain,
+    published=publish_noisy(
+        CELL_COUNTS, "has rough counts of intervals that double in width, of numbers, dates and moments"
+    ),
+)
 
 
-def _build_cell_counts(share: Fraction) -> ReleaseStep:
-    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        sizes = {codec.attribute: codec.size for codec in list_looked_at(request.encoding)}
-        return one_way_marginals.plan_queries(Domain.of(sizes), rho, request.records)
+def _choose(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.noisy(CELL_COUNTS)
+    looks = {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
+    sigmas = {q.attributes[0]: q.sigma for q in plan_one_ways(request, inputs, inputs.budget[ONE_WAYS.name])}
+    codecs = [codec for codec in list_looked_at(request.encoding) if codec.attribute in looks]
+    return {"cuts": tabulate_cuts(find_full_cells(codecs, looks, sigmas) if codecs else [])}
 
-    return ReleaseStep(
-        name=CELL_COUNTS,
-        title="Rung counts",
-        measures=LookKind.RUNGS,
-        inputs=(ENCODED,),
-        outputs=RELEASED,
-        settings=lambda r: {"columns": [codec.attribute for codec in list_looked_at(r.encoding)]},
-        plan=plan,
-        exact=count_cells,
-        share=lambda r: share,
-        look=Look(
-            what="rough counts of intervals that double in width, to choose cells where rows are",
-            reason=explain_one_cell,
-            noise_of="a rough count",
-        ),
-        rows=ENCODED,
-        rows_domain=lambda r, inputs: r.encoding.domain,
-        published=publish_noisy(
-            CELL_COUNTS, "has rough counts of intervals that double in width, of numbers, dates and moments"
-        ),
-    )
+
+CHOOSE_CELLS = Step(
+    name=FIND,
+    title="Choose cells",
+    kind=StepKind.POSTPROCESS,
+    serves=CELL_COUNTS,
+    divides=ONE_WAYS.name,
+    inputs=list_released_tables([CELL_COUNTS]),
+    outputs={"cuts": tables.CUT_CELLS},
+    settings=ONE_WAYS.settings,
+    reads=(KnowledgePart.KNOWN_COLUMNS,),
+    run=_choose,
+    published={"cuts": PublishedFile(CUTS_FILE, "lists the cells that a first look chose")},
+)
+"""Splits the rungs where rows are, as finely as the noise of the one-ways leaves rows for."""
 
 
 def _encode_finer(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -148,12 +117,17 @@ ENCODE_FINER = Step(
     name="encode_finer",
     title="Encode in chosen cells",
     kind=StepKind.TRANSFORM,
+    serves=CELL_COUNTS,
     inputs=(CUTS, ENCODED, NUMBERS),
     outputs={"encoded_rows": tables.ENCODED_ROWS},
     inherits=(KnowledgePart.CODES,),
     run=_encode_finer,
     version=3,
 )
+
+
+FIRST_LOOK = (COUNT_RUNGS, CHOOSE_CELLS, ENCODE_FINER)
+"""The steps that choose cells, of releases that look at rungs."""
 
 
 def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:

@@ -15,23 +15,15 @@ composition).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import Mst
-from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, get_options_as
-from privsyn.pipelines.full_cell_steps import build_one_way_steps
-from privsyn.pipelines.privsyn import (
-    RECODE_ROWS,
-    build_choice_step,
-    build_first_measurement,
-    build_scores_step,
-    read_noisy_scores,
-)
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES, build_choice_step, measure_chosen, read_noisy_scores
 from privsyn.pipelines.synthesis_steps import (
     MAKE_CONSISTENT,
     REFINE_CODES,
@@ -45,33 +37,15 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import make_consistent, select_tree
 from privsyn.tasks.synthesis import graphical_rows
 
-THIRD = Fraction(1, 3)
 LIMIT = (
     "The rows keep the relations along one tree that links all columns; any others only as far as they follow from "
     "these."
 )
 
 
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
-    return (
-        *build_one_way_steps(request, THIRD, "equal"),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        build_scores_step(_build_selection, THIRD),
-        SELECT_TREE,
-        build_first_measurement(THIRD, "select_tree.cliques", LIMIT),
-        *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
-    )
-
-
 def get_options(request: Request) -> Mst:
     """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return get_options_as(request, Mst)
-
-
-def _build_selection(request: Request) -> Selection:
-    return Selection(max_cells=get_options(request).max_cells)
 
 
 def _choose_tree(request: Request, inputs: Inputs) -> list[Clique]:
@@ -81,9 +55,8 @@ def _choose_tree(request: Request, inputs: Inputs) -> list[Clique]:
 SELECT_TREE = build_choice_step(
     name="select_tree",
     title="Select tree",
-    scores="indif_scores",
+    scores=SCORES.name,
     choose=_choose_tree,
-    settings=lambda r: {},
     words="the tree of pairs that links all columns with the largest noisy scores is measured",
 )
 
@@ -108,3 +81,18 @@ GRAPHICAL_STEPS = (
     decode_from("graphical_rows.codes"),
 )
 """The last steps where rows are those of a graphical model."""
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
+    return (
+        ENCODE,
+        *FIRST_LOOK,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        SCORES,
+        SELECT_TREE,
+        measure_chosen("select_tree.cliques", LIMIT),
+        *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
+    )

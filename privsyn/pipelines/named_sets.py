@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, repeat
+from privsyn.pipelines.budget import SetParts, split_sets
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ONE_CELL,
@@ -34,99 +35,55 @@ from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.question_cells import has_codes_beside
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT, KnowledgePart
-from privsyn.tasks.steps import named_sets, triple_scores
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.steps import compress_domain, named_sets, triple_scores
 
-MEASURE_SETS = "measure_sets"
-"""The first step that measures sets."""
+MEASURE_SETS, TRIPLE_SCORES = "measure_sets", "triple_scores"
 
 MERGES = "plan_sets.merges"
 HALVES, HALF_ROWS = "plan_halves.merges", "halve_rows.merged_rows"
 MERGES_FILE = "marginals/merges.parquet"
 ROWS = "merge_rows.merged_rows"
 COUNTS_OF_SETS = "joint counts of the named sets of columns"
+WORDS = "has the joint counts of the named sets in merged codes"
 
 
-SEARCH_SHARE = Fraction(1, 10)
-"""Share of a measurement's budget that looks for triples of the focus and measures what it finds."""
-
-SCORES_PART = Fraction(1, 4)
-"""Part of that which the triples' scores have."""
-
-
-class Shares(NamedTuple):
-    """Parts of a measurement's budget: of named sets, of the triples' scores, and of what these find."""
-
-    named: Fraction
-    scores: Fraction
-    found: Fraction
-
-
-def compute_shares(request: Request) -> Shares:
-    """Return the parts of a measurement's budget for sets of columns, 0 where a kind has none.  Public."""
-    spec = request.spec
-    search = SEARCH_SHARE if spec.looks_for_triples else Fraction(0)
-    sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
-    least = named_sets.compute_least_share([size for size, _ in sizes])
-    sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
-    named = named_sets.compute_share(sizes, len(spec.measured_columns))
-    named = max(named, least) * (1 - search)
-    return Shares(named, search * SCORES_PART, search * (1 - SCORES_PART))
-
-
-def compute_share(request: Request) -> Fraction:
-    """Return the part of a measurement's budget that is for sets, named or found, and for looking for them.  Public."""
-    return sum(compute_shares(request), Fraction(0))
-
-
-def build_compression_step(request: Request, measurement: Fraction) -> Step:
-    """Return the step that chooses codes: of columns of named sets as many as the sets' noise leaves rows for.
-
-    ``measurement``: the share of the budget of which the sets have their parts.  Without named sets, or where none of
-    their columns has codes of equal mass, it is the step of all mechanisms.
-    """
-    compression, binning = request.spec.mechanism.compression, request.encoding.binning
+def _have_codes_of_their_own(request: Request) -> bool:
+    """Return whether columns of named sets may have codes that are chosen for these."""
+    settings, binning = request.spec.mechanism.compression, request.encoding.binning
     columns = {a for m in request.spec.measured_sets for a in request.encoding.attributes_of(m.columns)}
-    if not (compression.enabled and compression.equal_mass and any(binning[a].is_open for a in columns)):
-        return COMPRESS_DOMAIN
-    share = measurement * compute_shares(request).named
+    return settings.enabled and settings.equal_mass and any(binning[a].is_open for a in columns)
 
-    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        public, settings = request.public, request.spec.mechanism.compression
+
+def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    public, settings, binning = request.public, request.spec.mechanism.compression, request.encoding.binning
+    least = compress_domain.NO_LEAST
+    if _have_codes_of_their_own(request):
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
-        ordered, starts = get_ordered(request.encoding.binning), public.in_codes(fine).starts
-        rho = request.total_rho * share
+        ordered, starts = get_ordered(binning), public.in_codes(fine).starts
+        rho = inputs.budget[MEASURE_SETS] * split_sets(request).named_of_measured
         sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, starts)
         differences = {codec.attribute for codec in request.encoding.differences}
         named = [planned for planned in sets if not differences & {*planned.attributes}]
-        least = named_sets.count_wanted_codes(named, fine, request.encoding.binning)
-        recode = compress_by_one_ways(request, inputs, settings, least)
-        return {"recode": recode_to_table(recode, request.encoding.labels())}
-
-    return replace(
-        COMPRESS_DOMAIN,
-        settings=lambda r: {
-            **r.spec.mechanism.compression.key(),
-            "sets": str(r.total_rho * share),
-            **_key_null_in_sets(r),
-        },
-        reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
-        run=run,
-        words=lambda r: f"{COMPRESS_DOMAIN.words(r)}; columns of named sets have codes for these",
-    )
+        least = named_sets.count_wanted_codes(named, fine, binning)
+    recode = compress_by_one_ways(request, inputs, settings, least)
+    return {"recode": recode_to_table(recode, request.encoding.labels())}
 
 
-def build_set_steps(request: Request, measurement: Fraction) -> tuple[Step, ...]:
-    """Return the steps that look for sets, plan them and measure them; none without sets.
+COMPRESS_FOR_SETS = replace(
+    COMPRESS_DOMAIN,
+    divides=MEASURE_SETS,
+    settings=lambda r: {**r.spec.mechanism.compression.key(), **_key_null_in_sets(r)},
+    reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
+    run=_compress,
+    words=lambda r: (
+        COMPRESS_DOMAIN.words(r)
+        + ("; columns of named sets have codes for these" if _have_codes_of_their_own(r) else "")
+    ),
+)
+"""Chooses codes, of columns of named sets as many as the noise of the sets leaves rows for."""
 
-    ``measurement``: the share of the budget of which the sets have their parts.
-    """
-    shares = compute_shares(request)
-    if not any(shares):
-        return ()
-    measure = build_set_measurement(measurement * (shares.named + shares.found))
-    search = (PLAN_HALVES, HALVE_ROWS, _build_triple_scores(measurement * shares.scores)) if shares.scores else ()
-    return (*search, _build_plan(measure, shares), MERGE_ROWS, measure)
+COMPRESS = replace(COMPRESS_DOMAIN, instead={MEASURE_SETS: COMPRESS_FOR_SETS})
 
 
 def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -138,95 +95,93 @@ PLAN_HALVES = Step(
     name="plan_halves",
     title="Plan halves",
     kind=StepKind.POSTPROCESS,
+    serves=TRIPLE_SCORES,
     inputs=(RECODE,),
     outputs={"merges": tables.MERGES},
     run=_plan_halves,
 )
 
 
-def _build_triple_scores(share: Fraction) -> ReleaseStep:
-    """Return the noisy scores of the triples of the focus, with this share of the budget."""
+def _read_halves(inputs: Inputs) -> named_sets.PlannedSet:
+    return named_sets.read_merges(inputs.table(HALVES))[0]
 
-    def read_halves(inputs: Inputs) -> named_sets.PlannedSet:
-        return named_sets.read_merges(inputs.table(HALVES))[0]
 
-    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        triples = triple_scores.list_triples(request.public.targets.focus, read_halves(inputs))
-        return triple_scores.plan_queries(triples, rho, request.records)
+def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    triples = triple_scores.list_triples(request.public.targets.focus, _read_halves(inputs))
+    return triple_scores.plan_queries(triples, rho, request.records)
 
-    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        halves = read_halves(inputs)
-        values = triple_scores.compute_values(inputs.recode(), halves)
-        columns = dict(zip(halves.attributes, named_sets.name_columns(0, halves), strict=True))
-        return triple_scores.count_exactly(rows, columns, values, queries, request.threads)
 
-    return ReleaseStep(
-        name="triple_scores",
-        title="Triple scores",
-        measures=LookKind.TRIPLES,
-        inputs=(HALF_ROWS, HALVES, RECODE),
-        outputs=RELEASED,
-        reads=(KnowledgePart.TARGETS,),
-        plan=plan,
-        exact=exact,
-        share=lambda r: share,
-        look=Look(
-            what="how much two columns together say of one in focus",
-            reason=lambda r: (
-                "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
-                "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
-            ),
-            noise_of="an interaction",
+def _score(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+    halves = _read_halves(inputs)
+    values = triple_scores.compute_values(inputs.recode(), halves)
+    columns = dict(zip(halves.attributes, named_sets.name_columns(0, halves), strict=True))
+    return triple_scores.count_exactly(rows, columns, values, queries, request.threads)
+
+
+SCORE_TRIPLES = ReleaseStep(
+    name=TRIPLE_SCORES,
+    title="Triple scores",
+    when="`focus` asks for triples",
+    measures=LookKind.TRIPLES,
+    read_with=list_released_tables(["indif_scores"]),
+    inputs=(HALF_ROWS, HALVES, RECODE),
+    outputs=RELEASED,
+    reads=(KnowledgePart.TARGETS,),
+    plan=_plan_scores,
+    exact=_score,
+    look=Look(
+        what="how much two columns together say of one in focus",
+        reason=lambda r: (
+            "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
+            "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
         ),
-        rows=HALF_ROWS,
-        rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(HALVES))),
-        padded=True,
-        published=publish_noisy("triples", "how much two columns together say of a third"),
+        noise_of="an interaction",
+    ),
+    rows=HALF_ROWS,
+    rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(HALVES))),
+    padded=True,
+    published=publish_noisy("triples", "how much two columns together say of a third"),
+)
+
+
+def _plan_sets(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode, public, parts = inputs.recode(), request.public, split_sets(request)
+    found_sets = _find_sets(request, inputs) if parts.found else []
+    sets = named_sets.plan_sets(
+        _weigh(public.measured_sets, found_sets, parts),
+        recode,
+        get_ordered(request.encoding.binning),
+        inputs.budget[MEASURE_SETS],
+        request.records,
+        public.in_codes(recode).starts,
     )
+    return {"merges": named_sets.tabulate_merges(sets)}
 
 
-def _build_plan(measure: ReleaseStep, shares: Shares) -> Step:
-    """Return the step that plans the named sets and those that the triples' scores find."""
-    searched = ("triple_scores", "indif_scores") if shares.found else ()
-
-    def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, public = inputs.recode(), request.public
-        found_sets = _find_sets(request, inputs) if searched else []
-        sets = named_sets.plan_sets(
-            _weigh(public.measured_sets, found_sets, shares),
-            recode,
-            get_ordered(request.encoding.binning),
-            measure.rho(request),
-            request.records,
-            public.in_codes(recode).starts,
+PLAN_SETS = Step(
+    name="plan_sets",
+    title="Plan sets",
+    kind=StepKind.POSTPROCESS,
+    serves=MEASURE_SETS,
+    divides=MEASURE_SETS,
+    inputs=(RECODE,),
+    wants=(LookKind.TRIPLES,),
+    outputs={"merges": tables.MERGES},
+    settings=lambda r: {"found": str(split_sets(r).found), **key_named_pairs(r), **_key_null_in_sets(r)},
+    reads=(KnowledgePart.TARGETS,),
+    run=_plan_sets,
+    published={
+        "merges": PublishedFile(
+            MERGES_FILE,
+            "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
         )
-        return {"merges": named_sets.tabulate_merges(sets)}
-
-    return Step(
-        name="plan_sets",
-        title="Plan sets",
-        kind=StepKind.POSTPROCESS,
-        inputs=(RECODE, *list_released_tables(searched)),
-        outputs={"merges": tables.MERGES},
-        settings=lambda r: {
-            **measure.priced(r),
-            "found": str(shares.found),
-            **key_named_pairs(r),
-            **_key_null_in_sets(r),
-        },
-        reads=(KnowledgePart.TARGETS,),
-        run=run,
-        published={
-            "merges": PublishedFile(
-                MERGES_FILE,
-                "says which codes (`coarse`) are one (`merged`) in the joint counts of each named set",
-            )
-        },
-        words=lambda r: (
-            "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
-            + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.measured_sets) else "")
-        ),
-    )
+    },
+    words=lambda r: (
+        "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
+        + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.measured_sets) else "")
+    ),
+)
+"""Plans the named sets and those that the triples' scores find."""
 
 
 def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
@@ -245,7 +200,7 @@ def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
 
 
 def _weigh(
-    named: Sequence[tuple[frozenset[str], float]], found: Sequence[Clique], shares: Shares
+    named: Sequence[tuple[frozenset[str], float]], found: Sequence[Clique], shares: SetParts
 ) -> list[tuple[frozenset[str], float]]:
     """Return the sets with weights by which the named and the found ones have their parts; a found one only once."""
     total = sum(weight for _, weight in named)
@@ -256,7 +211,7 @@ def _weigh(
     return list(weighed.items())
 
 
-def _build_merging(name: str, title: str, merges: str) -> Step:
+def _build_merging(name: str, title: str, merges: str, serves: str) -> Step:
     """Return the step that turns rows into the merged codes of the table ``merges``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -268,6 +223,7 @@ def _build_merging(name: str, title: str, merges: str) -> Step:
         name=name,
         title=title,
         kind=StepKind.TRANSFORM,
+        serves=serves,
         inputs=(RECODED, merges),
         outputs={"merged_rows": tables.RECODED_ROWS},
         settings=lambda r: None,
@@ -275,37 +231,42 @@ def _build_merging(name: str, title: str, merges: str) -> Step:
     )
 
 
-MERGE_ROWS = _build_merging("merge_rows", "Merge rows", MERGES)
-HALVE_ROWS = _build_merging("halve_rows", "Halve rows", HALVES)
+MERGE_ROWS = _build_merging("merge_rows", "Merge rows", MERGES, MEASURE_SETS)
+HALVE_ROWS = _build_merging("halve_rows", "Halve rows", HALVES, TRIPLE_SCORES)
 
 
-def build_set_measurement(share: Fraction, n: int | None = None) -> ReleaseStep:
-    """Return the noisy joint tables of the planned sets, with this share of the budget, of release ``n`` of several."""
+def _plan_counts(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    return named_sets.plan_queries(named_sets.read_merges(inputs.table(MERGES)), rho, request.records)
 
-    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        return named_sets.plan_queries(named_sets.read_merges(inputs.table(MERGES)), rho, request.records)
 
-    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        return named_sets.count_exactly(rows, named_sets.read_merges(inputs.table(MERGES)), request.threads)
+def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+    return named_sets.count_exactly(rows, named_sets.read_merges(inputs.table(MERGES)), request.threads)
 
-    return ReleaseStep(
-        name=MEASURE_SETS if n is None else f"{MEASURE_SETS}_{n}",
-        title="Measure sets" if n is None else f"Measure sets, release {n}",
-        measures=LookKind.SETS,
-        read_with=(MERGES,),
-        inputs=(ROWS, MERGES),
-        outputs=RELEASED,
-        plan=plan,
-        exact=exact,
-        share=lambda r: share,
-        look=Look(what=COUNTS_OF_SETS, reason=lambda r: ONE_CELL, round=n),
-        rows=ROWS,
-        rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
-        padded=True,
-        published=publish_noisy(
-            "sets" if n is None else f"sets_{n}", "has the joint counts of the named sets in merged codes"
-        ),
-    )
+
+COUNT_SETS = ReleaseStep(
+    name=MEASURE_SETS,
+    title="Measure sets",
+    when="`workload`, `compare`, or triples of `focus`",
+    measures=LookKind.SETS,
+    read_with=(MERGES,),
+    inputs=(ROWS, MERGES),
+    outputs=RELEASED,
+    plan=_plan_counts,
+    exact=_count,
+    look=Look(what=COUNTS_OF_SETS, reason=lambda r: ONE_CELL),
+    rows=ROWS,
+    rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
+    padded=True,
+    published=publish_noisy("sets", WORDS),
+)
+
+SET_STEPS = (PLAN_HALVES, HALVE_ROWS, SCORE_TRIPLES, PLAN_SETS, MERGE_ROWS, COUNT_SETS)
+"""The steps that look for sets of columns, plan them and measure them."""
+
+
+def measure_sets_again(n: int) -> ReleaseStep:
+    """Return the look of release ``n`` of several, at the same sets."""
+    return repeat(COUNT_SETS, n, "release", publish_noisy(f"sets_{n}", WORDS))
 
 
 def list_named_pairs(request: Request) -> frozenset[Clique]:

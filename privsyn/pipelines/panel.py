@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
@@ -30,7 +29,6 @@ from privsyn.pipelines.common_steps import (
     RELEASED,
     check_unchanged,
     count_cells,
-    get_options_as,
     key_asked_pairs,
     key_columns,
     key_draws_below_top,
@@ -40,15 +38,12 @@ from privsyn.pipelines.common_steps import (
     stream_numbers,
     write_together,
 )
-from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share
-from privsyn.pipelines.privsyn import build_up_to_measurement
+from privsyn.pipelines.one_shot import LOOKS
 from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, REFINED, build_row_steps, get_synthesis
-from privsyn.pipelines.trend_steps import share_trends
 from privsyn.pipelines.without_rows import (
     LIST_WITHOUT_ROWS,
     MAKE_WITHOUT_ROWS,
     MEASURE_WITHOUT_ROWS,
-    WITHOUT_ROWS_SHARE,
 )
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation import marginals
@@ -71,15 +66,10 @@ if TYPE_CHECKING:
     from privsyn.tasks.panels.link_members import MemberLinker
     from privsyn.tasks.panels.link_rows import Linker
 
-TRANSITIONS_SHARE = Fraction(3, 20)
-"""Share of the budget of the transitions (docs/panels.md has the table that it was chosen by)."""
-
-ROWS_SHARE = Fraction(1, 4)
-"""Share of the budget of the counts of all rows (likewise)."""
-
 NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 """Attribute -> its noisy counts, and their noise."""
 
+TRANSITIONS = "measure_transitions"
 KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
 ROWS, RUNS, ALONE = "encode.rows_of_persons", "encode.runs", "encode.without_rows"
 
@@ -98,24 +88,16 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 def build_looks(request: Request) -> tuple[Step, ...]:
-    """Return the steps up to the last look at linked rows."""
-    options, (panel, _) = get_options_as(request, PrivSyn), request.encoding.get_order()
-    follows, counted = has_transitions(request), counts_rows(request)
-    part = Fraction(1 - TRANSITIONS_SHARE * follows - ROWS_SHARE * counted - WITHOUT_ROWS_SHARE * panel.above)
-    measurement, sets = options.split.exact()[2], compute_share(request)
+    """Return the steps up to the last look at linked rows: PrivSyn's over a record a person, and those of all rows."""
     return (
-        *build_up_to_measurement(
-            options,
-            measurement * (1 - sets),
-            part,
-            share_trends(request),
-            compress=build_compression_step(request, measurement * part),
-            encode=build_encode_step(request),
-        ),
-        *build_set_steps(request, measurement * part),
-        *((build_pairing_step(request), MEASURE_TRANSITIONS) if follows else ()),
-        *((KEEP_ROWS, MEASURE_ROWS) if counted else ()),
-        *((LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS) if panel.above else ()),
+        build_encode_step(request),
+        *LOOKS[1:],
+        build_pairing_step(request),
+        MEASURE_TRANSITIONS,
+        KEEP_ROWS,
+        MEASURE_ROWS,
+        LIST_WITHOUT_ROWS,
+        MEASURE_WITHOUT_ROWS,
     )
 
 
@@ -153,19 +135,10 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
     }
 
 
-def has_transitions(request: Request) -> bool:
-    """Return whether columns change from row to row."""
-    return bool(request.encoding.following)
-
-
-def counts_rows(request: Request) -> bool:
-    """Return whether all rows are counted, too: persons are chosen by that, and rows above that are made stay."""
-    return not request.encoding.get_order()[0].household and not request.given
-
-
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
-    """Return the codes of the tables of transitions."""
-    return build_transition_codes(request.encoding, inputs.recode(), request.total_rho * TRANSITIONS_SHARE)
+    """Return the codes of the tables of transitions; none of a release without any."""
+    rho = inputs.budget.get(TRANSITIONS)
+    return {} if rho is None else build_transition_codes(request.encoding, inputs.recode(), rho)
 
 
 def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -182,10 +155,11 @@ def build_pairing_step(request: Request) -> Step:
         name="pair_rows",
         title="Pair rows",
         kind=StepKind.TRANSFORM,
+        serves=TRANSITIONS,
+        divides=TRANSITIONS,
         inputs=(ROWS, RUNS, *numbers, RECODE),
         outputs={"pairs": tables.PAIRED_ROWS},
         settings=lambda r: {
-            "rho": str(r.total_rho * TRANSITIONS_SHARE),
             "following": r.encoding.following,
             **({"later member": 1} if r.encoding.get_order()[0].counts_later else {}),
         },
@@ -202,7 +176,7 @@ def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Q
 
 
 MEASURE_TRANSITIONS = ReleaseStep(
-    name="measure_transitions",
+    name=TRANSITIONS,
     title="Measure transitions",
     measures=LookKind.TRANSITIONS,
     inputs=(PAIRS, RECODE),
@@ -211,7 +185,6 @@ MEASURE_TRANSITIONS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan_transitions,
     exact=count_cells,
-    share=lambda r: TRANSITIONS_SHARE,
     look=Look(
         what="counts of a row's value by the next row's, of one pair of rows a person (two of members a household)",
         reason=lambda r: (
@@ -242,6 +215,7 @@ KEEP_ROWS = Step(
     name="keep_rows",
     title="Keep rows",
     kind=StepKind.TRANSFORM,
+    serves="measure_rows",
     inputs=(ROWS, RECODE),
     outputs={"kept": tables.KEPT_ROWS},
     settings=lambda r: {},
@@ -266,7 +240,6 @@ MEASURE_ROWS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan_rows,
     exact=count_cells,
-    share=lambda r: ROWS_SHARE,
     look=Look(
         what="counts of every column over all rows",
         reason=lambda r: f"K: all {r.spec.unit.records} rows that are kept of a person may fall into one cell",
@@ -296,7 +269,7 @@ def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
 
 def _read_transitions(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> NoisyTables:
     """Return by attribute the noisy counts of its codes by those of the next row, and their noise."""
-    answers = zip(*inputs.noisy("measure_transitions"), strict=True)
+    answers = zip(*inputs.noisy(TRANSITIONS), strict=True)
     return {
         q.attributes[0]: (c.astype(np.float64).reshape(codes[q.attributes[0]].size, -1), q.sigma) for q, c in answers
     }
@@ -310,7 +283,7 @@ def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[N
     sizes = [codes[a].size for a in (*codes, *codes)]
     tables = [
         (counts.astype(np.float64).reshape(-1, size, size), query.sigma)
-        for query, counts, size in zip(*inputs.noisy("measure_transitions"), sizes, strict=False)
+        for query, counts, size in zip(*inputs.noisy(TRANSITIONS), sizes, strict=False)
     ]
     return dict(zip(codes, tables, strict=False)), dict(zip(codes, tables[len(codes) :], strict=False))
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -36,12 +35,12 @@ from privsyn.engine.step import Look, Output, Progress, Step
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
+    ONE_WAYS,
     RECODE,
-    build_one_way_step,
     get_options_as,
     publish_noisy,
 )
-from privsyn.pipelines.privsyn import RECODE_ROWS, build_measurement, weigh_evenly
+from privsyn.pipelines.one_shot import RECODE_ROWS, build_measurement, weigh_evenly
 from privsyn.pipelines.synthesis_steps import (
     MAKE_CONSISTENT,
     REFINE_CODES,
@@ -56,26 +55,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import prior_rows, synthesize
 
-QUARTER = Fraction(1, 4)
 MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
-    return (
-        ENCODE,
-        build_one_way_step(QUARTER, "equal"),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        PUBLIC_WORKLOAD,
-        MEASURE_LARGE,
-        MEASURE_GROUPS,
-        MEASURE_IN_GROUPS,
-        REFINE_CODES,
-        MAKE_CONSISTENT,
-        PRIOR_ROWS,
-        decode_from("prior_rows.codes"),
-    )
 
 
 def get_options(request: Request) -> PriorLevels:
@@ -140,7 +120,6 @@ MEASURE_LARGE = build_measurement(
     name=MEASURED[0],
     title="Measure large groups",
     chosen="public_workload.large",
-    share=QUARTER,
     look=Look(what="joint counts of related columns in the large groups", reason=lambda r: ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group: combinations that it lacks do not occur, and "
@@ -150,7 +129,6 @@ MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
     title="Measure groups",
     chosen="public_workload.groups",
-    share=QUARTER,
     look=Look(what="the number of rows of every group", reason=lambda r: ONE_CELL),
     files=publish_noisy("groups", "has the groups' rows"),
 )
@@ -158,7 +136,6 @@ MEASURE_IN_GROUPS = build_measurement(
     name=MEASURED[2],
     title="Measure in groups",
     chosen="public_workload.in_groups",
-    share=QUARTER,
     look=Look(what="counts of single columns in every group", reason=lambda r: ONE_CELL),
     files=publish_noisy("in_groups", "has counts of single columns by group"),
 )
@@ -239,3 +216,21 @@ PRIOR_ROWS = build_drawing_step(
     words="those of the public table, drawn group by group as often as the noisy counts say, the counts met by the "
     "least change in relative entropy",
 )
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
+    return (
+        ENCODE,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        PUBLIC_WORKLOAD,
+        MEASURE_LARGE,
+        MEASURE_GROUPS,
+        MEASURE_IN_GROUPS,
+        REFINE_CODES,
+        MAKE_CONSISTENT,
+        PRIOR_ROWS,
+        decode_from("prior_rows.codes"),
+    )

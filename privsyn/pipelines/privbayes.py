@@ -14,22 +14,21 @@ sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Any
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivBayes
-from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, get_options_as
-from privsyn.pipelines.full_cell_steps import build_one_way_steps
-from privsyn.pipelines.privsyn import (
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.one_shot import (
+    MEASURED,
     RECODE_ROWS,
+    SCORES,
     build_choice_step,
-    build_first_measurement,
-    build_scores_step,
+    measure_chosen,
     read_noisy_scores,
 )
 from privsyn.pipelines.synthesis_steps import (
@@ -43,37 +42,15 @@ from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimat
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent
 
-ONE_WAYS, SCORES, FAMILIES = Fraction(2, 10), Fraction(1, 10), Fraction(7, 10)
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps: three looks, then rows drawn along the network."""
-    return (
-        *build_one_way_steps(request, ONE_WAYS, "equal"),
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        build_scores_step(_build_selection, SCORES),
-        BUILD_NETWORK,
-        MEASURE,
-        REFINE_CODES,
-        MAKE_CONSISTENT,
-        ANCESTRAL_ROWS,
-        decode_from("ancestral_rows.codes"),
-    )
-
 
 def get_options(request: Request) -> PrivBayes:
     """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return get_options_as(request, PrivBayes)
 
 
-def _build_selection(request: Request) -> Selection:
-    return Selection(max_cells=get_options(request).max_cells)
-
-
 def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
     scores, options, domain = read_noisy_scores(inputs), get_options(request), inputs.domain()
-    total, rho = estimate_total(inputs.recode()), MEASURE.rho(request)
+    total, rho = estimate_total(inputs.recode()), inputs.budget[MEASURED]
     useful = build_network.count_useful_cells(
         total, len(domain.attributes) - 1, rho, request.records, options.usefulness
     )
@@ -81,21 +58,20 @@ def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
 
 
 def _key_network(request: Request) -> dict[str, Any]:
-    limits = get_options(request).model_dump(include={"degree", "usefulness", "max_cells"})
-    return {**MEASURE.priced(request), **limits}
+    return get_options(request).model_dump(include={"degree", "usefulness", "max_cells"})
 
 
 BUILD_NETWORK = build_choice_step(
     name="build_network",
     title="Build network",
-    scores="indif_scores",
+    scores=SCORES.name,
     choose=_choose_families,
     settings=_key_network,
+    divides=MEASURED,
     words="every column has as its parents the columns that it is related to most, by the noisy scores",
 )
 
-MEASURE = build_first_measurement(
-    FAMILIES,
+MEASURE = measure_chosen(
     "build_network.cliques",
     "The rows keep the relations of each column with a few others, its parents; any others only as far as they "
     "follow from these. They were drawn from noisy counts that were not brought into agreement first.",
@@ -117,3 +93,21 @@ ANCESTRAL_ROWS = build_drawing_step(
     settings=lambda r: r.spec.mechanism.synthesis.model_dump(),
     words="every column drawn given its parents, from the noisy counts as they were measured",
 )
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps: three looks, then rows drawn along the network."""
+    return (
+        ENCODE,
+        *FIRST_LOOK,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        SCORES,
+        BUILD_NETWORK,
+        MEASURE,
+        REFINE_CODES,
+        MAKE_CONSISTENT,
+        ANCESTRAL_ROWS,
+        decode_from("ancestral_rows.codes"),
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, check_shares, connect
+from privsyn.engine.step import Step, check_shares, connect, fund
 from privsyn.pipelines import (
     adaptive,
     aim,
@@ -13,18 +13,19 @@ from privsyn.pipelines import (
     improved,
     independent,
     mst,
+    one_shot,
     panel,
     priorlevels,
     privbayes,
-    privsyn,
 )
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.full_cell_steps import follow_cuts
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
 
 MECHANISMS: dict[str, MechanismSteps] = {
-    "privsyn": privsyn.build_steps,
+    "privsyn": one_shot.build_steps,
     "adaptive": adaptive.build_steps,
     "independent": independent.build_steps,
     "mst": mst.build_steps,
@@ -36,17 +37,19 @@ MECHANISMS: dict[str, MechanismSteps] = {
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return every step of the requested mechanism, in order.
+    """Return every step of the requested mechanism, in order, with its budget and the looks that it wants.
 
-    Raises ValueError if their shares are not the whole budget.
+    Raises ValueError if the shares of the looks are not the whole budget.
     """
-    build = MECHANISMS[request.spec.mechanism.name]
+    if request.branches and request.spec.improves is None:
+        steps = branches.build_steps(request)
+    else:
+        steps = connect(fund(_choose_mechanism(request)(request), split_budget(request)))
+    check_shares(steps)
+    return follow_cuts(steps)
+
+
+def _choose_mechanism(request: Request) -> MechanismSteps:
     if request.spec.improves is not None:
-        build = improved.build_steps
-    elif request.branches:
-        build = branches.build_steps
-    elif request.spec.panel is not None:
-        build = panel.build_steps
-    steps = follow_cuts(connect(build(request)))
-    check_shares(steps, request)
-    return steps
+        return improved.build_steps
+    return MECHANISMS[request.spec.mechanism.name] if request.spec.panel is None else panel.build_steps

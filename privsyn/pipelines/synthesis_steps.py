@@ -24,6 +24,7 @@ from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthes
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import (
     RECODE,
     collect_parts,
@@ -42,7 +43,7 @@ from privsyn.pipelines.named_sets import (
     read_sets,
 )
 from privsyn.pipelines.trend_steps import list_trends, read_trends
-from privsyn.pipelines.value_steps import read_frequent_values, share_values
+from privsyn.pipelines.value_steps import read_frequent_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.estimation import known_zeros, marginals, null_zeros
 from privsyn.tasks.estimation.near_pairs import is_wide
@@ -498,10 +499,11 @@ def _key_decoding(request: Request) -> dict[str, Any]:
 
 
 def _describe_inside_bins(request: Request) -> str:
+    frequent = "value_counts" in split_budget(request)
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
     common = ", those of columns that move together at one place of their bins" if request.public.together else ""
     related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
-    often = ", values that many rows share as often as their noisy counts say" if share_values(request) else ""
+    often = ", values that many rows share as often as their noisy counts say" if frequent else ""
     names = ", ".join(request.spec.unmeasured_columns)
     unread = f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
     return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{unread}"
@@ -530,13 +532,15 @@ def decode_from(codes: str) -> Step:
     return replace(DECODE, inputs=(codes, *DECODE.inputs[1:]), inherits=(), run=run)
 
 
+ROW_STEPS = (REFINE_CODES, MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES, DECODE)
+"""From all that was measured to synthetic rows."""
+
+
 def build_row_steps(request: Request) -> tuple[Step, ...]:
-    """Return the last steps of most mechanisms: from all that was measured to synthetic rows."""
-    synthesis, appending = SYNTHESIZE, APPEND_ATTRIBUTES
-    if request.has_prior:  # its pairs are followed where the noisy scores speak for it
-        scores = list_released_tables(["indif_scores"])
-        synthesis, appending = (replace(step, inputs=(*step.inputs, *scores)) for step in (synthesis, appending))
-    return REFINE_CODES, MAKE_CONSISTENT, synthesis, appending, DECODE
+    """Return ROW_STEPS; where there is a prior, rows follow its pairs if the noisy scores speak for it."""
+    scores = list_released_tables(["indif_scores"]) if request.has_prior else ()
+    making = (SYNTHESIZE, APPEND_ATTRIBUTES)
+    return tuple(replace(s, inputs=(*s.inputs, *scores)) if s in making else s for s in ROW_STEPS)
 
 
 Draw = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]

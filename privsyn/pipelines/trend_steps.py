@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.domain import Clique
-from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep
+from privsyn.engine.step import Look, ReleaseStep, repeat
+from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
@@ -25,7 +25,6 @@ from privsyn.pipelines.common_steps import (
     list_released_tables,
     publish_noisy,
 )
-from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS
 from privsyn.tasks.estimation.noisy import pool_answers
 from privsyn.tasks.estimation.recode import Recode, estimate_total
@@ -36,20 +35,6 @@ from privsyn.tasks.steps import trend_scores
 
 TRENDS = "trend_scores"
 RECODED = "recode_rows.recoded_rows"
-
-
-def share_trends(request: Request) -> Fraction:
-    """Return the part of the chosen marginals' budget that trends have; 0 where none are asked for.
-
-    Less where columns without a trend are many: of d columns, o of them with one, 2 o / (o + d) of the option.
-    None where there are fewer than two, or where a prior says what to expect of pairs.
-    """
-    options, binning = request.spec.mechanism, request.encoding.binning
-    numbers = len(get_ordered(binning))
-    if not isinstance(options, PrivSyn) or request.spec.prior is not None or numbers < 2:
-        return Fraction(0)
-    with_trend = numbers + len(request.public.two_valued)
-    return options.split.exact_trends() * Fraction(2 * with_trend, with_trend + len(binning))
 
 
 def list_trends(request: Request) -> tuple[str, ...]:
@@ -106,60 +91,56 @@ def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str
     return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), most))
 
 
-def build_trend_step(share: Fraction, number: int = 1) -> ReleaseStep:
-    """Return the noisy trends of ordered columns, of all pairs or those asked of a wide table, with this part of rho.
+def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    recode = inputs.recode()
+    total = estimate_total(recode)
+    attributes = list(rank_codes(recode, request.encoding.binning, 1, request.public.two_valued))
+    most = trend_scores.count_clear_pairs(len(attributes), total, rho, request.records)
+    pairs = list_trend_pairs(request, inputs.domain().attributes, attributes, min(most, MOST_PAIRS))
+    top = trend_scores.choose_top(len(attributes) + len(pairs), total, rho, request.records, TOP)
+    return trend_scores.plan_queries(attributes, top, rho, request.records, pairs)
 
-    ``number``: of the release, if it improves earlier ones; a later look asks as the first did.
-    """
 
-    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        recode = inputs.recode()
-        attributes = list(rank_codes(recode, request.encoding.binning, 1, request.public.two_valued))
-        if number == 1:
-            total = estimate_total(recode)
-            most = trend_scores.count_clear_pairs(len(attributes), total, rho, request.records)
-            pairs = list_trend_pairs(request, inputs.domain().attributes, attributes, min(most, MOST_PAIRS))
-            top = trend_scores.choose_top(len(attributes) + len(pairs), total, rho, request.records, TOP)
-        else:
-            first = inputs.noisy(TRENDS)[0]
-            pairs = [q.attributes for q in first if len(q.attributes) == 2]
-            top = trend_scores.get_top(first)
-        return trend_scores.plan_queries(attributes, top, rho, request.records, pairs)
+def _plan_again(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    """Plan what the first look asked."""
+    attributes = list(rank_codes(inputs.recode(), request.encoding.binning, 1, request.public.two_valued))
+    first = inputs.noisy(TRENDS)[0]
+    pairs = [q.attributes for q in first if len(q.attributes) == 2]
+    return trend_scores.plan_queries(attributes, trend_scores.get_top(first), rho, request.records, pairs)
 
-    def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-        scores = {a: r.score for a, r in rank_by_looks(request, inputs, queries).items()}
-        return trend_scores.count_exactly(rows, queries, request.threads, scores)
 
-    step = ReleaseStep(
-        name=TRENDS,
-        title="Trend scores",
-        measures=LookKind.TRENDS,
-        inputs=(RECODED, RECODE),
-        outputs=RELEASED,
-        settings=_key_trends,
-        reads=(KnowledgePart.NEAR, KnowledgePart.TWO_VALUED),
-        plan=plan,
-        exact=exact,
-        share=lambda r: share,
-        look=Look(
-            what="how pairs of numbers and moments rise together",
-            reason=lambda r: (
-                "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
-                + ("; a column in focus has a score for either of its two values" if r.public.two_valued else "")
-            ),
-            noise_of="a sum of scores",
+def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
+    scores = {a: r.score for a, r in rank_by_looks(request, inputs, queries).items()}
+    return trend_scores.count_exactly(rows, queries, request.threads, scores)
+
+
+TREND_SCORES = ReleaseStep(
+    name=TRENDS,
+    title="Trend scores",
+    when="two columns in order and more, and no `prior`",
+    measures=LookKind.TRENDS,
+    inputs=(RECODED, RECODE),
+    outputs=RELEASED,
+    settings=_key_trends,
+    reads=(KnowledgePart.NEAR, KnowledgePart.TWO_VALUED),
+    plan=_plan,
+    exact=_count,
+    look=Look(
+        what="how pairs of numbers and moments rise together",
+        reason=lambda r: (
+            "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
+            + ("; a column in focus has a score for either of its two values" if r.public.two_valued else "")
         ),
-        rows=RECODED,
-        padded=True,
-        published=publish_noisy("trends", "has the sum of scores of each number, and of products of two for each pair"),
-    )
-    if number == 1:
-        return step
-    return replace(
-        step,
-        name=f"{TRENDS}_{number}",
-        title=f"Trend scores, release {number}",
-        inputs=(RECODED, RECODE, *list_released_tables([TRENDS])),
-        look=replace(step.look, round=number),
-        published=publish_noisy(f"trends_{number}"),
-    )
+        noise_of="a sum of scores",
+    ),
+    rows=RECODED,
+    padded=True,
+    published=publish_noisy("trends", "has the sum of scores of each number, and of products of two for each pair"),
+)
+"""Asks the trends of ordered columns: of all pairs, or of those asked of a wide table."""
+
+
+def ask_trends_again(n: int) -> ReleaseStep:
+    """Return the look of release ``n`` of several, which asks as the first did."""
+    again = repeat(TREND_SCORES, n, "release", publish_noisy(f"trends_{n}"))
+    return replace(again, inputs=(*again.inputs, *list_released_tables([TRENDS])), plan=_plan_again)

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, repeat
 from privsyn.pipelines.common_steps import (
     NUMBERS,
     RELEASED,
@@ -25,7 +24,6 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.frequent_values import FrequentValues
 from privsyn.tasks.estimation.frequent_values import (
     find_frequent_values,
@@ -42,6 +40,8 @@ VALUE_COUNTS, LOCATE = "value_counts", "locate_values"
 COUNTED, LOCATED = "find_heavy_cells.counted", f"{LOCATE}.located_rows"
 COUNTED_FILE = "marginals/counted_values.parquet"
 
+WORDS = "has their counts, in that order, and last that of all other values"
+
 NO_VALUE_COUNTS = {
     "find_heavy_cells": {"counted": tabulate_counted([], [])},
     LOCATE: {"located_rows": pa.table({})},
@@ -50,39 +50,26 @@ NO_VALUE_COUNTS = {
 """The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
 
 
-def share_values(request: Request) -> Fraction:
-    """Return the part of the chosen marginals' budget that counts of single values have; 0 where none are asked for."""
-    options, encoding = request.spec.mechanism, request.encoding
-    if not isinstance(options, PrivSyn) or not isinstance(encoding, EncodingPlan) or not encoding.wide_celled:
-        return Fraction(0)
-    return options.split.exact_values()
+def _find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.noisy("one_way_marginals")
+    noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
+    codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
+    values = list_values_to_count(codecs, noisy, inputs.budget[VALUE_COUNTS], request.records)
+    return {"counted": tabulate_counted(values, codecs)}
 
 
-def build_value_steps(share: Fraction) -> tuple[Step, ...]:
-    """Return the steps that count single values inside heavy cells, with this share of the budget."""
-    counts = build_value_counts(share)
-
-    def find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        queries, answers = inputs.noisy("one_way_marginals")
-        noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
-        codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
-        values = list_values_to_count(codecs, noisy, counts.rho(request), request.records)
-        return {"counted": tabulate_counted(values, codecs)}
-
-    counted = Step(
-        name="find_heavy_cells",
-        title="Find heavy cells",
-        kind=StepKind.POSTPROCESS,
-        inputs=list_released_tables(["one_way_marginals"]),
-        outputs={"counted": tables.COUNTED},
-        settings=lambda r: {
-            **counts.priced(r),
-            **({"together": r.encoding.together} if r.encoding.together else {}),  # of their columns no value is asked
-        },
-        run=find,
-        published={"counted": PublishedFile(COUNTED_FILE, "lists the values whose counts were asked one by one")},
-    )
-    return counted, LOCATE_VALUES, counts
+FIND_HEAVY_CELLS = Step(
+    name="find_heavy_cells",
+    title="Find heavy cells",
+    kind=StepKind.POSTPROCESS,
+    serves=VALUE_COUNTS,
+    divides=VALUE_COUNTS,
+    inputs=list_released_tables(["one_way_marginals"]),
+    outputs={"counted": tables.COUNTED},
+    settings=lambda r: {"together": r.encoding.together} if r.encoding.together else {},  # no value of these is asked
+    run=_find,
+    published={"counted": PublishedFile(COUNTED_FILE, "lists the values whose counts were asked one by one")},
+)
 
 
 def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -98,6 +85,7 @@ LOCATE_VALUES = Step(
     name=LOCATE,
     title="Locate values",
     kind=StepKind.TRANSFORM,
+    serves=VALUE_COUNTS,
     inputs=(COUNTED, NUMBERS),
     outputs={"located_rows": tables.LOCATED_ROWS},
     inherits=(KnowledgePart.CODES,),
@@ -106,33 +94,37 @@ LOCATE_VALUES = Step(
 )
 
 
-def build_value_counts(share: Fraction, n: int | None = None) -> ReleaseStep:
-    """Return the noisy counts of these values, with this share of the budget, of release ``n`` of several."""
+def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    return value_counts.plan_queries(read_counted(inputs.table(COUNTED)), rho, request.records)
 
-    def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-        return value_counts.plan_queries(read_counted(inputs.table(COUNTED)), rho, request.records)
 
-    name = VALUE_COUNTS if n is None else f"{VALUE_COUNTS}_{n}"
-    return ReleaseStep(
-        name=name,
-        title="Value counts" if n is None else f"Value counts, release {n}",
-        measures=LookKind.VALUES,
-        read_with=(COUNTED,),
-        inputs=(LOCATED, COUNTED),
-        outputs=RELEASED,
-        plan=plan,
-        exact=count_cells,
-        share=lambda r: share,
-        look=Look(
-            what="counts of single values of numbers in intervals that have many rows",
-            reason=explain_one_cell,
-            noise_of="a count of a value",
-            round=n,
-        ),
-        rows=LOCATED,
-        rows_domain=lambda r, inputs: value_counts.build_located_domain(read_counted(inputs.table(COUNTED))),
-        published=publish_noisy(name, "has their counts, in that order, and last that of all other values"),
-    )
+COUNT_VALUES = ReleaseStep(
+    name=VALUE_COUNTS,
+    title="Value counts",
+    when="columns of numbers with wide cells",
+    measures=LookKind.VALUES,
+    read_with=(COUNTED,),
+    inputs=(LOCATED, COUNTED),
+    outputs=RELEASED,
+    plan=_plan,
+    exact=count_cells,
+    look=Look(
+        what="counts of single values of numbers in intervals that have many rows",
+        reason=explain_one_cell,
+        noise_of="a count of a value",
+    ),
+    rows=LOCATED,
+    rows_domain=lambda r, inputs: value_counts.build_located_domain(read_counted(inputs.table(COUNTED))),
+    published=publish_noisy(VALUE_COUNTS, WORDS),
+)
+
+VALUE_STEPS = (FIND_HEAVY_CELLS, LOCATE_VALUES, COUNT_VALUES)
+"""The steps that count single values inside heavy cells."""
+
+
+def count_values_again(n: int) -> ReleaseStep:
+    """Return the look of release ``n`` of several, at the same values."""
+    return repeat(COUNT_VALUES, n, "release", publish_noisy(f"{VALUE_COUNTS}_{n}", WORDS))
 
 
 def read_frequent_values(request: Request, inputs: Inputs, recode: Recode) -> dict[str, FrequentValues]:

@@ -27,9 +27,6 @@ from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import list_without_rows, one_way_marginals
 
-WITHOUT_ROWS_SHARE = Fraction(1, 20)
-"""Share of the budget of the counts of persons without rows."""
-
 ROWS = "list_without_rows.without_rows"
 
 
@@ -43,6 +40,7 @@ LIST_WITHOUT_ROWS = Step(
     name="list_without_rows",
     title="List persons without rows",
     kind=StepKind.TRANSFORM,
+    serves="measure_without_rows",
     inputs=("encode.without_rows", RECODE),
     outputs={"without_rows": tables.WITHOUT_ROWS},
     settings=lambda r: {"by": list_without_rows.list_attributes(r.encoding)},
@@ -66,7 +64,6 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan,
     exact=count_cells,
-    share=lambda r: WITHOUT_ROWS_SHARE,
     look=Look(
         what="counts of persons, or households, without rows, by each of their columns",
         reason=lambda r: f"1: a {r.spec.unit.one} without rows is one record, which depends on that {r.spec.unit.one}",

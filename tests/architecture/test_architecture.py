@@ -23,7 +23,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, run_steps
 from privsyn.pipelines import registry
 from privsyn.pipelines.drawing import draw_mermaid
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import MECHANISMS, build_steps
 from tests.support.places import ROOT
 from tests.support.specs import make_spec, mechanism_fields

@@ -28,7 +28,7 @@ from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import adaptive
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source

@@ -27,7 +27,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.tables import ENCODED_ROWS, build_code_schema, make_code_profile
 from privsyn.engine.contract_checks import check_table
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.specs.spec_file import load_spec
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.commands import privsyn, use_no_server

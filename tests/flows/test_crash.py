@@ -37,7 +37,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.storage.records import Records

@@ -20,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
 from tests.support.releases import few

@@ -33,7 +33,7 @@ from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import common_steps
 from privsyn.pipelines import privsyn as steps
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho

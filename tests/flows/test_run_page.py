@@ -32,7 +32,7 @@ from privsyn.flows.run_page.show import (
     read_budget,
 )
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish import noise_overview as overviews
 from privsyn.publish import relations_picture

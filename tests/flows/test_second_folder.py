@@ -23,7 +23,7 @@ from privsyn.engine.candidate import Candidate
 from privsyn.engine.open_run import open_run
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn

@@ -26,7 +26,7 @@ from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.itemsets.publish_itemsets import publish_itemsets
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from tests.support.releases import few
 from tests.support.specs import people
 

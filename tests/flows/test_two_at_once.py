@@ -21,7 +21,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import is_whole
 from privsyn.storage.store import Store
 from tests.support.specs import COLUMNS, make_spec, people

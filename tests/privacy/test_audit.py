@@ -26,7 +26,7 @@ from audit.table import compute_claimed_mu
 from audit.worst_case import DELTA, RECORDS, find_worst_pair, make_audited_spec, make_neighbours
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.engine.step import ReleaseStep, Step
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise

@@ -28,7 +28,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 from tests.support.releases import few

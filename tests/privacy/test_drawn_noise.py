@@ -25,7 +25,7 @@ from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.privacy import noise
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise

@@ -28,7 +28,7 @@ from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.cli import common, release_command, spec_command
 from privsyn.flows.run_page.show import format_certificate_page
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.release_plan import build_candidate
 from privsyn.publish import markdown
 from privsyn.publish.noise_overview import Column, Overview, write_overview

@@ -17,7 +17,7 @@ from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.execute import Run
 from privsyn.flows.run_page import step_progress as progress
 from privsyn.flows.run_page.step_progress import StepProgress
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 
 
 class Bars:

@@ -23,7 +23,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
 from privsyn.pipelines import common_steps, registry
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.codecs import plan

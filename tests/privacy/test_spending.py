@@ -29,7 +29,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import registry
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import MECHANISMS
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.storage.records import Records

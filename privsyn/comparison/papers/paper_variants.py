@@ -16,9 +16,9 @@ from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import Output, Progress, Step
 from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
-from privsyn.pipelines.privsyn import read_noisy_scores, weigh_evenly
+from privsyn.pipelines.one_shot import MEASURED, read_noisy_scores, weigh_evenly
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import MARGINALS, get_synthesis
 from privsyn.tasks.estimation import marginals
@@ -68,17 +68,16 @@ def _synthesize_by_sweeps(step: Step) -> Step:
 def _use_families(request: Request) -> Steps:
     """Return the paper's steps, the families of a network in the place of the combined cliques."""
     steps = build_steps(request)
-    (measure,) = (s for s in steps if isinstance(s, ReleaseStep) and s.name == "measure_marginals")
-    return tuple(_build_network_step(s, measure) if s.name == "combine_cliques" else s for s in steps)
+    return tuple(_build_network_step(s) if s.name == "combine_cliques" else s for s in steps)
 
 
-def _build_network_step(step: Step, measure: ReleaseStep) -> Step:
+def _build_network_step(step: Step) -> Step:
     """Return in the place of ``step``: PrivBayes' network of degree 3 and theta 4, its defaults."""
     options = PrivBayes()
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, total = inputs.domain(), estimate_total(inputs.recode())
-        rho, families = measure.rho(request), len(domain.attributes) - 1
+        rho, families = inputs.budget[MEASURED], len(domain.attributes) - 1
         useful = build_network.count_useful_cells(total, families, rho, request.records, options.usefulness)
         limit = min(useful, options.max_cells)
         network = build_network.build_bayesian_network(read_noisy_scores(inputs), domain, options.degree, limit)

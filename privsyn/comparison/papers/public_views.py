@@ -14,9 +14,9 @@ from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, RECODE, build_one_way_step
-from privsyn.pipelines.privsyn import CLIQUES, RECODE_ROWS, build_first_measurement, get_options
+from privsyn.engine.step import Output, Progress, Step, fund
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
+from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS, get_options, measure_chosen
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.steps import combine_cliques
 
@@ -131,15 +131,16 @@ def replace_selection(choose: Choose) -> Callable[[Request], Steps]:
 
     def steps(request: Request) -> Steps:
         one_way, selection, measurement = get_options(request).split.exact()
-        return (
+        steps = (
             ENCODE,
-            build_one_way_step(one_way, get_options(request).split.one_ways),
+            ONE_WAYS,
             COMPRESS_DOMAIN,
             RECODE_ROWS,
             _build_choice_step(choose),
-            build_first_measurement(selection + measurement),
+            measure_chosen(CLIQUES),
             *build_row_steps(request),
         )
+        return fund(steps, {ONE_WAYS.name: one_way, MEASURED: selection + measurement})
 
     return steps
 

@@ -18,7 +18,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.storage.records import Records
 from privsyn.storage.released_root import ReleasedRoot

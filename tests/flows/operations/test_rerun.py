@@ -25,7 +25,7 @@ from privsyn.api.rerun import rerun
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.step import list_published_files
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.versions import list_versions
 from tests.support.examples import keep_first
 from tests.support.places import ROOT

@@ -20,7 +20,7 @@ from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import log_lock_holder, release
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.storage.store import Store
 from tests.support.releases import few
 from tests.support.specs import people

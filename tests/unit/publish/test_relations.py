@@ -24,7 +24,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import Look
 from privsyn.flows.run_page.show import format_certificate_page
-from privsyn.pipelines.privsyn import JOINT_COUNTS, SINGLE_COUNTS
+from privsyn.pipelines.one_shot import JOINT_COUNTS, SINGLE_COUNTS
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.related_pairs import RelatedPair, _compute_chance, find_column_codes, list_related_pairs
 from privsyn.publish.relations_picture import MOST_LINES, draw_picture

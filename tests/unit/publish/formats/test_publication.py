@@ -9,7 +9,7 @@ import pytest
 
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.pipelines.privsyn import STEPS
+from privsyn.pipelines.one_shot import STEPS
 from privsyn.specs.spec_file import load_spec
 from tests.support.described import ABOUT
 from tests.support.specs import COLUMNS, make_spec

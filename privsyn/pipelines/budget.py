@@ -1,0 +1,221 @@
+"""The budget table: every look of a release and its exact share of the budget.
+
+Belongs here: all shares, and all arithmetic with them.  A release has the looks that its table has, and no others: the
+steps of a look without a share are left out (:func:`privsyn.engine.step.fund`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import NamedTuple, cast
+
+from privsyn.data_contracts.mechanism_options import Adaptive, Aim, PrivSyn
+from privsyn.engine.request import Request
+from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.binning import get_ordered
+from privsyn.tasks.estimation.full_cells import list_looked_at
+from privsyn.tasks.knowledge.public_knowledge import COMPARED_WEIGHT
+from privsyn.tasks.steps import named_sets
+
+Budget = dict[str, Fraction]
+"""Look -> its share of the request's budget."""
+
+RUNGS_PART = Fraction(3, 20)
+"""Part of a column's one-way that is for the first look at its rungs."""
+
+SEARCH_PART = Fraction(1, 10)
+"""Part of a measurement's budget that looks for triples of the focus and measures what it finds."""
+
+SCORES_PART = Fraction(1, 4)
+"""Part of that which the triples' scores have."""
+
+TRANSITIONS, LINKED_ROWS, WITHOUT_ROWS = Fraction(3, 20), Fraction(1, 4), Fraction(1, 20)
+"""Shares of transitions, of the counts of all rows (docs/panels.md has the table that they were chosen by), and of the
+counts of persons without rows."""
+
+MST: Budget = dict.fromkeys(("one_way_marginals", "indif_scores", "measure_marginals"), Fraction(1, 3))
+"""A third each, as in the paper."""
+
+PRIVBAYES: Budget = {
+    "one_way_marginals": Fraction(2, 10),
+    "indif_scores": Fraction(1, 10),
+    "measure_marginals": Fraction(7, 10),
+}
+"""Three tenths for the network, here one-ways and scores, and seven for its families, as in the paper."""
+
+PRIOR_LEVELS: Budget = dict.fromkeys(
+    ("one_way_marginals", "measure_marginals", "measure_groups", "measure_in_groups"), Fraction(1, 4)
+)
+"""A quarter each, as in the paper."""
+
+
+def split_budget(request: Request) -> Budget:
+    """Return the budget table of a request, which is no tree of tables: each of its branches has its own."""
+    split: Callable[[Request], Budget]
+    if request.spec.improves is not None:
+        split = _split_improved
+    elif request.spec.panel is not None:
+        split = _split_linked
+    else:
+        split = _SPLITS[request.spec.mechanism.name]
+    return {look: share for look, share in split(request).items() if share}
+
+
+def _scale(budget: Mapping[str, Fraction], part: Fraction) -> Budget:
+    return {look: share * part for look, share in budget.items()}
+
+
+def _split_one_ways(request: Request, share: Fraction) -> Budget:
+    """Return the shares of the first two looks; the first one's is in proportion to the columns that have rungs."""
+    counted = [codec for codec in request.encoding.codecs if codec.chances is None]
+    part = RUNGS_PART * Fraction(len(list_looked_at(request.encoding)), max(len(counted), 1))
+    return {"cell_counts": share * part, "one_way_marginals": share * (1 - part)}
+
+
+def _split_pairs(request: Request, share: Fraction) -> Budget:
+    """Return the shares of trends, of the chosen marginals, and of the counts of single values."""
+    trends, values = share_trends(request), _share_values(request)
+    return {
+        "trend_scores": share * trends,
+        "measure_marginals": share * (1 - trends - values),
+        "value_counts": share * values,
+    }
+
+
+def share_trends(request: Request) -> Fraction:
+    """Return the part of the chosen marginals' budget that trends have; 0 where none are asked for.
+
+    Less where columns without a trend are many: of d columns, o of them with one, 2 o / (o + d) of the option.
+    None where there are fewer than two, or where a prior says what to expect of pairs.
+    """
+    options, binning = request.spec.mechanism, request.encoding.binning
+    numbers = len(get_ordered(binning))
+    if not isinstance(options, PrivSyn) or request.spec.prior is not None or numbers < 2:
+        return Fraction(0)
+    with_trend = numbers + len(request.public.two_valued)
+    return options.split.exact_trends() * Fraction(2 * with_trend, with_trend + len(binning))
+
+
+def _share_values(request: Request) -> Fraction:
+    """Return the part that counts of single values have; 0 where rows are linked or no column has wide cells."""
+    options, encoding = request.spec.mechanism, request.encoding
+    if request.spec.panel is not None or not isinstance(encoding, EncodingPlan) or not encoding.wide_celled:
+        return Fraction(0)
+    return options.split.exact_values() if isinstance(options, PrivSyn) else Fraction(0)
+
+
+class SetParts(NamedTuple):
+    """Parts of a measurement's budget: of named sets, of the triples' scores, and of what these find."""
+
+    named: Fraction
+    scores: Fraction
+    found: Fraction
+
+    @property
+    def whole(self) -> Fraction:
+        """All three."""
+        return self.named + self.scores + self.found
+
+    @property
+    def named_of_measured(self) -> Fraction:
+        """The part of the look at sets that the named ones have."""
+        return self.named / (self.named + self.found)
+
+
+def split_sets(request: Request) -> SetParts:
+    """Return the parts of a measurement's budget for sets of columns, 0 where a kind has none.  Public."""
+    spec = request.spec
+    search = SEARCH_PART if spec.looks_for_triples else Fraction(0)
+    sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
+    least = named_sets.compute_least_share([size for size, _ in sizes])
+    sizes += [(3, COMPARED_WEIGHT)] * len(spec.compared_pairs)  # the two columns and their difference
+    named = max(named_sets.compute_share(sizes, len(spec.measured_columns)), least) * (1 - search)
+    return SetParts(named, search * SCORES_PART, search * (1 - SCORES_PART))
+
+
+def _split_sets(request: Request, share: Fraction) -> Budget:
+    parts = split_sets(request)
+    return {"triple_scores": share * parts.scores, "measure_sets": share * (parts.named + parts.found)}
+
+
+def _split_privsyn(request: Request, first: Fraction | None = None) -> Budget:
+    """Return the table of PrivSyn; ``first``: of the third stage's share, what the first measurement has; None: all."""
+    one_ways, scores, measurement = cast(PrivSyn, request.spec.mechanism).split.exact()
+    pairs = (measurement if first is None else first) * (1 - split_sets(request).whole)
+    return {
+        **_split_one_ways(request, one_ways),
+        "indif_scores": scores,
+        **_split_pairs(request, pairs),
+        **_split_sets(request, measurement),
+    }
+
+
+def _split_adaptive(request: Request) -> Budget:
+    options = cast(Adaptive, request.spec.mechanism)
+    rounds, pairs = options.exact_rounds(), 1 - split_sets(request).whole
+    budget = _split_privsyn(request, rounds.first)
+    for n in range(2, options.rounds + 2):
+        budget |= {f"residual_scores_{n}": rounds.scores * pairs, f"measure_again_{n}": rounds.measurement * pairs}
+    return budget
+
+
+def _split_aim(request: Request) -> Budget:
+    options = cast(Aim, request.spec.mechanism)
+    (asking, measuring), *further = rounds = options.exact_rounds()
+    pairs = 1 - split_sets(request).whole
+    budget = {
+        **_split_one_ways(request, options.exact_one_ways()),
+        **_split_sets(request, sum((measuring for _, measuring in rounds), Fraction(0))),
+        "indif_scores": asking,
+        "measure_marginals": measuring * pairs,
+    }
+    for n, (asking, measuring) in enumerate(further, start=2):
+        budget |= {f"residual_scores_{n}": asking, f"measure_again_{n}": measuring * pairs}
+    return budget
+
+
+def _split_with_rungs(budget: Budget) -> Callable[[Request], Budget]:
+    return lambda request: {**budget, **_split_one_ways(request, budget["one_way_marginals"])}
+
+
+def _split_linked(request: Request) -> Budget:
+    """Return the table of linked rows: PrivSyn's over one record a person, and what else is counted of rows."""
+    panel = request.encoding.get_order()[0]
+    counts_rows = not panel.household and not request.given  # persons are chosen by that; rows above that are made stay
+    linked = {
+        "measure_transitions": TRANSITIONS * bool(request.encoding.following),
+        "measure_rows": LINKED_ROWS * counts_rows,
+        "measure_without_rows": WITHOUT_ROWS * bool(panel.above),
+    }
+    return {**_scale(_split_privsyn(request), 1 - sum(linked.values(), Fraction(0))), **linked}
+
+
+def _split_improved(request: Request) -> Budget:
+    """Return the table of pooled releases: that of the first, and each later one's looks, by their budgets."""
+    options, total = cast(PrivSyn, request.spec.mechanism), request.total_rho
+    one_ways, scores, measurement = options.split.exact()
+    sets, (first, *further) = split_sets(request).whole, (rho / total for rho in request.rounds)
+    budget = _scale(_split_privsyn(request), first)
+    for n, part in enumerate(further, 2):
+        pairs = _split_pairs(request, measurement * part * (1 - sets))
+        budget |= {
+            f"one_way_marginals_{n}": one_ways * part,
+            f"indif_scores_{n}": scores * part,
+            f"trend_scores_{n}": pairs["trend_scores"],
+            f"measure_more_{n}": pairs["measure_marginals"],
+            f"value_counts_{n}": pairs["value_counts"],
+            f"measure_sets_{n}": measurement * sets * part,
+        }
+    return budget
+
+
+_SPLITS: dict[str, Callable[[Request], Budget]] = {
+    "privsyn": _split_privsyn,
+    "adaptive": _split_adaptive,
+    "independent": lambda request: _split_one_ways(request, Fraction(1)),
+    "mst": _split_with_rungs(MST),
+    "privbayes": _split_with_rungs(PRIVBAYES),
+    "aim": _split_aim,
+    "prior": lambda request: PRIOR_LEVELS,
+}

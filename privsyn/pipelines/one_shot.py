@@ -1,0 +1,404 @@
+"""PrivSyn (paper, Algorithm 3): one-ways, scores of all pairs, the chosen marginals, consistency, rows.
+
+One shot: the marginals are chosen once, where ``adaptive`` chooses again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privsyn.counting.partitions import list_parts
+from privsyn.counting.recoded_parts import RecodedParts
+from privsyn.data_contracts import tables
+from privsyn.data_contracts.artifacts import LookKind, StepKind
+from privsyn.data_contracts.domain import Clique, Domain
+from privsyn.data_contracts.mechanism_options import Aim, Mst, PrivBayes, PrivSyn
+from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.data_contracts.step_options import Selection
+from privsyn.engine.inputs import Inputs
+from privsyn.engine.request import Request
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, connect, fund
+from privsyn.pipelines.common_steps import (
+    ENCODE,
+    ENCODED,
+    ONE_WAYS,
+    RECODE,
+    RECODED,
+    RELEASED,
+    collect_parts,
+    explain_one_cell,
+    get_options_as,
+    key_asked_pairs,
+    list_asked_pairs,
+    list_released_tables,
+    publish_noisy,
+    stream_codes,
+)
+from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.named_sets import COMPRESS, SET_STEPS
+from privsyn.pipelines.synthesis_steps import ROW_STEPS, build_row_steps
+from privsyn.pipelines.trend_steps import TREND_SCORES, TRENDS, count_trends_again, explain_by_trends
+from privsyn.pipelines.value_steps import VALUE_STEPS
+from privsyn.storage.table_files import StoredTable
+from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
+from privsyn.tasks.estimation.near_pairs import is_wide
+from privsyn.tasks.estimation.noisy import count_marginals
+from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
+from privsyn.tasks.kernels.counting import Countable
+from privsyn.tasks.kernels.read_ahead import read_ahead
+from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
+from privsyn.tasks.steps import (
+    combine_cliques,
+    compress_domain,
+    indif_scores,
+    measure_marginals,
+    select_pairs,
+    trend_scores,
+)
+
+CLIQUES = "combine_cliques.cliques"
+JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
+MEASURED = "measure_marginals"
+COUNTS = "has the joint counts, cell by cell, the last attribute running fastest"
+
+
+def get_options(request: Request) -> PrivSyn:
+    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
+    return get_options_as(request, PrivSyn)
+
+
+def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    recode, stored = inputs.recode(), inputs.stored(ENCODED)
+    stream = stream_codes((), build_coarse_domain(recode), padded=True)
+    parts = list_parts(stored.files) if isinstance(stored, StoredTable) else []
+    if parts:
+        make = RecodedParts(recode).make
+        return {"recoded_rows": collect_parts(stream, inputs.work.make(make, stream.profile, stream.schema, parts))}
+    batches = compress_domain.recode_rows(inputs.batches(ENCODED), recode)
+    return {"recoded_rows": replace(stream, batches=read_ahead(batches, request.threads))}
+
+
+RECODE_ROWS = Step(
+    name="recode_rows",
+    title="Recode rows",
+    kind=StepKind.TRANSFORM,
+    inputs=(ENCODED, RECODE),
+    outputs={"recoded_rows": tables.RECODED_ROWS},
+    settings=lambda r: None,
+    run=_recode,
+)
+
+
+def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    selection = get_selection(request)
+    by_one_ways = selection.scores == "one_ways"
+    domain = inputs.domain()
+    asked_pairs = list_asked_pairs(request, domain.attributes)
+    return indif_scores.plan_queries(
+        domain,
+        rho,
+        request.records,
+        indif_scores.REFERENCE_SENSITIVITY if by_one_ways else indif_scores.SENSITIVITY,
+        max_cells=selection.max_cells,
+        unscored={*request.public.known_pairs, *_list_settled_pairs(request, domain, asked_pairs)},
+        scored_more=request.public.scored_more,
+        asked_pairs=asked_pairs,
+    )
+
+
+def _list_settled_pairs(request: Request, domain: Domain, asked_pairs: Sequence[Clique] | None) -> list[Clique]:
+    """Return the pairs that need no score, of ``asked_pairs``, or of all where these are None.
+
+    One of their attributes has a single code, and so is related to nothing; or both are of rows that are made before.
+    """
+    counted_alone = set(list_counted_alone(request.encoding.binning))
+    made_before = set(request.encoding.list_attributes_within(request.above))
+    if not counted_alone and not made_before:
+        return []
+    pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs
+    return [pair for pair in pairs if counted_alone & {*pair} or made_before >= {*pair}]
+
+
+def _score_exactly(
+    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
+) -> Iterator[NDArray[np.int64]]:
+    by_one_ways = get_selection(request).scores == "one_ways"
+    expected = request.public.in_codes(inputs.recode()).expected if by_one_ways else None
+    return indif_scores.count_exactly(rows, queries, request.threads, expected)
+
+
+def _explain_score_sensitivity(request: Request) -> str:
+    if get_selection(request).scores == "one_ways":
+        return (
+            "k: against the noisy one-ways, released before, each of a person's k records changes "
+            "one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
+        )
+    return "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it"
+
+
+def get_selection(request: Request) -> Selection:
+    """Return which pairs are scored, and how: the mechanism's settings, or the defaults up to its largest pair."""
+    options = request.spec.mechanism
+    if isinstance(options, PrivSyn):
+        return options.selection
+    return Selection(max_cells=options.max_cells) if isinstance(options, Mst | PrivBayes | Aim) else Selection()
+
+
+SCORES = ReleaseStep(
+    name="indif_scores",
+    title="InDif scores",
+    measures=LookKind.SCORES,
+    inputs=(RECODED, RECODE),
+    outputs=RELEASED,
+    settings=lambda r: {**get_selection(r).model_dump(include={"scores", "max_cells"}), **key_asked_pairs(r)},
+    reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED, KnowledgePart.NEAR),
+    plan=_plan_scores,
+    exact=_score_exactly,
+    look=Look(
+        what="how strongly each pair of columns is related",
+        reason=_explain_score_sensitivity,
+        noise_of="a score",
+    ),
+    rows=RECODED,
+    padded=True,
+    published=publish_noisy("scores", "the strength of relation of each pair"),
+)
+
+
+def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
+    """Return pair -> noisy score, for a step that reads the scores."""
+    queries, answers = inputs.noisy("indif_scores")
+    return {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
+
+
+def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
+    """Return the contract CLIQUES of ``cliques``, all of one weight; of the one-ways where there are none."""
+    domain, fine = inputs.domain(), request.encoding.domain
+    weighed = combine_cliques.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
+    return combine_cliques.tabulate_cliques(weighed, domain, fine)
+
+
+def build_choice_step(
+    *,
+    name: str,
+    title: str,
+    scores: str,
+    choose: Callable[[Request, Inputs], Sequence[Clique]],
+    settings: Callable[[Request], dict[str, Any]] = lambda r: {},
+    divides: str = "",
+    reads: tuple[KnowledgePart, ...] = (),
+    words: str,
+) -> Step:
+    """Return the step of a mechanism that chooses cliques by the noisy ``scores``, all of one weight.
+
+    ``divides``: as the step's.
+    """
+    return Step(
+        name=name,
+        title=title,
+        kind=StepKind.POSTPROCESS,
+        divides=divides,
+        inputs=(*list_released_tables([scores]), RECODE),
+        outputs={"cliques": tables.CLIQUES},
+        settings=settings,
+        reads=reads,
+        run=lambda r, inputs, progress: {"cliques": weigh_evenly(choose(r, inputs), r, inputs)},
+        words=lambda r: words,
+    )
+
+
+def _key_criterion(request: Request) -> dict[str, Any]:
+    selection = get_options(request).selection
+    return {"choice": selection.criterion, "max_cells": selection.max_cells}
+
+
+def key_choice(request: Request) -> dict[str, Any]:
+    """Return the settings, for keys, that every choice of marginals depends on beside their budget."""
+    options = get_options(request)
+    pooled = {"pooled": True} if options.consistency.pooled else {}  # earlier keys have no such field
+    return {"again": options.split.remeasure_one_ways, **pooled}
+
+
+def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    queries, answers = inputs.noisy(SCORES.name)
+    options = get_options(request)
+    pairs = select_pairs.select(
+        queries,
+        [float(a[0]) for a in answers],
+        inputs.recode(),
+        float(inputs.budget[MEASURED]),
+        request.records,
+        options.selection,
+        remeasure_one_ways=options.split.remeasure_one_ways,
+        targets=request.public.targets,
+        pooled=options.consistency.pooled,
+        rounding=list_roundings(request.encoding.binning),
+        explained=explain_by_trends(request, inputs),  # what trends say needs no measurement
+    )
+    return {"pairs": pairs}
+
+
+def _describe_selection(request: Request) -> str:
+    criterion = get_options(request).selection.criterion.replace("_", " ")
+    counting_more = "; targets of the request count more" if request.public.key([KnowledgePart.TARGETS]) else ""
+    return f"pairs of columns are chosen by their noisy scores ({criterion}){counting_more}"
+
+
+SELECT_PAIRS = Step(
+    name="select_pairs",
+    title="Select pairs",
+    kind=StepKind.POSTPROCESS,
+    divides=MEASURED,
+    inputs=(*list_released_tables([SCORES.name]), RECODE),
+    wants=(LookKind.TRENDS,),
+    outputs={"pairs": tables.PAIRS},
+    settings=lambda r: {**key_choice(r), **_key_criterion(r)},
+    reads=(KnowledgePart.TARGETS,),
+    run=_select,
+    version=4,
+    words=_describe_selection,
+)
+"""Chooses pairs by their noisy scores, for the budget of the measurement."""
+
+
+def _combine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
+    domain, fine = inputs.domain(), request.public.measured_again
+    pairs = inputs.table("select_pairs.pairs")
+    weighed = combine_cliques.weigh_cliques(pairs, domain, fine, get_options(request).selection)
+    return {"cliques": combine_cliques.tabulate_cliques(weighed, domain, fine)}
+
+
+def _compute_gamma(request: Request) -> int | None:
+    selection = get_options(request).selection
+    return selection.gamma if selection.combine_cliques else None
+
+
+COMBINE_CLIQUES = Step(
+    name="combine_cliques",
+    title="Combine cliques",
+    kind=StepKind.POSTPROCESS,
+    inputs=("select_pairs.pairs", RECODE),
+    outputs={"cliques": tables.CLIQUES},
+    settings=lambda r: {**_key_criterion(r), "gamma": _compute_gamma(r)},
+    inherits=(KnowledgePart.KNOWN_COLUMNS,),
+    run=_combine,
+    version=2,
+)
+
+
+def _plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
+    """Plan the cliques in the table ``chosen``; where a trend is unclear, it is asked again after them."""
+    weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
+    # of a wide table fewer trends are asked where they would be unclear, so none is asked again
+    wide = is_wide(request.encoding.domain.attributes)
+    asked_before = [] if wide else inputs.all_noisy(LookKind.TRENDS)[0]
+    total = estimate_total(inputs.recode())
+    asked_again, weights = trend_scores.plan_again(asked_before, weights, total, rho, request.records)
+    remaining = rho - sum_rho(asked_again)
+    queries = measure_marginals.plan_queries(weights, domain, request.encoding.domain, remaining, request.records)
+    return [*queries, *asked_again]
+
+
+def _count_marginals(
+    request: Request, inputs: Inputs, rows: Countable, queries: list[Query]
+) -> Iterator[NDArray[np.int64]]:
+    fine = lambda: inputs.countable(ENCODED, request.encoding.domain)  # noqa: E731
+    marginals = count_marginals([q.attributes for q in queries])
+    yield from measure_marginals.count_exactly(rows, fine, queries[:marginals], request.threads)
+    if asked_again := queries[marginals:]:
+        yield from count_trends_again(request, inputs, rows, asked_again)
+
+
+def build_measurement(
+    *, name: str, title: str, chosen: str, look: Look, files: Mapping[str, PublishedFile], limit: str = ""
+) -> ReleaseStep:
+    """Return the step that measures the cliques in the table ``chosen``, which share its budget by weight."""
+    return ReleaseStep(
+        name=name,
+        title=title,
+        measures=LookKind.MARGINALS,
+        inputs=(RECODED, ENCODED, RECODE, chosen),
+        outputs=RELEASED,
+        plan=partial(_plan_marginals, chosen),
+        exact=_count_marginals,
+        look=look,
+        rows=RECODED,
+        padded=True,
+        published=files,
+        limit=limit,
+    )
+
+
+def measure_chosen(
+    chosen: str,
+    limit: str = "Relations of three and more columns are only kept where they follow from those measured.",
+) -> ReleaseStep:
+    """Return the paper's measurement, of the marginals in the table ``chosen``."""
+    return build_measurement(
+        name=MEASURED,
+        title="Measure marginals",
+        chosen=chosen,
+        look=Look(what=JOINT_COUNTS, reason=explain_one_cell, alone=SINGLE_COUNTS),
+        files=publish_noisy("measured", COUNTS),
+        limit=limit,
+    )
+
+
+def _explain_sum_of_signs(request: Request) -> str:
+    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, to which each adds at most 1"
+
+
+_MEASURE = measure_chosen(CLIQUES)
+
+MEASURE = replace(
+    _MEASURE,
+    instead={
+        TRENDS: replace(
+            _MEASURE,
+            wants=(LookKind.TRENDS,),
+            look=replace(_MEASURE.look, reason=_explain_sum_of_signs),
+            published=publish_noisy(
+                "measured", f"{COUNTS}; pairs after the single columns are sums, as in `trends.parquet`"
+            ),
+        )
+    },
+)
+"""Measures the chosen cliques, and asks again what is unclear of trends."""
+
+LOOKS = (
+    ENCODE,
+    *FIRST_LOOK,  # not in the paper
+    ONE_WAYS,  # line 1
+    COMPRESS,  # line 2
+    RECODE_ROWS,
+    SCORES,  # line 3, Algorithm 1
+    TREND_SCORES,  # not in the paper
+    SELECT_PAIRS,  # line 3, Algorithm 1
+    COMBINE_CLIQUES,  # line 4, Algorithm 2
+    MEASURE,  # line 5
+    *VALUE_STEPS,  # not in the paper
+    *SET_STEPS,  # not in the paper
+)
+"""The steps up to the last look, of all releases; :func:`privsyn.engine.step.fund` leaves out what has no budget."""
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
+    return (*LOOKS, *build_row_steps(request))  # lines 6 and 7 make the rows
+
+
+EVERY_STEP = (*LOOKS, *ROW_STEPS)
+"""All steps that PrivSyn has: what docs/architecture.md draws."""
+
+_PAPER = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
+STEPS = connect(fund(EVERY_STEP, _PAPER))
+"""The steps with the default options where every column has bins."""
