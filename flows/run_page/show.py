@@ -249,7 +249,7 @@ def _link_report(run: Run) -> None:
 
 def _show_overview(run: Run, refs: Mapping[str, StepRefs], release: str) -> str:
     """Show the overview's table and picture, made from released tables only; return its words."""
-    from privsyn.pipelines.trend_steps import list_trends
+    from privsyn.pipelines.budget import share_trends
     from privsyn.publish.noise_overview import (  # here: drawing packages load slowly
         ReleasedInputs,
         build_overview,
@@ -266,7 +266,7 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], release: str) -> str:
         picture = make_data_uri(draw_in_subprocess(overview.one_ways, overview.marginals, title=f"Release {release}"))
         about = f"Noise and synthesis in one picture, from released tables only: {release}"
         create_image_artifact(image_url=picture, key=format_artifact_key("overview", run.dataset), description=about)
-    trends = bool(list_trends(run.request))
+    trends = bool(share_trends(run.request))
     return "\n" + write_overview(overview, prior=run.request.spec.prior is not None, trends=trends)
 
 

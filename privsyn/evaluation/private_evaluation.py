@@ -27,8 +27,8 @@ from privsyn.evaluation.misread_columns import ColumnReading, add_misread, descr
 from privsyn.evaluation.panel_figures import compute_panel_figures
 from privsyn.evaluation.scores import Scorer
 from privsyn.evaluation.settings_file import check_settings
+from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.pipelines.trend_steps import list_trends
 from privsyn.report.page import render
 from privsyn.sources.private_table import Table
 from privsyn.storage.disk import replace_file, translate_os_errors
@@ -239,7 +239,7 @@ def _build_evaluation(
         notes=tuple(_list_notes(release, tables)),
         misread=tables.misread,
         prior=release.spec.prior is not None,
-        trends=bool(list_trends(plan_release(release.spec).request)),
+        trends=bool(share_trends(plan_release(release.spec).request)),
     )
 
 

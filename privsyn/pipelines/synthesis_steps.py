@@ -24,7 +24,7 @@ from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthes
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
-from privsyn.pipelines.budget import split_budget
+from privsyn.pipelines.budget import share_trends, split_budget
 from privsyn.pipelines.common_steps import (
     RECODE,
     collect_parts,
@@ -42,7 +42,7 @@ from privsyn.pipelines.named_sets import (
     read_set_marginals,
     read_sets,
 )
-from privsyn.pipelines.trend_steps import list_trends, read_trends
+from privsyn.pipelines.trend_steps import read_trends
 from privsyn.pipelines.value_steps import read_frequent_values
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.estimation import known_zeros, marginals, null_zeros
@@ -111,7 +111,7 @@ def _key_rows(request: Request) -> dict[str, Any]:
     rows = SHARD_ROWS if settings.rows == "auto" else settings.rows
     # shards were made one after another before 0.4: what they were must not be taken for what they would be now
     later: dict[str, Any] = {"shards": "apart"} if settings.method == "sweep" and settings.shard_rows < rows else {}
-    follows_some = list_trends(request) and is_wide(request.encoding.domain.attributes)
+    follows_some = share_trends(request) and is_wide(request.encoding.domain.attributes)
     later |= {"followed": MOST_FOLLOWED} if follows_some else {}
     later |= {"nulls": "together"} if get_consistency(request).pooled else {}
     return {**key_synthesis(request), **later}

@@ -16,7 +16,6 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, repeat
-from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
@@ -35,11 +34,6 @@ from privsyn.tasks.steps import trend_scores
 
 TRENDS = "trend_scores"
 RECODED = "recode_rows.recoded_rows"
-
-
-def list_trends(request: Request) -> tuple[str, ...]:
-    """Return the name of the look at trends, if the request has one."""
-    return (TRENDS,) if share_trends(request) else ()
 
 
 def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:

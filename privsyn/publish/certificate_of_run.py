@@ -24,7 +24,7 @@ from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import ReleaseStep, list_looks, release_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.trend_steps import list_trends
+from privsyn.pipelines.budget import share_trends
 from privsyn.storage.records import locate_private_records
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
@@ -135,7 +135,7 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         not_measured={"columns": list(unmeasured), "promise": UNMEASURED_PROMISE} if unmeasured else None,
     )
     if _is_without_relations(run, certificate):  # its stages say what was counted together
-        trends = bool(list_trends(run.request))
+        trends = bool(share_trends(run.request))
         words = explain_missing_relations(prior=spec.prior is not None, trends=trends)
         certificate = certificate.model_copy(update={"relations": words})
     run.records.save(record, certificate.model_dump(mode="json"))

@@ -10,7 +10,7 @@ from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
-from privsyn.pipelines.trend_steps import list_trends
+from privsyn.pipelines.budget import share_trends
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE, TOTALS_PROMISE, list_measured_relations
 from privsyn.publish.formats.csv_file import choose_style, find_formulas, name_csv
 from privsyn.publish.formats.described import list_ranges
@@ -47,7 +47,7 @@ def release_note(
     ``pairs``: the measured pairs of columns, the strongest first; ``unmeasured``: those that were only scored.
     """
     request, spec = plan.request, plan.request.spec
-    ranges, table, trends = list_ranges(request), name_table(spec, rows), bool(list_trends(request))
+    ranges, table, trends = list_ranges(request), name_table(spec, rows), bool(share_trends(request))
     return render_note(
         "release.md.j2",
         c=certificate,

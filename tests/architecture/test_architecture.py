@@ -22,6 +22,7 @@ from privsyn.data_contracts.mechanism_options import AnyMechanism
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, run_steps
 from privsyn.pipelines import registry
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.drawing import draw_mermaid
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import MECHANISMS, build_steps
@@ -439,7 +440,7 @@ def is_receipted(step: Step, zones: Mapping[str, Zone], request: Request) -> boo
 @every_mechanism
 def test_the_shares_are_positive_and_sum_to_the_whole_budget_exactly(request_: Request) -> None:
     steps = release_steps(build_steps(request_))
-    shares = [step.share(request_) for step in steps]
+    shares = [step.share for step in steps]
     assert all(isinstance(share, Fraction) and share > 0 for share in shares)
     assert sum(shares) == 1
     assert sum(step.rho(request_) for step in steps) == request_.total_rho
@@ -452,29 +453,21 @@ def test_the_shares_are_positive_and_sum_to_the_whole_budget_exactly(request_: R
 def test_a_mechanism_whose_shares_are_not_the_budget_is_refused(
     request_: Request, factor: Fraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = request_.spec.mechanism.name
-    mechanism = MECHANISMS[name]
 
-    def mutant(request: Request) -> tuple[Step, ...]:
-        last = release_steps(mechanism(request))[-1]
-        wrong = replace(last, share=lambda r: last.share(r) * factor)
-        return tuple(wrong if step.name == last.name else step for step in mechanism(request))
+    def mutant(request: Request) -> dict[str, Fraction]:
+        *shares, (last, share) = split_budget(request).items()
+        return {**dict(shares), last: share * factor}
 
-    monkeypatch.setitem(registry.MECHANISMS, name, mutant)
+    monkeypatch.setattr(registry, "split_budget", mutant)
     with pytest.raises(ValueError, match="must sum to 1"):
         build_steps(request_)
 
 
 def test_shares_that_sum_to_1_with_one_below_0_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mutant(request: Request) -> tuple[Step, ...]:
-        shares = iter([Fraction(3, 2), Fraction(-1), Fraction(1, 2)])
-        given = {step.name: next(shares) for step in release_steps(STEPS)}
-        return tuple(
-            replace(step, share=lambda r, share=given[step.name]: share) if step.name in given else step
-            for step in STEPS
-        )
+    def mutant(request: Request) -> dict[str, Fraction]:
+        return dict(zip(split_budget(request), (Fraction(3, 2), Fraction(-1), Fraction(1, 2)), strict=True))
 
-    monkeypatch.setitem(registry.MECHANISMS, "privsyn", mutant)
+    monkeypatch.setattr(registry, "split_budget", mutant)
     with pytest.raises(ValueError, match="must sum to 1"):
         build_steps(REQUESTS["privsyn"])
 

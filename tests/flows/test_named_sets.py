@@ -80,7 +80,7 @@ def test_a_release_with_a_focus_scores_triples_pays_for_them_and_is_made_again(k
 def test_every_mechanism_with_targets_has_the_steps_and_its_shares_sum_to_one(mechanism: str) -> None:
     request = Request(make_spec(workload=NAMED, mechanism=mechanism))
     steps = build_steps(request)
-    check_shares(steps, request)
+    check_shares(steps)
     assert {"plan_sets", "merge_rows", "measure_sets"} <= {step.name for step in steps}
 
 

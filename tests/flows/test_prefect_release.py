@@ -32,7 +32,7 @@ from privsyn.flows.caller import use_settings
 from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import common_steps
-from privsyn.pipelines import privsyn as steps
+from privsyn.pipelines import one_shot as steps
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary

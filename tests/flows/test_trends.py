@@ -23,8 +23,9 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import check_shares, get_step, release_steps
+from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs, list_trends, share_trends
+from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs
 from privsyn.publish.certificate_of_run import list_measured_relations
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.noisy import count_marginals, read_answers, read_receipts
@@ -63,8 +64,8 @@ def test_trends_have_a_part_of_the_third_share_by_the_columns_with_an_order() ->
     asked = request()
     assert share_trends(asked) == Fraction("0.15") * Fraction(6, 7)
     steps = build_steps(asked)
-    check_shares(steps, asked)
-    shares = {step.name: step.share(asked) for step in release_steps(steps)}
+    check_shares(steps)
+    shares = {step.name: step.share for step in release_steps(steps)}
     assert shares[TRENDS] == Fraction("0.73") * share_trends(asked)
     assert shares[TRENDS] + shares["measure_marginals"] + shares["value_counts"] == Fraction("0.73")
 
@@ -102,7 +103,7 @@ def test_a_label_of_two_values_in_focus_has_a_trend_with_every_number() -> None:
 def test_no_trends_are_asked_where_there_are_none_or_nobody_wants_them(changes: dict[str, object]) -> None:
     spec = ReleaseSpec.model_validate({**content(), "data": "numbers.parquet", **changes})
     if spec.prior is None:
-        assert not list_trends(Request(spec)) and TRENDS not in {s.name for s in build_steps(Request(spec))}
+        assert not share_trends(Request(spec)) and TRENDS not in {s.name for s in build_steps(Request(spec))}
     else:
         public = spec.model_copy(update={"prior": spec.prior.model_copy(update={"table": None})})
         assert not share_trends(replace(request(), spec=public))

@@ -64,7 +64,7 @@ def test_05_a_household_with_all_members_is_one_record(seed: int) -> None:
 def test_05_every_look_at_households_declares_one_record() -> None:
     assert REQUEST.spec.unit.records == 5
     assert REQUEST.records == 1
-    assert sum(step.share(REQUEST) for step in release_steps(build_steps(REQUEST))) == 1
+    assert sum(step.share for step in release_steps(build_steps(REQUEST))) == 1
 
 
 def test_05_households_of_two_at_most_are_not_asked_for_a_later_member() -> None:

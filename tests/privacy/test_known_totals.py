@@ -17,7 +17,8 @@ import pytest
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.pipelines import common_steps, privsyn, registry
+from privsyn.engine.step import fund
+from privsyn.pipelines import common_steps, one_shot, registry
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.knowledge.totals import KnownTotals
 from tests.support.releases import few, released, run
@@ -78,7 +79,7 @@ def test_03_mutant_totals_that_are_checked_against_the_rows(save: Save, monkeypa
                 raise ValueError("the totals are not those of the table")
             return look.exact(r, inputs, rows, queries)
 
-        steps = privsyn.build_steps(request)
+        steps = one_shot.build_steps(request)
         look = next(s for s in steps if s.name == "one_way_marginals")
         return tuple(replace(s, exact=exact) if s is look else s for s in steps)
 
@@ -110,12 +111,8 @@ def test_08_what_is_known_is_not_paid_for_and_the_rest_has_its_price() -> None:
     """The price of the first look is its whole share: what is not measured is not paid for, and nothing is free."""
     request = Request(stated("absent.parquet"), ("age", "region"))
     plain = Request(few("absent.parquet"), ("age", "region"))
-    look = common_steps.build_one_way_step(steps_share(plain), "cells")
+    (look,) = fund([common_steps.ONE_WAYS], {"one_way_marginals": plain.spec.mechanism.split.exact()[0]})
     (alone,), both = look.plan(request, Inputs({}), look.rho(request)), look.plan(plain, Inputs({}), look.rho(plain))
     assert alone.attributes == ("age",) and {q.attributes for q in both} == {("age",), ("region",)}
     assert sum(q.rho for q in both) <= look.rho(plain) and alone.rho <= look.rho(request) == look.rho(plain)
     assert alone.rho > 0.999 * look.rho(request)
-
-
-def steps_share(request: Request) -> Any:
-    return request.spec.mechanism.split.exact()[0]

@@ -26,11 +26,11 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import plan
 from privsyn.engine.execute import Run
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step
+from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import registry
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.registry import MECHANISMS
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
@@ -164,20 +164,14 @@ def test_08_mutant_one_ways_that_are_not_paid_for(places: Path, save: Save, monk
     assert kept > 1.1 * declared
 
 
-def shares_of_more_than_all(request: Request) -> tuple[Step, ...]:
-    """PrivSyn, but the scores have the share of the one-ways besides."""
-    return tuple(
-        replace(s, share=lambda request: Fraction(27, 100)) if s.name == "indif_scores" else s
-        for s in MECHANISMS_AS_THEY_ARE["privsyn"](request)
-    )
-
-
-MECHANISMS_AS_THEY_ARE = dict(MECHANISMS)
+def shares_of_more_than_all(request: Request) -> dict[str, Fraction]:
+    """PrivSyn's, but the scores have the share of the one-ways besides."""
+    return {**split_budget(request), "indif_scores": Fraction(27, 100)}
 
 
 def test_08_mutant_shares_that_sum_to_more_than_1(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: a mechanism whose looks cost more than the promise; without the check the ledger holds more."""
-    monkeypatch.setitem(registry.MECHANISMS, "privsyn", shares_of_more_than_all)
+    monkeypatch.setattr(registry, "split_budget", shares_of_more_than_all)
     spec = few(save(people(300)))
     with pytest.raises(ValueError, match="1/4, 27/100, 73/100: they must sum to 1"):
         run(spec)

@@ -130,7 +130,7 @@ def test_12_without_a_row_of_a_key_nobody_has_rows_below(visits: str) -> None:
 def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> None:
     steps = build_steps(WHOLE)
     looks = release_steps(steps)
-    assert sum(step.share(WHOLE) for step in looks) == 1
+    assert sum(step.share for step in looks) == 1
     assert sum(step.rho(WHOLE) for step in looks) == WHOLE.total_rho
     assert all(request.records == 1 for request in WHOLE.branches.values())
     assert {step.name.split("__")[0] for step in looks if "__" in step.name} == {"drugs", "buys"}

@@ -22,7 +22,7 @@ from privsyn.flows.private_errors import FORM
 from privsyn.flows.release import release
 from privsyn.flows.schedule import scheduled_release
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.pipelines import privsyn as steps
+from privsyn.pipelines import one_shot as steps
 from tests.support.releases import few
 from tests.support.specs import people
 

@@ -13,8 +13,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.value_steps import share_values
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan, plan
 from privsyn.tasks.codecs.frequent_values import FrequentValues, InsideCells
 from privsyn.tasks.codecs.numbers import NO_NUMBER
@@ -137,7 +137,7 @@ def test_four_values_in_wide_bounds_come_out_and_a_continuous_column_stays_one()
     columns = {name: {"kind": "integer", "min": 0, "max": 100_000} for name in table.column_names}
     spec = make_spec(columns, privacy={"epsilon": 2.0, "delta": 1e-9})
     request = Request(spec, tuple(table.column_names), 1)
-    assert share_values(request)
+    assert "value_counts" in split_budget(request)
     access = PrivateAccess(lambda repairs=None: table.to_batches())
     run = MemoryRun(request, build_steps(request), draw_from_seed(0), access)
     made = run.run()["decode"]["synthetic"]

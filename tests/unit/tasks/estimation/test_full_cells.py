@@ -12,7 +12,8 @@ from scipy.stats import spearmanr
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep
-from privsyn.pipelines.full_cell_steps import CELL_COUNTS, share_full_cells
+from privsyn.pipelines.budget import split_budget
+from privsyn.pipelines.full_cell_steps import CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
@@ -255,7 +256,7 @@ def test_rows_that_are_kept_of_a_person_are_the_same_whatever_cells_are_chosen()
 @pytest.mark.parametrize("preset", ["0.3", "paper"])
 def test_earlier_defaults_and_the_paper_have_no_such_look(preset: str) -> None:
     columns = {"x": WEIGHT, "y": WEIGHT}
-    assert share_full_cells(Request(make_spec(columns))) > 0
+    assert split_budget(Request(make_spec(columns)))[CELL_COUNTS] > 0
     assert CELL_COUNTS not in [step.name for step in build_steps(Request(make_spec(columns, preset=preset)))]
 
 
@@ -264,7 +265,7 @@ def test_every_mechanism_without_a_prior_chooses_cells(name: str) -> None:
     """A release of each has narrow cells where rows are, and its looks cost the budget as before."""
     asked = make_spec({"person": WEIGHT, "household": WEIGHT, "even": WEIGHT}, mechanism={"name": name})
     request = Request(asked)
-    looks = {step.name: step.share(request) for step in build_steps(request) if isinstance(step, ReleaseStep)}
+    looks = {step.name: step.share for step in build_steps(request) if isinstance(step, ReleaseStep)}
     assert looks[CELL_COUNTS] > 0 and sum(looks.values()) == 1
     made = released(weights(4_000), asked, 0)
     assert abs(np.median(made.table["person"]) - np.median(weights(4_000)["person"])) < 5
