@@ -1,20 +1,50 @@
 """The release flow: private table in, differentially private synthetic table out.
 
-Its tasks, by their names in the UI and in the order of PrivSyn's Algorithm 3; budget is spent by the releases alone:
+Its tasks, by their names in the UI and in PrivSyn's order (Algorithm 3); budget is spent by the releases alone;
+in brackets: the releases that have a step:
 
-    Encode              transform       the rows' values as codes of the public domain
-    One-way marginals   release         rho1: every column on its own
-    Compress domain     postprocess     rare values are combined, by their noisy counts
-    Recode rows         transform       the codes, combined
-    InDif scores        release         rho2: how strongly every pair is related
-    Select pairs        postprocess     DenseMarg, or the least expected error
-    Combine cliques     postprocess     small overlapping pairs become cliques
-    Measure marginals   release         rho3: the cliques' counts, weighted Gaussian noise
-    Make consistent     postprocess     all counts agree, none is negative
-    Synthesize          postprocess     rows that follow the counts (GUM, or sweeps)
-    Append attributes   postprocess     attributes in no larger clique
-    Decode              postprocess     codes become values
-    Publish                             the released folder is written, checked and entered in the ledger
+    Encode                        transform     the private rows as codes of the public domain
+    Rung counts                   release       rough counts of intervals that double in width [ordered columns without
+                                                  `bins` or `edges`]
+    Choose cells                  postprocess   narrow cells where the rough counts show rows [after rung counts]
+    Encode in chosen cells        transform     the rows as codes of the chosen cells [after rung counts]
+    One-way marginals             release       rho1: every column on its own
+    Compress domain               postprocess   rare values are combined, by their noisy counts
+    Recode rows                   transform     the rows in the combined codes
+    InDif scores                  release       rho2: how strongly every pair is related
+    Trend scores                  release       how two ordered columns rise together, one number a pair [two ordered
+                                                  columns or more, no `prior`]
+    Select pairs                  postprocess   DenseMarg, or the least expected error
+    Combine cliques               postprocess   small overlapping pairs become cliques
+    Measure marginals             release       rho3: the cliques' counts, weighted Gaussian noise
+    Find heavy cells              postprocess   cells in which one value may have most of the rows [before value counts]
+    Locate values                 transform     which of these values each row has [before value counts]
+    Value counts                  release       how many rows have each of these values [columns of numbers with wide
+                                                  cells]
+    Plan halves                   postprocess   each column in two halves of about equal counts [before triple scores]
+    Halve rows                    transform     the rows in the merged codes [before triple scores]
+    Triple scores                 release       how much two columns together say of one in focus [`focus` asks for
+                                                  triples]
+    Plan sets                     postprocess   the cells of each named set, as many as the noise allows [before sets
+                                                  are measured]
+    Merge rows                    transform     the rows in the merged codes [before sets are measured]
+    Measure sets                  release       joint counts of the named sets [`workload`, `compare`, triples of
+                                                  `focus`]
+    Pair rows                     transform     a row of each person with the next one [linked rows whose columns
+                                                  change]
+    Measure transitions           release       a row's codes by the next row's [linked rows whose columns change]
+    Keep rows                     transform     all rows of each person in the combined codes [linked rows of persons]
+    Measure rows                  release       every column over all rows [linked rows of persons]
+    List persons without rows     transform     persons that have no row [`tables`]
+    Measure persons without rows  release       their columns, one by one [`tables`]
+    Refine codes                  postprocess   all counts of single columns pooled, and where rows lie inside a code
+    Make consistent               postprocess   all counts agree, none is negative
+    Synthesize                    postprocess   rows that follow the counts (GUM, or sweeps)
+    Append attributes             postprocess   attributes in no larger clique
+    Link rows                     postprocess   each record becomes a person with rows before and after [linked rows]
+    Make persons without rows     postprocess   as many as the noisy counts say [`tables`]
+    Decode                        postprocess   codes become values
+    Publish                                     the released folder is written, checked and entered in the ledger
 
 Other mechanisms have other steps (privsyn/pipelines/); every flow runs those of its request.
 """

@@ -64,6 +64,8 @@ class Step:
         encodes: Whether it reads the private table, as no other step does: all of these come before the first look.
         serves: The look without which there is no such step; empty: there always is.
         instead: Look -> the step that takes this one's place in releases that take the look.
+        about: What it does, for the docs' list of steps.
+        paper: Where it stands in the PrivSyn paper; empty: not there.
         when: Which releases have the step, as words of the docs; empty: all.
         inputs: Names ``step.table`` of earlier outputs; no other table can be read.
         may_read: The same of tables that some mechanisms make and others do not.
@@ -93,6 +95,8 @@ class Step:
     kind: StepKind
     serves: str = ""
     instead: Mapping[str, Step] = field(default_factory=dict, repr=False)
+    about: str = ""
+    paper: str = ""
     when: str = ""
     encodes: bool = False
     inputs: tuple[str, ...]

@@ -279,6 +279,7 @@ def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
 _ENCODE = Step(
     name="encode",
     title="Encode",
+    about="the private rows as codes of the public domain",
     kind=StepKind.TRANSFORM,
     inputs=(),
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
@@ -338,6 +339,8 @@ def plan_one_ways(request: Request, inputs: Inputs, rho: Fraction) -> list[Query
 ONE_WAYS = ReleaseStep(
     name="one_way_marginals",
     title="One-way marginals",
+    about="rho1: every column on its own",
+    paper="Algorithm 3, line 1",
     measures=LookKind.ONE_WAYS,
     inputs=(ENCODED,),
     outputs=RELEASED,
@@ -373,6 +376,8 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
 COMPRESS_DOMAIN = Step(
     name="compress_domain",
     title="Compress domain",
+    about="rare values are combined, by their noisy counts",
+    paper="line 2, section 5.3",
     kind=StepKind.POSTPROCESS,
     inputs=list_released_tables(["one_way_marginals"]),
     outputs={"recode": tables.RECODE},

@@ -1,13 +1,32 @@
-"""The wiring as a drawing: Mermaid text made from the declared steps, so that it cannot be out of date.
+"""The declared steps as pages show them: a drawing, a table, and the stages that ``flows/release.py`` begins with.
 
-``python -m privsyn.pipelines.drawing`` prints what stands in docs/architecture.md; a test compares the two.
+``python -m privsyn.pipelines.drawing`` writes all three into their files, from a checkout; a test holds them to it.
 """
 
 from __future__ import annotations
 
+import textwrap
+from fractions import Fraction
+from pathlib import Path
+
+import networkx as nx
+
 from privsyn.data_contracts.artifacts import StepKind
-from privsyn.engine.step import Step
-from privsyn.pipelines.one_shot import STEPS
+from privsyn.engine.step import Step, connect, fund, release_steps
+from privsyn.pipelines import panel
+from privsyn.pipelines.full_cell_steps import follow_cuts
+from privsyn.pipelines.one_shot import LOOKS
+from privsyn.pipelines.synthesis_steps import ROW_STEPS
+from privsyn.pipelines.without_rows import MAKE_WITHOUT_ROWS
+
+_DECLARED = (
+    *(*LOOKS, *panel.LINKED_LOOKS, *ROW_STEPS[:-1]),
+    *(panel.build_linking_step(), MAKE_WITHOUT_ROWS, ROW_STEPS[-1], panel.DECODE),
+)
+_WIRED = follow_cuts(connect(fund(_DECLARED, {look.name: Fraction(1) for look in release_steps(_DECLARED)})))
+
+STEPS = tuple({step.name: step for step in reversed(_DECLARED)}.values())[::-1]
+"""Every step of PrivSyn that some release has, with those of linked rows."""
 
 COLORS = {
     StepKind.TRANSFORM: "fill:#f9d9d9,stroke:#b03a3a,color:#222",
@@ -16,24 +35,70 @@ COLORS = {
 }
 """Private rows stay red; amber is where budget is spent; green is free."""
 
+SOME_RELEASES = "classDef some stroke-dasharray:5 4"
+PUBLISH = ("Publish", "", "the released folder is written, checked and entered in the ledger")
+
 
 def draw_mermaid() -> str:
-    """Return PrivSyn as a Mermaid flowchart: one node a step, coloured by its kind, and one edge a table it reads."""
+    """Return the steps as a Mermaid flowchart, coloured by their kind.
+
+    Steps that only some releases have are dashed.  An arrow that others imply is left out.
+    """
+    order: nx.DiGraph = nx.DiGraph((producer, step.name) for step in _WIRED for producer in step.producers)
     lines = ["flowchart TD"]
     lines += [f'    {step.name}["{step.title}"]:::{step.kind}' for step in STEPS]
-    lines += [edge for step in STEPS for edge in _list_edges(step)]
+    lines += [f"    {a} --> {b}" for a, b in sorted(nx.transitive_reduction(order).edges, key=_find_places)]
     lines += [f"    classDef {kind} {style}" for kind, style in COLORS.items()]
+    lines += [f"    {SOME_RELEASES}", f"    class {','.join(step.name for step in STEPS if step.when)} some"]
     return "\n".join(lines)
 
 
-def _list_edges(step: Step) -> list[str]:
-    """Return one edge a producer, in declared order, with the tables' names on it."""
-    tables: dict[str, list[str]] = {}
-    for name in step.inputs:
-        producer, table = name.split(".")
-        tables.setdefault(producer, []).append(table.replace("_", " "))
-    return [f'    {producer} -- "{", ".join(names)}" --> {step.name}' for producer, names in tables.items()]
+def _find_places(edge: tuple[str, str]) -> tuple[int, int]:
+    names = [step.name for step in STEPS]
+    return names.index(edge[0]), names.index(edge[1])
+
+
+def list_stages() -> str:
+    """Return a line a step: its name in the UI, its kind, and what it does; indented."""
+    rows = [(step.title, str(step.kind), _describe(step)) for step in STEPS]
+    width = max(len(title) for title, *_ in rows) + 6
+    begins = [(f"    {title:{width - 4}}{kind:14}", about) for title, kind, about in (*rows, PUBLISH)]
+    return "\n".join(textwrap.fill(begin + about, 120, subsequent_indent=" " * (width + 16)) for begin, about in begins)
+
+
+def _describe(step: Step) -> str:
+    return f"{step.about} [{step.when}]" if step.when else step.about
+
+
+def tabulate_steps() -> str:
+    """Return the steps as a Markdown table."""
+    lines = ["| step | kind | what | which releases | in the paper |", "|---|---|---|---|---|"]
+    for step in STEPS:
+        kind = f"**{step.kind}**" if step.kind is StepKind.RELEASE else str(step.kind)
+        title = step.title if step.title.startswith("InDif") else step.title.lower()
+        lines.append(f"| {title} | {kind} | {step.about} | {step.when or 'all'} | {step.paper or 'not there'} |")
+    return "\n".join(lines)
+
+
+PAGES = {
+    "docs/architecture.md": ("<!-- wiring -->\n```mermaid\n", draw_mermaid, "\n```\n<!-- /wiring -->"),
+    "docs/how-it-works.md": ("<!-- steps -->\n", tabulate_steps, "\n<!-- /steps -->"),
+    "flows/release.py": ("in brackets: the releases that have a step:\n\n", list_stages, "\n\nOther mechanisms"),
+}
+"""File -> what stands before the text that is made from the declarations, the text, and what stands after it."""
+
+
+def write_pages(root: Path) -> dict[Path, str]:
+    """Return each file with its text as it should be now; nothing is written.  ``root``: the checkout's folder."""
+    pages = {}
+    for name, (begin, make, end) in PAGES.items():
+        content = (root / name).read_text(encoding="utf-8")
+        before, after = content.split(begin)[0], content.split(begin)[1].split(end, 1)[1]
+        pages[root / name] = f"{before}{begin}{make()}{end}{after}"
+    return pages
 
 
 if __name__ == "__main__":
-    print(draw_mermaid())
+    for page, text in write_pages(Path.cwd()).items():
+        page.write_text(text, encoding="utf-8")
+        print(page.name)

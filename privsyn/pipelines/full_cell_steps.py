@@ -60,7 +60,8 @@ def _plan_rungs(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
 COUNT_RUNGS = ReleaseStep(
     name=CELL_COUNTS,
     title="Rung counts",
-    when="columns in order without `bins` and `edges`",
+    about="rough counts of intervals that double in width",
+    when="ordered columns without `bins` or `edges`",
     measures=LookKind.RUNGS,
     inputs=(ENCODED,),
     outputs=RELEASED,
@@ -91,6 +92,8 @@ def _choose(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 CHOOSE_CELLS = Step(
     name=FIND,
     title="Choose cells",
+    about="narrow cells where the rough counts show rows",
+    when="after rung counts",
     kind=StepKind.POSTPROCESS,
     serves=CELL_COUNTS,
     divides=ONE_WAYS.name,
@@ -116,6 +119,8 @@ def _encode_finer(request: Request, inputs: Inputs, progress: Progress) -> Mappi
 ENCODE_FINER = Step(
     name="encode_finer",
     title="Encode in chosen cells",
+    about="the rows as codes of the chosen cells",
+    when="after rung counts",
     kind=StepKind.TRANSFORM,
     serves=CELL_COUNTS,
     inputs=(CUTS, ENCODED, NUMBERS),

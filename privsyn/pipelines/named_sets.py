@@ -94,6 +94,8 @@ def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mappin
 PLAN_HALVES = Step(
     name="plan_halves",
     title="Plan halves",
+    about="each column in two halves of about equal counts",
+    when="before triple scores",
     kind=StepKind.POSTPROCESS,
     serves=TRIPLE_SCORES,
     inputs=(RECODE,),
@@ -121,6 +123,7 @@ def _score(request: Request, inputs: Inputs, rows: Countable, queries: list[Quer
 SCORE_TRIPLES = ReleaseStep(
     name=TRIPLE_SCORES,
     title="Triple scores",
+    about="how much two columns together say of one in focus",
     when="`focus` asks for triples",
     measures=LookKind.TRIPLES,
     read_with=list_released_tables(["indif_scores"]),
@@ -161,6 +164,8 @@ def _plan_sets(request: Request, inputs: Inputs, progress: Progress) -> Mapping[
 PLAN_SETS = Step(
     name="plan_sets",
     title="Plan sets",
+    about="the cells of each named set, as many as the noise allows",
+    when="before sets are measured",
     kind=StepKind.POSTPROCESS,
     serves=MEASURE_SETS,
     divides=MEASURE_SETS,
@@ -211,7 +216,7 @@ def _weigh(
     return list(weighed.items())
 
 
-def _build_merging(name: str, title: str, merges: str, serves: str) -> Step:
+def _build_merging(name: str, title: str, merges: str, serves: str, when: str) -> Step:
     """Return the step that turns rows into the merged codes of the table ``merges``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -222,6 +227,8 @@ def _build_merging(name: str, title: str, merges: str, serves: str) -> Step:
     return Step(
         name=name,
         title=title,
+        about="the rows in the merged codes",
+        when=when,
         kind=StepKind.TRANSFORM,
         serves=serves,
         inputs=(RECODED, merges),
@@ -231,8 +238,8 @@ def _build_merging(name: str, title: str, merges: str, serves: str) -> Step:
     )
 
 
-MERGE_ROWS = _build_merging("merge_rows", "Merge rows", MERGES, MEASURE_SETS)
-HALVE_ROWS = _build_merging("halve_rows", "Halve rows", HALVES, TRIPLE_SCORES)
+MERGE_ROWS = _build_merging("merge_rows", "Merge rows", MERGES, MEASURE_SETS, "before sets are measured")
+HALVE_ROWS = _build_merging("halve_rows", "Halve rows", HALVES, TRIPLE_SCORES, "before triple scores")
 
 
 def _plan_counts(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -246,7 +253,8 @@ def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Quer
 COUNT_SETS = ReleaseStep(
     name=MEASURE_SETS,
     title="Measure sets",
-    when="`workload`, `compare`, or triples of `focus`",
+    about="joint counts of the named sets",
+    when="`workload`, `compare`, triples of `focus`",
     measures=LookKind.SETS,
     read_with=(MERGES,),
     inputs=(ROWS, MERGES),

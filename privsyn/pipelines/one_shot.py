@@ -90,6 +90,8 @@ def _recode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 RECODE_ROWS = Step(
     name="recode_rows",
     title="Recode rows",
+    about="the rows in the combined codes",
+    paper="line 2",
     kind=StepKind.TRANSFORM,
     inputs=(ENCODED, RECODE),
     outputs={"recoded_rows": tables.RECODED_ROWS},
@@ -156,6 +158,8 @@ def get_selection(request: Request) -> Selection:
 SCORES = ReleaseStep(
     name="indif_scores",
     title="InDif scores",
+    about="rho2: how strongly every pair is related",
+    paper="line 3, section 4.1",
     measures=LookKind.SCORES,
     inputs=(RECODED, RECODE),
     outputs=RELEASED,
@@ -256,6 +260,8 @@ def _describe_selection(request: Request) -> str:
 SELECT_PAIRS = Step(
     name="select_pairs",
     title="Select pairs",
+    about="DenseMarg, or the least expected error",
+    paper="line 3, Algorithm 1",
     kind=StepKind.POSTPROCESS,
     divides=MEASURED,
     inputs=(*list_released_tables([SCORES.name]), RECODE),
@@ -285,6 +291,8 @@ def _compute_gamma(request: Request) -> int | None:
 COMBINE_CLIQUES = Step(
     name="combine_cliques",
     title="Combine cliques",
+    about="small overlapping pairs become cliques",
+    paper="line 4, Algorithm 2",
     kind=StepKind.POSTPROCESS,
     inputs=("select_pairs.pairs", RECODE),
     outputs={"cliques": tables.CLIQUES},
@@ -343,7 +351,7 @@ def measure_chosen(
     limit: str = "Relations of three and more columns are only kept where they follow from those measured.",
 ) -> ReleaseStep:
     """Return the paper's measurement, of the marginals in the table ``chosen``."""
-    return build_measurement(
+    measure = build_measurement(
         name=MEASURED,
         title="Measure marginals",
         chosen=chosen,
@@ -351,6 +359,8 @@ def measure_chosen(
         files=publish_noisy("measured", COUNTS),
         limit=limit,
     )
+    about = "rho3: the cliques' counts, weighted Gaussian noise"
+    return replace(measure, about=about, paper="line 5, section 4.2")
 
 
 def _explain_sum_of_signs(request: Request) -> str:

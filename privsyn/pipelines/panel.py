@@ -74,33 +74,6 @@ KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
 ROWS, RUNS, ALONE = "encode.rows_of_persons", "encode.runs", "encode.without_rows"
 
 
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of a release of linked rows."""
-    above = request.encoding.get_order()[0].above
-    *row_steps, _ = build_row_steps(request)
-    return (
-        *build_looks(request),
-        *row_steps,
-        build_linking_step(),
-        *((MAKE_WITHOUT_ROWS,) if above else ()),
-        DECODE,
-    )
-
-
-def build_looks(request: Request) -> tuple[Step, ...]:
-    """Return the steps up to the last look at linked rows: PrivSyn's over a record a person, and those of all rows."""
-    return (
-        build_encode_step(request),
-        *LOOKS[1:],
-        build_pairing_step(request),
-        MEASURE_TRANSITIONS,
-        KEEP_ROWS,
-        MEASURE_ROWS,
-        LIST_WITHOUT_ROWS,
-        MEASURE_WITHOUT_ROWS,
-    )
-
-
 def build_encode_step(request: Request) -> Step:
     """Return the step that encodes persons: their records, all kept rows, and which rows stand for whom.
 
@@ -148,25 +121,26 @@ def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
     return {"pairs": stream_codes(rows, pair_rows.build_pair_domain(codes, request.encoding), padded=True)}
 
 
-def build_pairing_step(request: Request) -> Step:
-    """Return the step that pairs a row of each person, or a member of each household, with the next one."""
-    numbers = (NUMBERS,) if encode.list_numbered(request.encoding) else ()
-    return Step(
-        name="pair_rows",
-        title="Pair rows",
-        kind=StepKind.TRANSFORM,
-        serves=TRANSITIONS,
-        divides=TRANSITIONS,
-        inputs=(ROWS, RUNS, *numbers, RECODE),
-        outputs={"pairs": tables.PAIRED_ROWS},
-        settings=lambda r: {
-            "following": r.encoding.following,
-            **({"later member": 1} if r.encoding.get_order()[0].counts_later else {}),
-        },
-        inherits=(KnowledgePart.CODES,),
-        run=_pair,
-        version=2,
-    )
+PAIR_ROWS = Step(
+    name="pair_rows",
+    title="Pair rows",
+    about="a row of each person with the next one",
+    when="linked rows whose columns change",
+    kind=StepKind.TRANSFORM,
+    serves=TRANSITIONS,
+    divides=TRANSITIONS,
+    inputs=(ROWS, RUNS, RECODE),
+    may_read=(NUMBERS,),
+    outputs={"pairs": tables.PAIRED_ROWS},
+    settings=lambda r: {
+        "following": r.encoding.following,
+        **({"later member": 1} if r.encoding.get_order()[0].counts_later else {}),
+    },
+    inherits=(KnowledgePart.CODES,),
+    run=_pair,
+    version=2,
+)
+"""Pairs a row of each person, or a member of each household, with the next one."""
 
 
 def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -178,6 +152,8 @@ def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Q
 MEASURE_TRANSITIONS = ReleaseStep(
     name=TRANSITIONS,
     title="Measure transitions",
+    about="a row's codes by the next row's",
+    when="linked rows whose columns change",
     measures=LookKind.TRANSITIONS,
     inputs=(PAIRS, RECODE),
     outputs=RELEASED,
@@ -214,6 +190,8 @@ def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 KEEP_ROWS = Step(
     name="keep_rows",
     title="Keep rows",
+    about="all rows of each person in the combined codes",
+    when="linked rows of persons",
     kind=StepKind.TRANSFORM,
     serves="measure_rows",
     inputs=(ROWS, RECODE),
@@ -233,6 +211,8 @@ def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
 MEASURE_ROWS = ReleaseStep(
     name="measure_rows",
     title="Measure rows",
+    about="every column over all rows",
+    when="linked rows of persons",
     measures=LookKind.LINKED_ROWS,
     inputs=(KEPT, RECODE),
     outputs=RELEASED,
@@ -250,6 +230,10 @@ MEASURE_ROWS = ReleaseStep(
     padded=True,
     published=publish_noisy("rows", "has for every column how many rows have each code, over all rows of all persons"),
 )
+
+
+LINKED_LOOKS = (PAIR_ROWS, MEASURE_TRANSITIONS, KEEP_ROWS, MEASURE_ROWS, LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS)
+"""The steps up to the last look at the other rows of persons."""
 
 
 def key_linking(request: Request) -> dict[str, Any]:
@@ -370,6 +354,8 @@ def build_linking_step(codes_table: str = CODES) -> Step:
     return Step(
         name="link_rows",
         title="Link rows",
+        about="each record becomes a person with rows before and after",
+        when="linked rows",
         kind=StepKind.POSTPROCESS,
         inputs=(codes_table, MARGINALS, RECODE, *REFINED),
         may_read=(BY_TREND,),
@@ -410,3 +396,15 @@ DECODE = Step(
     run=_decode,
     words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",
 )
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of a release of linked rows."""
+    above = request.encoding.get_order()[0].above
+    *row_steps, _ = build_row_steps(request)
+    return *build_looks(request), *row_steps, build_linking_step(), *((MAKE_WITHOUT_ROWS,) if above else ()), DECODE
+
+
+def build_looks(request: Request) -> tuple[Step, ...]:
+    """Return the steps up to the last look at linked rows: PrivSyn's over a record a person, and those of all rows."""
+    return build_encode_step(request), *LOOKS[1:], *LINKED_LOOKS

@@ -277,6 +277,7 @@ def _find_empty_cells(request: Request, inputs: Inputs, recode: Recode) -> tuple
 REFINE_CODES = Step(
     name="refine_codes",
     title="Refine codes",
+    about="all counts of single columns pooled, and where rows lie inside a code",
     kind=StepKind.POSTPROCESS,
     inputs=(RECODE,),
     wants=(LookKind.MARGINALS, LookKind.ONE_WAYS, LookKind.TRENDS),
@@ -308,6 +309,8 @@ MEASURED = (LookKind.MARGINALS, LookKind.SETS, LookKind.TRENDS)
 MAKE_CONSISTENT = Step(
     name="make_consistent",
     title="Make consistent",
+    about="all counts agree, none is negative",
+    paper="line 6, section 4.3",
     kind=StepKind.POSTPROCESS,
     inputs=(RECODE, *REFINED),
     wants=MEASURED,
@@ -367,6 +370,8 @@ def _describe_rows(request: Request) -> str:
 SYNTHESIZE = Step(
     name="synthesize",
     title="Synthesize",
+    about="rows that follow the counts (GUM, or sweeps)",
+    paper="line 7, section 5.2",
     kind=StepKind.POSTPROCESS,
     inputs=(MARGINALS, RECODE, *REFINED),
     may_read=BESIDE_CONSISTENT,
@@ -452,6 +457,8 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 APPEND_ATTRIBUTES = Step(
     name="append_attributes",
     title="Append attributes",
+    about="attributes in no larger clique",
+    paper="section 5.3",
     kind=StepKind.POSTPROCESS,
     inputs=("synthesize.core_codes", MARGINALS, RECODE),
     may_read=BESIDE_CONSISTENT,
@@ -512,6 +519,8 @@ def _describe_inside_bins(request: Request) -> str:
 DECODE = Step(
     name="decode",
     title="Decode",
+    about="codes become values",
+    paper="section 5.3",
     kind=StepKind.POSTPROCESS,
     inputs=(CODES, *REFINED),
     wants=(LookKind.VALUES,),

@@ -111,7 +111,8 @@ def _count(request: Request, inputs: Inputs, rows: Countable, queries: list[Quer
 TREND_SCORES = ReleaseStep(
     name=TRENDS,
     title="Trend scores",
-    when="two columns in order and more, and no `prior`",
+    about="how two ordered columns rise together, one number a pair",
+    when="two ordered columns or more, no `prior`",
     measures=LookKind.TRENDS,
     inputs=(RECODED, RECODE),
     outputs=RELEASED,

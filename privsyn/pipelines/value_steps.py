@@ -61,6 +61,8 @@ def _find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 FIND_HEAVY_CELLS = Step(
     name="find_heavy_cells",
     title="Find heavy cells",
+    about="cells in which one value may have most of the rows",
+    when="before value counts",
     kind=StepKind.POSTPROCESS,
     serves=VALUE_COUNTS,
     divides=VALUE_COUNTS,
@@ -84,6 +86,8 @@ def _locate(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 LOCATE_VALUES = Step(
     name=LOCATE,
     title="Locate values",
+    about="which of these values each row has",
+    when="before value counts",
     kind=StepKind.TRANSFORM,
     serves=VALUE_COUNTS,
     inputs=(COUNTED, NUMBERS),
@@ -101,6 +105,7 @@ def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
 COUNT_VALUES = ReleaseStep(
     name=VALUE_COUNTS,
     title="Value counts",
+    about="how many rows have each of these values",
     when="columns of numbers with wide cells",
     measures=LookKind.VALUES,
     read_with=(COUNTED,),

@@ -23,7 +23,6 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, run_steps
 from privsyn.pipelines import registry
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.drawing import draw_mermaid
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import MECHANISMS, build_steps
 from tests.support.places import ROOT
@@ -487,21 +486,6 @@ def test_no_two_tables_are_published_under_one_name(request_: Request) -> None:
     assert all(re.fullmatch(r"marginals/[a-z0-9_]+\.parquet", name) for name in names)
     zones = {f"{step.name}.{name}": contract.zone for step in steps for name, contract in step.outputs.items()}
     assert {zones[f"{step.name}.{table}"] for step in steps for table in step.published} == {Zone.RELEASED}
-
-
-def test_the_drawing_shows_every_step_and_every_table_read() -> None:
-    text = draw_mermaid()
-    for step in STEPS:
-        assert f'{step.name}["{step.title}"]:::{step.kind}' in text
-        for producer in producers(step):
-            assert re.search(rf'^    {producer} -- "[a-z, ]+" --> {step.name}$', text, re.MULTILINE)
-    assert text.count("-->") == sum(len(producers(step)) for step in STEPS)
-
-
-def test_the_documents_drawing_is_the_wiring() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    shown = text.partition("<!-- wiring -->")[2].partition("<!-- /wiring -->")[0].strip()
-    assert shown == f"```mermaid\n{draw_mermaid()}\n```"
 
 
 def test_help_loads_nothing_heavy() -> None:
