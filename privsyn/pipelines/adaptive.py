@@ -34,8 +34,8 @@ from privsyn.pipelines.common_steps import (
 )
 from privsyn.pipelines.one_shot import (
     COMBINE_CLIQUES,
-    LOOKS,
     SELECT_PAIRS,
+    build_looks,
     build_measurement,
     key_choice,
     read_noisy_scores,
@@ -63,6 +63,12 @@ from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import append_attributes, combine_cliques, residual_scores, synthesize
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
+    rounds = (_build_round(n) for n in range(2, get_options(request).rounds + 2))
+    return (*build_looks(), *(step for steps in rounds for step in steps), *build_row_steps(request))
 
 
 def get_options(request: Request) -> Adaptive:
@@ -254,9 +260,3 @@ def _build_round(n: int) -> tuple[Step, ...]:
         _choose_again(n),
         measure_again(n, f"select_again_{n}.cliques"),
     )
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
-    rounds = (_build_round(n) for n in range(2, get_options(request).rounds + 2))
-    return (*LOOKS, *(step for steps in rounds for step in steps), *build_row_steps(request))

@@ -31,6 +31,22 @@ from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import worst_marginals
 
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the one-ways, the rounds, and rows from all that was measured."""
+    rounds = (_build_round(n) for n in range(1, get_options(request).rounds + 1))
+    return (
+        ENCODE,
+        *FIRST_LOOK,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        *SET_STEPS,
+        *(step for steps in rounds for step in steps),
+        *build_row_steps(request),
+    )
+
+
 TREE_WIDTH_NOTE = (
     "The rows keep the relations of few columns, those that were measured in rounds; any others only as far as they "
     "follow from these."
@@ -93,18 +109,3 @@ def _build_round(n: int) -> tuple[Step, ...]:
         return SCORES, _choose_worst(1), measure_chosen(chosen, TREE_WIDTH_NOTE)
     rows, scores = make_rows_so_far(n), score_residuals(n)
     return refine_again(n), rows, scores, _choose_worst(n), measure_again(n, chosen)
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the one-ways, the rounds, and rows from all that was measured."""
-    rounds = (_build_round(n) for n in range(1, get_options(request).rounds + 1))
-    return (
-        ENCODE,
-        *FIRST_LOOK,
-        ONE_WAYS,
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        *SET_STEPS,
-        *(step for steps in rounds for step in steps),
-        *build_row_steps(request),
-    )

@@ -15,12 +15,12 @@ from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.step import Step, connect, fund, release_steps
 from privsyn.pipelines import panel
 from privsyn.pipelines.full_cell_steps import follow_cuts
-from privsyn.pipelines.one_shot import LOOKS
+from privsyn.pipelines.one_shot import build_looks
 from privsyn.pipelines.synthesis_steps import ROW_STEPS
 from privsyn.pipelines.without_rows import MAKE_WITHOUT_ROWS
 
 _DECLARED = (
-    *(*LOOKS, *panel.LINKED_LOOKS, *ROW_STEPS[:-1]),
+    *(*build_looks(), *panel.LINKED_LOOKS, *ROW_STEPS[:-1]),
     *(panel.build_linking_step(), MAKE_WITHOUT_ROWS, ROW_STEPS[-1], panel.DECODE),
 )
 _WIRED = follow_cuts(connect(fund(_DECLARED, {look.name: Fraction(1) for look in release_steps(_DECLARED)})))

@@ -23,11 +23,11 @@ from privsyn.pipelines.named_sets import measure_sets_again
 from privsyn.pipelines.one_shot import (
     COMBINE_CLIQUES,
     JOINT_COUNTS,
-    LOOKS,
     MEASURED,
     SCORES,
     SELECT_PAIRS,
     SINGLE_COUNTS,
+    build_looks,
     build_measurement,
     get_options,
     key_choice,
@@ -39,6 +39,17 @@ from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, pool_one_ways
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import combine_cliques, select_more
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of the earlier releases, then those of this one.
+
+    Raises ValueError where nothing is improved.
+    """
+    if request.spec.improves is None:
+        raise ValueError("the request improves no release")
+    rounds = (_build_round(n, earlier.run) for n, earlier in enumerate(request.spec.improves.earlier, 2))
+    return (*build_looks(), *(step for steps in rounds for step in steps), *build_row_steps(request))
 
 
 def _look_at_columns(n: int, run: str) -> ReleaseStep:
@@ -118,17 +129,6 @@ def _build_round(n: int, run: str) -> tuple[Step, ...]:
         count_values_again(n),
         measure_sets_again(n),
     )
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of the earlier releases, then those of this one.
-
-    Raises ValueError where nothing is improved.
-    """
-    if request.spec.improves is None:
-        raise ValueError("the request improves no release")
-    rounds = (_build_round(n, earlier.run) for n, earlier in enumerate(request.spec.improves.earlier, 2))
-    return (*LOOKS, *(step for steps in rounds for step in steps), *build_row_steps(request))
 
 
 def _list_marginals(inputs: Inputs) -> list[Query]:

@@ -37,6 +37,22 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import make_consistent, select_tree
 from privsyn.tasks.synthesis import graphical_rows
 
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
+    return (
+        ENCODE,
+        *FIRST_LOOK,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        SCORES,
+        SELECT_TREE,
+        measure_chosen("select_tree.cliques", LIMIT),
+        *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
+    )
+
+
 LIMIT = (
     "The rows keep the relations along one tree that links all columns; any others only as far as they follow from "
     "these."
@@ -81,18 +97,3 @@ GRAPHICAL_STEPS = (
     decode_from("graphical_rows.codes"),
 )
 """The last steps where rows are those of a graphical model."""
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
-    return (
-        ENCODE,
-        *FIRST_LOOK,
-        ONE_WAYS,
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        SCORES,
-        SELECT_TREE,
-        measure_chosen("select_tree.cliques", LIMIT),
-        *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
-    )

@@ -65,6 +65,30 @@ from privsyn.tasks.steps import (
     trend_scores,
 )
 
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
+    return *build_looks(), *build_row_steps(request)  # lines 6 and 7 make the rows
+
+
+def build_looks() -> tuple[Step, ...]:
+    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` leaves out what has no budget."""
+    return (
+        ENCODE,
+        *FIRST_LOOK,  # not in the paper
+        ONE_WAYS,  # line 1
+        COMPRESS,  # line 2
+        RECODE_ROWS,
+        SCORES,  # line 3, Algorithm 1
+        TREND_SCORES,  # not in the paper
+        SELECT_PAIRS,  # line 3, Algorithm 1
+        COMBINE_CLIQUES,  # line 4, Algorithm 2
+        MEASURE,  # line 5
+        *VALUE_STEPS,  # not in the paper
+        *SET_STEPS,  # not in the paper
+    )
+
+
 CLIQUES = "combine_cliques.cliques"
 JOINT_COUNTS, SINGLE_COUNTS = "joint counts of the related columns", "counts of single columns once more"
 MEASURED = "measure_marginals"
@@ -384,31 +408,6 @@ MEASURE = replace(
 )
 """Measures the chosen cliques, and asks again what is unclear of trends."""
 
-LOOKS = (
-    ENCODE,
-    *FIRST_LOOK,  # not in the paper
-    ONE_WAYS,  # line 1
-    COMPRESS,  # line 2
-    RECODE_ROWS,
-    SCORES,  # line 3, Algorithm 1
-    TREND_SCORES,  # not in the paper
-    SELECT_PAIRS,  # line 3, Algorithm 1
-    COMBINE_CLIQUES,  # line 4, Algorithm 2
-    MEASURE,  # line 5
-    *VALUE_STEPS,  # not in the paper
-    *SET_STEPS,  # not in the paper
-)
-"""The steps up to the last look, of all releases; :func:`privsyn.engine.step.fund` leaves out what has no budget."""
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
-    return (*LOOKS, *build_row_steps(request))  # lines 6 and 7 make the rows
-
-
-EVERY_STEP = (*LOOKS, *ROW_STEPS)
-"""All steps that PrivSyn has: what docs/architecture.md draws."""
-
 _PAPER = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
-STEPS = connect(fund(EVERY_STEP, _PAPER))
+STEPS = connect(fund((*build_looks(), *ROW_STEPS), _PAPER))
 """The steps with the default options where every column has bins."""

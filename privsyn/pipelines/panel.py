@@ -22,6 +22,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.pipelines import one_shot
 from privsyn.pipelines.common_steps import (
     ENCODE,
     NUMBERS,
@@ -38,7 +39,6 @@ from privsyn.pipelines.common_steps import (
     stream_numbers,
     write_together,
 )
-from privsyn.pipelines.one_shot import LOOKS
 from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, REFINED, build_row_steps, get_synthesis
 from privsyn.pipelines.without_rows import (
     LIST_WITHOUT_ROWS,
@@ -61,6 +61,14 @@ from privsyn.tasks.steps.decode_linked import (
     linked_to_arrow,
 )
 from privsyn.tasks.synthesis import shards
+
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps of a release of linked rows."""
+    above = request.encoding.get_order()[0].above
+    *row_steps, _ = build_row_steps(request)
+    return *build_looks(request), *row_steps, build_linking_step(), *((MAKE_WITHOUT_ROWS,) if above else ()), DECODE
+
 
 if TYPE_CHECKING:
     from privsyn.tasks.panels.link_members import MemberLinker
@@ -398,13 +406,6 @@ DECODE = Step(
 )
 
 
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of a release of linked rows."""
-    above = request.encoding.get_order()[0].above
-    *row_steps, _ = build_row_steps(request)
-    return *build_looks(request), *row_steps, build_linking_step(), *((MAKE_WITHOUT_ROWS,) if above else ()), DECODE
-
-
 def build_looks(request: Request) -> tuple[Step, ...]:
     """Return the steps up to the last look at linked rows: PrivSyn's over a record a person, and those of all rows."""
-    return build_encode_step(request), *LOOKS[1:], *LINKED_LOOKS
+    return build_encode_step(request), *one_shot.build_looks()[1:], *LINKED_LOOKS

@@ -55,6 +55,25 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import prior_rows, synthesize
 
+
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
+    return (
+        ENCODE,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        PUBLIC_WORKLOAD,
+        MEASURE_LARGE,
+        MEASURE_GROUPS,
+        MEASURE_IN_GROUPS,
+        REFINE_CODES,
+        MAKE_CONSISTENT,
+        PRIOR_ROWS,
+        decode_from("prior_rows.codes"),
+    )
+
+
 MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
 
 
@@ -216,21 +235,3 @@ PRIOR_ROWS = build_drawing_step(
     words="those of the public table, drawn group by group as often as the noisy counts say, the counts met by the "
     "least change in relative entropy",
 )
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
-    return (
-        ENCODE,
-        ONE_WAYS,
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        PUBLIC_WORKLOAD,
-        MEASURE_LARGE,
-        MEASURE_GROUPS,
-        MEASURE_IN_GROUPS,
-        REFINE_CODES,
-        MAKE_CONSISTENT,
-        PRIOR_ROWS,
-        decode_from("prior_rows.codes"),
-    )

@@ -43,6 +43,24 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent
 
 
+def build_steps(request: Request) -> tuple[Step, ...]:
+    """Return the steps: three looks, then rows drawn along the network."""
+    return (
+        ENCODE,
+        *FIRST_LOOK,
+        ONE_WAYS,
+        COMPRESS_DOMAIN,
+        RECODE_ROWS,
+        SCORES,
+        BUILD_NETWORK,
+        MEASURE,
+        REFINE_CODES,
+        MAKE_CONSISTENT,
+        ANCESTRAL_ROWS,
+        decode_from("ancestral_rows.codes"),
+    )
+
+
 def get_options(request: Request) -> PrivBayes:
     """Return the request's options.  Raises TypeError if it asks for another mechanism."""
     return get_options_as(request, PrivBayes)
@@ -93,21 +111,3 @@ ANCESTRAL_ROWS = build_drawing_step(
     settings=lambda r: r.spec.mechanism.synthesis.model_dump(),
     words="every column drawn given its parents, from the noisy counts as they were measured",
 )
-
-
-def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps: three looks, then rows drawn along the network."""
-    return (
-        ENCODE,
-        *FIRST_LOOK,
-        ONE_WAYS,
-        COMPRESS_DOMAIN,
-        RECODE_ROWS,
-        SCORES,
-        BUILD_NETWORK,
-        MEASURE,
-        REFINE_CODES,
-        MAKE_CONSISTENT,
-        ANCESTRAL_ROWS,
-        decode_from("ancestral_rows.codes"),
-    )
