@@ -35,6 +35,7 @@ from privsyn.engine.choose_accountant import assume_accountant, read_dataset_sum
 from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
+from privsyn.engine.step import release_steps
 from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.budget import split_sets
 from privsyn.pipelines.named_sets import MEASURE_SETS
@@ -131,8 +132,9 @@ class SetLine:
 class CheckReport:
     """What a spec would do: public findings and, where a table was given, its fit.
 
-    ``further``: by further table of a tree, its fit; ``accountant``: by which epsilon becomes noise, and why.  Privacy:
-    ``warnings``, ``noise``, ``columns``, ``sets`` and ``budget`` follow from the spec and from what the ledger knows
+    ``further``: by further table of a tree, its fit; ``accountant``: by which epsilon becomes noise, and why;
+    ``shares``: look -> its exact share of the release's budget.  Privacy: ``warnings``, ``noise``, ``columns``,
+    ``sets``, ``shares`` and ``budget`` follow from the spec and from what the ledger knows
     of the data set's cap and charges; ``fit`` and ``further`` are PRIVATE and not printed.
     """
 
@@ -144,11 +146,13 @@ class CheckReport:
     further: Mapping[str, TableFit] = field(default_factory=dict)
     accountant: str = ""
     budget: str = ""
+    shares: Mapping[str, Fraction] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         """Return what is public of it, for notebooks."""
         return (
             format_html_table(("column", "kind", "codes", "bins"), self.columns_rows())
+            + format_html_table(("look", "share of the budget"), self.share_rows())
             + format_html_table(("predicted noise of", "how many", "standard deviation"), self.noise_rows())
             + format_paragraph(f"Accountant {self.accountant}.", self.budget)
             + (format_html_table(SET_HEADERS, self.set_rows()) if self.sets else "")
@@ -161,6 +165,7 @@ class CheckReport:
         noise, sizes = [asdict(line) for line in self.noise], [asdict(column) for column in self.columns]
         content: dict[str, Any] = {"warnings": list(self.warnings), "noise": noise, "columns": sizes, "fit": fit}
         content["accountant"], content["budget"] = self.accountant, self.budget
+        content["shares"] = {look: str(share) for look, share in self.shares.items()}
         if self.further:
             content["further"] = {name: _as_json(fit) for name, fit in self.further.items()}
         return {**content, "sets": [asdict(line) for line in self.sets]} if self.sets else content
@@ -175,6 +180,10 @@ class CheckReport:
             [s.name, f"{s.rows:,}", " x ".join(map(str, s.cells)), f"{s.sd:,.1f}", _format_share(s.error)]
             for s in self.sets
         ]
+
+    def share_rows(self) -> list[list[str]]:
+        """Return a row of text a look: what it counts, and its share of the budget."""
+        return [[look, f"{float(share):.1%}"] for look, share in self.shares.items()]
 
     def noise_rows(self) -> list[list[str]]:
         """Return a row of text a look at the data."""
@@ -220,7 +229,9 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
             warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
     accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
     budget = _describe_budget(public, settings)
-    return CheckReport(tuple(warnings), _describe_noise(public), columns, fit, sets, further, accountant, budget)
+    shares = {look.look.words: look.share for look in release_steps(public.steps)}
+    noise = _describe_noise(public)
+    return CheckReport(tuple(warnings), noise, columns, fit, sets, further, accountant, budget, shares)
 
 
 def _describe_budget(plan: Plan, settings: Settings | None) -> str:

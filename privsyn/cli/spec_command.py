@@ -261,6 +261,7 @@ def render_check(
             report.columns_rows(),
         )
     )
+    console.print(_build_table("Shares of the release's budget", ["look", "share"], report.share_rows()))
     console.print(
         _build_table(
             "Predicted noise (standard deviation of each count)",
