@@ -6,7 +6,7 @@ Where a default differs from the paper's value, the field's description says why
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -144,13 +144,6 @@ class Compression(FrozenModel):
         "`edges`. It counts intervals that double in width away from 0 (of dates and moments backwards from `max`); "
         "those with rows are split. So bounds may be far wider than the data.",
     )
-
-    def key(self) -> dict[str, Any]:
-        """Return what codes depend on; a field that came later only where it is used, so that earlier keys stay."""
-        return self.model_dump(
-            exclude={"single_values", "round_numbers", "calendar", "ladder"}
-            | (set() if self.least_count else {"least_count"})
-        )
 
     def threshold(self, sigma: float) -> float:
         """Return the noisy count below which a value is low; ``sigma``: the noise of a fine count, in counts."""

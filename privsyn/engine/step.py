@@ -19,6 +19,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import TableContract
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
+from privsyn.engine.spec_fields import read_fields
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 
@@ -75,8 +76,8 @@ class Step:
         only_after: Output -> the kind of look without which there is no such output.
         budget: Look -> its share of the request's budget (:func:`fund`).
         divides: The look whose budget the step's result divides; its price enters the cache key.
-        settings: The spec's values that it uses.  Their names enter the cache key, so they stay when a field of the
-            spec gets another name.
+        fields: The spec's fields that it reads (:mod:`privsyn.engine.spec_fields`); they enter the cache key.
+        settings: What else it depends on, by name, for the cache key.
         reads: Parts of public knowledge that it reads; they enter the cache key.
         inherits: Parts that it reads and that are in the key of an earlier step.  Its function is handed no others.
         run: Its function; None for a release step.
@@ -107,7 +108,8 @@ class Step:
     only_after: Mapping[str, LookKind] = field(default_factory=dict)
     budget: Mapping[str, Fraction] = field(default_factory=dict, repr=False)
     divides: str = ""
-    settings: Callable[[Request], Any] = field(default=lambda request: {}, repr=False)
+    fields: tuple[str, ...] = ()
+    settings: Callable[[Request], dict[str, Any]] = field(default=lambda request: {}, repr=False)
     reads: tuple[KnowledgePart, ...] = ()
     inherits: tuple[KnowledgePart, ...] = ()
     run: Callable[[Request, Inputs, Progress], Mapping[str, Output]] | None = field(default=None, repr=False)
@@ -144,12 +146,11 @@ class Step:
         """Return the inputs with the earlier looks that the step wanted, and the budget of every look."""
         return inputs.with_looks(self.looks, {look: request.total_rho * share for look, share in self.budget.items()})
 
-    def build_key(self, request: Request) -> Any:
-        """Return the step's own part of its cache key, JSON-ready: its settings and the public knowledge it reads."""
-        settings, public = self.settings(request), request.public.key(self.reads)
-        if self.divides in self.budget:
-            settings = {**self.price(self.divides, request), **settings}
-        return {**settings, **public} if public else settings
+    def build_key(self, request: Request) -> dict[str, Any]:
+        """Return the step's own part of its cache key, JSON-ready: the fields and the public knowledge it reads."""
+        price = self.price(self.divides, request) if self.divides in self.budget else {}
+        declared = {**read_fields(request, self.fields), **self.settings(request)}
+        return {**price, **declared, **request.public.key(self.reads)}
 
     def price(self, look: str, request: Request) -> dict[str, Any]:
         """Return what the noise of ``look`` depends on, JSON-ready: its budget, and the records of one person."""

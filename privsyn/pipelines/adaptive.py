@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +33,11 @@ from privsyn.pipelines.common_steps import (
     stream_codes,
 )
 from privsyn.pipelines.one_shot import (
+    CHOICE,
     COMBINE_CLIQUES,
     SELECT_PAIRS,
     build_looks,
     build_measurement,
-    key_choice,
     read_noisy_scores,
 )
 from privsyn.pipelines.synthesis_steps import (
@@ -46,19 +46,17 @@ from privsyn.pipelines.synthesis_steps import (
     MAKE_CONSISTENT,
     MEASURED,
     REFINE_CODES,
+    SYNTHESIS,
     SYNTHESIZE,
     build_row_steps,
     get_synthesis,
-    key_consistency,
-    key_synthesis,
     list_attributes,
     read_consistent_marginals,
     read_zeros,
     split_sets,
 )
-from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
+from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.expected_error import NO_TARGETS
-from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -102,6 +100,10 @@ def list_refined(n: int) -> tuple[str, str]:
     return f"{REFINE_CODES.name}_{n}.refined", f"{REFINE_CODES.name}_{n}.empty_cells"
 
 
+OF_LAST_ROWS = ("mechanism.synthesis.rows", "mechanism.synthesis.shard_rows", "mechanism.synthesis.oversample")
+ROWS_SO_FAR = ("mechanism.consistency", *(name for name in SYNTHESIS if name not in OF_LAST_ROWS))
+
+
 def make_rows_so_far(n: int) -> Step:
     """Return the step that makes rows from what was measured so far, for the scores of round ``n``."""
 
@@ -127,12 +129,6 @@ def make_rows_so_far(n: int) -> Step:
         codes = append_attributes.append_attributes(rows, by_code, domain, settings.seed, tied)
         return {"codes": stream_codes(codes.to_arrow().to_batches(), domain)}
 
-    def settings(request: Request) -> dict[str, Any]:
-        key = {**key_synthesis(request), "oversample": 1}
-        key["seed"] = residual_scores.derive_seed(key["seed"], n)
-        synthesis = {name: value for name, value in key.items() if name not in ("rows", "shard_rows")}
-        return {"consistency": key_consistency(request), "synthesis": synthesis}
-
     return Step(
         name=f"rows_so_far_{n}",
         title=f"Rows so far, round {n}",
@@ -140,7 +136,7 @@ def make_rows_so_far(n: int) -> Step:
         inputs=(RECODE, *list_refined(n)),
         wants=MEASURED,
         outputs={"codes": tables.SYNTHETIC_CODES},
-        settings=settings,
+        fields=ROWS_SO_FAR,
         reads=CONSISTENCY_READS,
         run=run,
         version=_count_versions(MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES),
@@ -189,7 +185,7 @@ def score_residuals(n: int) -> ReleaseStep:
         measures=LookKind.RESIDUALS,
         inputs=(RECODED, RECODE, *list_released_tables(["indif_scores"]), list_refined(n)[0], codes),
         outputs=RELEASED,
-        settings=lambda r: {**_get_candidates(r)._asdict(), **_key_scored_pairs(r)},
+        settings=lambda r: _get_candidates(r)._asdict(),
         reads=(KnowledgePart.TARGETS,),
         plan=_plan_scores,
         exact=exact,
@@ -206,15 +202,6 @@ def score_residuals(n: int) -> ReleaseStep:
         padded=True,
         published=publish_noisy(f"round_{n}_scores"),
     )
-
-
-def _key_scored_pairs(request: Request) -> dict[str, Any]:
-    """Return that pairs without a first score are no candidates, for cache keys.
-
-    Nothing where all pairs have one: earlier keys have no such field.
-    """
-    some_unscored = list_counted_alone(request.encoding.binning) or is_wide(request.encoding.domain.attributes)
-    return {"candidates": "scored"} if some_unscored else {}
 
 
 def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -243,7 +230,7 @@ def _choose_again(n: int) -> Step:
         divides=f"measure_again_{n}",
         inputs=(*list_released_tables([f"residual_scores_{n}"]), RECODE, list_refined(n)[0]),
         outputs={"cliques": tables.CLIQUES},
-        settings=key_choice,
+        fields=CHOICE,
         reads=(KnowledgePart.TARGETS,),
         run=partial(_choose, n),
         version=_count_versions(SELECT_PAIRS, COMBINE_CLIQUES),

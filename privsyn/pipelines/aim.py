@@ -91,7 +91,7 @@ def _choose_worst(n: int) -> Step:
         title=f"Worst marginals, round {n}",
         scores=_name_scores(n),
         choose=partial(_choose, n),
-        settings=lambda r: {"at_once": _count_at_once(r)},
+        fields=("mechanism.per_column",),
         divides=_name_measurement(n),
         reads=(KnowledgePart.TARGETS,),
         words=(

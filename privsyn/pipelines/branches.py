@@ -25,7 +25,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, connect, fund
 from privsyn.pipelines import panel
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.common_steps import RECODE, key_columns, key_draws_below_top, list_released_tables, stream_codes
+from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
 from privsyn.pipelines.synthesis_steps import (
     BESIDE_CONSISTENT,
     MAKE_CONSISTENT,
@@ -109,6 +109,7 @@ def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) 
         looks={},
         budget={},
         divides="",
+        fields=(),
         settings=lambda r: step.build_key(r.branches[branch]),
         reads=(),
         inherits=(),
@@ -232,7 +233,7 @@ def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
         ),
         may_read=BESIDE_CONSISTENT,
         outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
-        settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"seed"}),
+        fields=("mechanism.synthesis.seed",),
         run=run,
         limit=f"Rows of {branch} follow from the columns of the tables above it, and from no other table.",
     )
@@ -271,7 +272,7 @@ def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
             *(_list_tables_above(spec, branch) if ruled else ()),
         ),
         outputs={"synthetic": tables.SYNTHETIC},
-        settings=lambda r: {**panel.key_linking(r), "columns": key_columns(r), **key_draws_below_top(r)},
+        fields=panel.DECODE.fields,
         reads=panel.DECODE.reads,
         run=run,
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -20,21 +19,17 @@ from privsyn.base.errors import RequestError
 from privsyn.counting.part_files import PartFile, Shape, read_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.columns import CategoricalColumn, DatetimeColumn, NumberColumn
-from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import Independent, Mechanism, PrivSyn
 from privsyn.data_contracts.panels import OF_HOUSEHOLD, OF_PERSON
-from privsyn.data_contracts.publication import COLUMN_WORDS, COLUMN_WRITING
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
+from privsyn.engine.spec_fields import CODES, ENCODED_COLUMNS, ENCODED_ORDER, RECORD
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
-from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.full_cells import PARTS
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
@@ -48,6 +43,12 @@ RELEASED = {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
 ENCODED, NUMBERS = "encode.encoded_rows", "encode.numbers"
 RECODE = "compress_domain.recode"
 RECODED = "recode_rows.recoded_rows"
+
+COMPRESSION = tuple(
+    f"mechanism.compression.{name}"
+    for name in ("enabled", "sigmas", "least_count", "filter", "neighbours", "equal_mass")
+)
+"""The fields by which codes are combined; the others say which cells there are."""
 
 Options = TypeVar("Options", bound=Mechanism)
 
@@ -72,11 +73,6 @@ def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIR
     column_of = {codec.attribute: (*codec.sources, codec.attribute)[0] for codec in request.encoding.codecs}
     columns = {a: column_of.get(a, a) for a in attributes}
     return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], most)
-
-
-def key_asked_pairs(request: Request) -> dict[str, Any]:
-    """Return which pairs are asked, for cache keys; nothing where all are: earlier keys have no such field."""
-    return {"pairs": MOST_PAIRS} if is_wide(request.encoding.domain.attributes) else {}
 
 
 def get_options_as(request: Request, kind: type[Options]) -> Options:
@@ -104,72 +100,6 @@ def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> R
     """Return a table of codes as a step's output."""
     profile = partial(tables.make_code_profile, domain=domain, padded=padded)
     return RowStream(tables.build_code_schema(domain, padded=padded), batches, profile)
-
-
-def key_columns(request: Request, unused: AbstractSet[str] = COLUMN_WORDS) -> dict[str, Any]:
-    """Return the released columns without the fields ``unused``; ``zone: UTC`` is what moments meant before zones."""
-    key = {}
-    for name, column in request.spec.released_columns.items():
-        key[name] = column.model_dump(mode="json", exclude=set(unused))
-        if isinstance(column, DatetimeColumn) and column.zone == "UTC":
-            key[name].pop("zone")
-    return key
-
-
-def _keep_measured(request: Request, by_column: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of measured columns: columns that are never read change no code."""
-    unmeasured = request.spec.unmeasured_columns
-    return {name: value for name, value in by_column.items() if name not in unmeasured}
-
-
-def _key_wide_codes(request: Request) -> dict[str, Any]:
-    """Return the cells of columns with wide bins, for keys; nothing where no bin is wide, as in earlier keys."""
-    wide = request.encoding.wide
-    return {"wide": {name: request.encoding.domain.size(name) for name in wide}} if wide else {}
-
-
-def _key_points(request: Request) -> dict[str, Any]:
-    """Return, for keys, the cells of one value, the attributes of rounding, and those with a bin for each value.
-
-    Nothing where there are none: earlier keys have no such fields.
-    """
-    points = {a: b.points.cell.tolist() for a, b in request.encoding.binning.items() if b.points is not None}
-    rounding = {a: b.chances.tolist() for a, b in request.encoding.binning.items() if b.chances is not None}
-    by_value = [c.attribute for c in request.encoding.codecs if isinstance(c, OrderedCodec) and c.has_value_bins]
-    key = {"points": points, "rounding": rounding, "bins of values": by_value}
-    key["rungs"] = [codec.attribute for codec in request.encoding.on_ladder]
-    return {name: value for name, value in key.items() if value}
-
-
-def key_draws_below_top(request: Request) -> dict[str, Any]:
-    """Return the columns whose draws stay below a largest value with a cell of its own; nothing without any.
-
-    Earlier keys have no such field: draws of the cell below came out as that value, too.
-    """
-    columns = request.spec.released_columns
-    below = [
-        codec.attribute
-        for codec in request.encoding.codecs
-        if isinstance(codec, OrderedCodec)
-        and codec.has_top_cell
-        and codec.attribute in columns
-        and isinstance(column := columns[codec.attribute], NumberColumn)
-        and column.decimals is not None
-        and column.step is None
-    ]
-    return {"below top": below} if below else {}
-
-
-def _key_null_values(spec: ReleaseSpec) -> tuple[str, ...]:
-    """Return the texts that mean null, as far as any code depends on them.
-
-    By default they were the empty text alone once.  The other usual ones had the same codes then as now, being
-    unparseable or unlisted, unless a column has both null and another place for what it does not list.
-    """
-    if spec.null_values != USUAL_NULLS:
-        return spec.null_values
-    lists = (c for c in spec.measured_columns.values() if isinstance(c, CategoricalColumn))
-    return USUAL_NULLS if any(c.nullable and c.goes_to != "null" for c in lists) else ("",)
 
 
 def stream_numbers(batches: Batches, encoding: EncodingPlan) -> RowStream:
@@ -233,49 +163,6 @@ def refuse_changed(inputs: Inputs) -> None:
         )
 
 
-def key_encoding(request: Request) -> dict[str, Any]:
-    """Return what the codes follow from, without rules: columns, unit, nulls, order, wide bins, CSV options."""
-    spec = request.spec
-    return {
-        "columns": _keep_measured(request, key_columns(request, COLUMN_WORDS | COLUMN_WRITING)),
-        "unit": spec.unit.model_dump(),
-        "null_values": _key_null_values(spec),
-        "order": tuple(_keep_measured(request, dict.fromkeys(request.column_order))),
-        **_key_wide_codes(request),
-        **_key_panel(spec),
-        **_key_points(request),
-        **({"csv": spec.csv.model_dump()} if spec.csv != CsvOptions() else {}),  # earlier keys have no such field
-        **_key_changed_reading(request),
-    }
-
-
-def _key_changed_reading(request: Request) -> dict[str, Any]:
-    """Return the columns that earlier versions read otherwise, so that their counts are not taken for today's.
-
-    Categories with decimals were read without the file's marks, so those that have one were not found; a multiple that
-    is stored in a short float was another number, which may lie in another bin.
-    """
-    csv, columns = request.spec.csv, request.spec.measured_columns
-    marked = [n for n, c in columns.items() if isinstance(c, CategoricalColumn) and _has_marks(c, csv)]
-    grids = [n for n, c in columns.items() if isinstance(c, NumberColumn) and (c.step, c.decimals) != (None, None)]
-    key = {"categories by marks": sorted(marked), "short floats as multiples": sorted(request.short_floats & {*grids})}
-    return {name: value for name, value in key.items() if value}
-
-
-def _has_marks(column: CategoricalColumn, csv: CsvOptions) -> bool:
-    """Return whether some of a column's categories with decimals are written with another mark than a point."""
-    numbers = [abs(value) for value in column.values if not isinstance(value, str)]
-    decimals = any(isinstance(value, float) for value in numbers)
-    return decimals and (csv.decimal != "." or (csv.thousands != "" and max(numbers) >= 1_000))
-
-
-def _key_panel(spec: ReleaseSpec) -> dict[str, Any]:
-    """Return, for keys, the columns that make a person's rows one record; nothing where each row is a record."""
-    once = {"once": spec.once} if spec.once else {}
-    above = {"above": spec.panel.constant} if spec.panel is not None and spec.panel.above else {}
-    return {} if spec.panel is None else {"record_by": spec.panel.order, **once, **above}
-
-
 _ENCODE = Step(
     name="encode",
     title="Encode",
@@ -283,7 +170,10 @@ _ENCODE = Step(
     kind=StepKind.TRANSFORM,
     inputs=(),
     outputs={"encoded_rows": tables.ENCODED_ROWS, "repairs": tables.REPAIRS},
-    settings=key_encoding,
+    fields=(
+        *(ENCODED_COLUMNS, ENCODED_ORDER, CODES, RECORD),
+        *("unit", "once", "null_values", "csv"),
+    ),
     reads=(KnowledgePart.CODES,),
     run=partial(_encode_rows, numbers=False),
     encodes=True,
@@ -293,7 +183,7 @@ _ENCODE = Step(
 ENCODE_WITH_NUMBERS = replace(
     _ENCODE,
     outputs={"encoded_rows": tables.ENCODED_ROWS, "numbers": tables.NUMBERS, "repairs": tables.REPAIRS},
-    settings=lambda r: {**key_encoding(r), "numbers": encode.list_numbered(r.encoding)},
+    settings=lambda r: {"numbers": encode.list_numbered(r.encoding)},
     run=partial(_encode_rows, numbers=True),
     transient=("numbers",),
 )
@@ -344,7 +234,7 @@ ONE_WAYS = ReleaseStep(
     measures=LookKind.ONE_WAYS,
     inputs=(ENCODED,),
     outputs=RELEASED,
-    settings=lambda r: {"one_ways": get_division(r)},
+    fields=("mechanism.split.one_ways",),
     reads=(KnowledgePart.KNOWN_COLUMNS,),
     plan=plan_one_ways,
     exact=count_cells,
@@ -381,7 +271,7 @@ COMPRESS_DOMAIN = Step(
     kind=StepKind.POSTPROCESS,
     inputs=list_released_tables(["one_way_marginals"]),
     outputs={"recode": tables.RECODE},
-    settings=lambda r: r.spec.mechanism.compression.key(),
+    fields=COMPRESSION,
     reads=(KnowledgePart.PRIOR, KnowledgePart.KNOWN_CODES),
     run=_compress,
     version=3,

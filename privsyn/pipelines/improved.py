@@ -18,9 +18,10 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step, repeat
-from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, get_division, publish_noisy
+from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
 from privsyn.pipelines.named_sets import measure_sets_again
 from privsyn.pipelines.one_shot import (
+    CHOICE,
     COMBINE_CLIQUES,
     JOINT_COUNTS,
     MEASURED,
@@ -30,7 +31,6 @@ from privsyn.pipelines.one_shot import (
     build_looks,
     build_measurement,
     get_options,
-    key_choice,
 )
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.pipelines.trend_steps import ask_trends_again, explain_by_trends
@@ -55,7 +55,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 def _look_at_columns(n: int, run: str) -> ReleaseStep:
     """Return a further look at every column on its own; its key names the run that is improved."""
     again = repeat(ONE_WAYS, n, "release", publish_noisy(f"one_way_{n}", f"has those of release {n}"))
-    return replace(again, settings=lambda r: {"one_ways": get_division(r), "improves": run})
+    return replace(again, settings=lambda r: {"improves": run})
 
 
 def _measure_more(n: int) -> ReleaseStep:
@@ -109,7 +109,7 @@ def _choose_more(n: int) -> Step:
         inputs=(RECODE,),
         wants=(LookKind.ONE_WAYS, LookKind.SCORES, LookKind.MARGINALS, LookKind.TRENDS),
         outputs={"cliques": tables.CLIQUES},
-        settings=lambda r: {**key_choice(r), **get_options(r).selection.model_dump()},
+        fields=(*CHOICE, "mechanism.selection"),
         reads=(KnowledgePart.TARGETS,),
         inherits=(KnowledgePart.KNOWN_COLUMNS,),
         run=partial(_select_more, n),

@@ -27,6 +27,7 @@ from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES, build_choice_step, m
 from privsyn.pipelines.synthesis_steps import (
     MAKE_CONSISTENT,
     REFINE_CODES,
+    SHARDS,
     build_drawing_step,
     build_row_steps,
     decode_from,
@@ -91,7 +92,7 @@ GRAPHICAL_STEPS = (
         name="graphical_rows",
         title="Graphical rows",
         draw=_draw,
-        settings=lambda r: r.spec.mechanism.synthesis.model_dump(include={"rows", "seed", "shard_rows"}),
+        fields=("mechanism.synthesis.rows", *SHARDS),
         words="drawn from the graphical model that the package mbi fits to the noisy counts",
     ),
     decode_from("graphical_rows.codes"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,6 @@ from privsyn.pipelines.common_steps import (
 from privsyn.tasks.codecs.binning import get_ordered
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.noisy import pool_answers
-from privsyn.tasks.estimation.question_cells import has_codes_beside
 from privsyn.tasks.estimation.recode import estimate_total, recode_to_table
 from privsyn.tasks.kernels.counting import Countable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
@@ -73,7 +71,6 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
 COMPRESS_FOR_SETS = replace(
     COMPRESS_DOMAIN,
     divides=MEASURE_SETS,
-    settings=lambda r: {**r.spec.mechanism.compression.key(), **_key_null_in_sets(r)},
     reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
     run=_compress,
     words=lambda r: (
@@ -172,7 +169,6 @@ PLAN_SETS = Step(
     inputs=(RECODE,),
     wants=(LookKind.TRIPLES,),
     outputs={"merges": tables.MERGES},
-    settings=lambda r: {"found": str(split_sets(r).found), **key_named_pairs(r), **_key_null_in_sets(r)},
     reads=(KnowledgePart.TARGETS,),
     run=_plan_sets,
     published={
@@ -233,7 +229,6 @@ def _build_merging(name: str, title: str, merges: str, serves: str, when: str) -
         serves=serves,
         inputs=(RECODED, merges),
         outputs={"merged_rows": tables.RECODED_ROWS},
-        settings=lambda r: None,
         run=run,
     )
 
@@ -282,24 +277,6 @@ def list_named_pairs(request: Request) -> frozenset[Clique]:
     encoding, named = request.encoding, (m for m in request.spec.measured_sets if m.asked is None)
     sets = {encoding.domain.ordered(encoding.attributes_of(m.columns)) for m in named}
     return frozenset(clique for clique in sets if len(clique) == 2)
-
-
-def key_named_pairs(request: Request) -> dict[str, Any]:
-    """Return how named pairs are counted and shrunk, for cache keys; nothing without any, as in earlier keys."""
-    return {"pairs": "as pairs"} if list_named_pairs(request) else {}
-
-
-def _key_null_in_sets(request: Request) -> dict[str, Any]:
-    """Return how null is merged in named sets of more than two columns; nothing where none is beside values in order.
-
-    Earlier keys have no such field: null was merged with values there.
-    """
-    encoding, apart = request.encoding, set()
-    for marginal in request.spec.measured_sets:
-        attributes = frozenset(encoding.attributes_of(marginal.columns))
-        if marginal.asked is None and len(attributes) > 2:
-            apart |= {a for a in attributes if has_codes_beside(encoding.binning[a])}
-    return {"null apart": sorted(apart)} if apart else {}
 
 
 def read_sets(inputs: Inputs) -> list[named_sets.PlannedSet]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +36,6 @@ from privsyn.pipelines.common_steps import (
     collect_parts,
     explain_one_cell,
     get_options_as,
-    key_asked_pairs,
     list_asked_pairs,
     list_released_tables,
     publish_noisy,
@@ -119,7 +117,6 @@ RECODE_ROWS = Step(
     kind=StepKind.TRANSFORM,
     inputs=(ENCODED, RECODE),
     outputs={"recoded_rows": tables.RECODED_ROWS},
-    settings=lambda r: None,
     run=_recode,
 )
 
@@ -187,7 +184,7 @@ SCORES = ReleaseStep(
     measures=LookKind.SCORES,
     inputs=(RECODED, RECODE),
     outputs=RELEASED,
-    settings=lambda r: {**get_selection(r).model_dump(include={"scores", "max_cells"}), **key_asked_pairs(r)},
+    fields=("mechanism.selection.scores", "mechanism.selection.max_cells", "mechanism.max_cells"),
     reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED, KnowledgePart.NEAR),
     plan=_plan_scores,
     exact=_score_exactly,
@@ -221,7 +218,7 @@ def build_choice_step(
     title: str,
     scores: str,
     choose: Callable[[Request, Inputs], Sequence[Clique]],
-    settings: Callable[[Request], dict[str, Any]] = lambda r: {},
+    fields: tuple[str, ...] = (),
     divides: str = "",
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
@@ -237,23 +234,17 @@ def build_choice_step(
         divides=divides,
         inputs=(*list_released_tables([scores]), RECODE),
         outputs={"cliques": tables.CLIQUES},
-        settings=settings,
+        fields=fields,
         reads=reads,
         run=lambda r, inputs, progress: {"cliques": weigh_evenly(choose(r, inputs), r, inputs)},
         words=lambda r: words,
     )
 
 
-def _key_criterion(request: Request) -> dict[str, Any]:
-    selection = get_options(request).selection
-    return {"choice": selection.criterion, "max_cells": selection.max_cells}
+CHOICE = ("mechanism.split.remeasure_one_ways", "mechanism.consistency.pooled")
+"""The fields that every choice of marginals depends on."""
 
-
-def key_choice(request: Request) -> dict[str, Any]:
-    """Return the settings, for keys, that every choice of marginals depends on beside their budget."""
-    options = get_options(request)
-    pooled = {"pooled": True} if options.consistency.pooled else {}  # earlier keys have no such field
-    return {"again": options.split.remeasure_one_ways, **pooled}
+CRITERION = ("mechanism.selection.criterion", "mechanism.selection.max_cells")
 
 
 def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -291,7 +282,7 @@ SELECT_PAIRS = Step(
     inputs=(*list_released_tables([SCORES.name]), RECODE),
     wants=(LookKind.TRENDS,),
     outputs={"pairs": tables.PAIRS},
-    settings=lambda r: {**key_choice(r), **_key_criterion(r)},
+    fields=(*CHOICE, *CRITERION),
     reads=(KnowledgePart.TARGETS,),
     run=_select,
     version=4,
@@ -320,7 +311,8 @@ COMBINE_CLIQUES = Step(
     kind=StepKind.POSTPROCESS,
     inputs=("select_pairs.pairs", RECODE),
     outputs={"cliques": tables.CLIQUES},
-    settings=lambda r: {**_key_criterion(r), "gamma": _compute_gamma(r)},
+    fields=CRITERION,
+    settings=lambda r: {"gamma": _compute_gamma(r)},
     inherits=(KnowledgePart.KNOWN_COLUMNS,),
     run=_combine,
     version=2,

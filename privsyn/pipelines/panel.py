@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
+from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
 from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines import one_shot
 from privsyn.pipelines.common_steps import (
@@ -30,16 +31,21 @@ from privsyn.pipelines.common_steps import (
     RELEASED,
     check_unchanged,
     count_cells,
-    key_asked_pairs,
-    key_columns,
-    key_draws_below_top,
     list_asked_pairs,
     publish_noisy,
     stream_codes,
     stream_numbers,
     write_together,
 )
-from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, REFINED, build_row_steps, get_synthesis
+from privsyn.pipelines.synthesis_steps import (
+    BY_TREND,
+    CODES,
+    MARGINALS,
+    REFINED,
+    SHARDS,
+    build_row_steps,
+    get_synthesis,
+)
 from privsyn.pipelines.without_rows import (
     LIST_WITHOUT_ROWS,
     MAKE_WITHOUT_ROWS,
@@ -140,10 +146,7 @@ PAIR_ROWS = Step(
     inputs=(ROWS, RUNS, RECODE),
     may_read=(NUMBERS,),
     outputs={"pairs": tables.PAIRED_ROWS},
-    settings=lambda r: {
-        "following": r.encoding.following,
-        **({"later member": 1} if r.encoding.get_order()[0].counts_later else {}),
-    },
+    fields=("panel.constant", "panel.with_order"),
     inherits=(KnowledgePart.CODES,),
     run=_pair,
     version=2,
@@ -165,7 +168,6 @@ MEASURE_TRANSITIONS = ReleaseStep(
     measures=LookKind.TRANSITIONS,
     inputs=(PAIRS, RECODE),
     outputs=RELEASED,
-    settings=lambda r: {},
     inherits=(KnowledgePart.CODES,),
     plan=_plan_transitions,
     exact=count_cells,
@@ -204,7 +206,6 @@ KEEP_ROWS = Step(
     serves="measure_rows",
     inputs=(ROWS, RECODE),
     outputs={"kept": tables.KEPT_ROWS},
-    settings=lambda r: {},
     inherits=(KnowledgePart.CODES,),
     run=_keep,
     version=2,
@@ -224,7 +225,6 @@ MEASURE_ROWS = ReleaseStep(
     measures=LookKind.LINKED_ROWS,
     inputs=(KEPT, RECODE),
     outputs=RELEASED,
-    settings=lambda r: {"most": r.spec.unit.records},
     inherits=(KnowledgePart.CODES,),
     plan=_plan_rows,
     exact=count_cells,
@@ -240,16 +240,10 @@ MEASURE_ROWS = ReleaseStep(
 )
 
 
+LINKING = (*SHARDS, "mechanism.synthesis.related_inside", "panel.constant", "panel.with_order")
+
 LINKED_LOOKS = (PAIR_ROWS, MEASURE_TRANSITIONS, KEEP_ROWS, MEASURE_ROWS, LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS)
 """The steps up to the last look at the other rows of persons."""
-
-
-def key_linking(request: Request) -> dict[str, Any]:
-    """Return the settings of linked rows by the names that they have in keys."""
-    rows = request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
-    panel = request.encoding.get_order()[0]
-    inside = {"inside": "related", **key_asked_pairs(request)} if get_synthesis(request).related_inside else {}
-    return {**rows, "constant": panel.constant, "with_order": panel.with_order, **inside}
 
 
 def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
@@ -369,7 +363,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
         may_read=(BY_TREND,),
         wants=(LookKind.TRANSITIONS, LookKind.LINKED_ROWS),
         outputs={"linked": tables.LINKED_ROWS},
-        settings=key_linking,
+        fields=LINKING,
         reads=(KnowledgePart.ACROSS,),
         inherits=(KnowledgePart.RULES,),
         run=run,
@@ -394,12 +388,7 @@ DECODE = Step(
     kind=StepKind.POSTPROCESS,
     inputs=(LINKED, RECODE, *REFINED),
     outputs={"synthetic": tables.SYNTHETIC},
-    settings=lambda r: {
-        **key_linking(r),
-        "order": r.column_order,
-        "columns": key_columns(r),
-        **key_draws_below_top(r),
-    },
+    fields=(*LINKING, DECODED_COLUMNS, COLUMN_ORDER),
     reads=(KnowledgePart.RULES, KnowledgePart.ACROSS),
     run=_decode,
     words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",

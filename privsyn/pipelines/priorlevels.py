@@ -123,7 +123,7 @@ PUBLIC_WORKLOAD = Step(
     kind=StepKind.POSTPROCESS,
     inputs=(RECODE,),
     outputs={"large": tables.CLIQUES, "groups": tables.CLIQUES, "in_groups": tables.CLIQUES},
-    settings=lambda r: get_options(r).model_dump(mode="json", include={"group", "large", "edge", "most_cells"}),
+    fields=("mechanism.group", "mechanism.large", "mechanism.edge", "mechanism.most_cells"),
     reads=(KnowledgePart.PRIOR,),
     run=_list_workload,
     words=lambda r: "what is counted in the groups is chosen from the public table: related columns, then single ones",
@@ -221,16 +221,14 @@ def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progr
     return prior_rows.draw_rows(support, groups, shares, possible_rows, settings.seed)
 
 
-def _key_rows(request: Request) -> dict[str, Any]:
-    levels = get_options(request).model_dump(mode="json", include={"group", "large", "turns", "shrink"})
-    return {**request.spec.mechanism.synthesis.model_dump(), **levels}
-
-
 PRIOR_ROWS = build_drawing_step(
     name="prior_rows",
     title="Prior rows",
     draw=_draw_rows,
-    settings=_key_rows,
+    fields=(
+        *("mechanism.group", "mechanism.large", "mechanism.turns", "mechanism.shrink"),
+        "mechanism.synthesis",
+    ),
     reads=(KnowledgePart.RULES, KnowledgePart.PRIOR),
     words="those of the public table, drawn group by group as often as the noisy counts say, the counts met by the "
     "least change in relative entropy",

@@ -14,7 +14,6 @@ sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.mechanism_options import PrivBayes
@@ -75,16 +74,12 @@ def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
     return build_network.build_bayesian_network(scores, domain, options.degree, min(useful, options.max_cells))
 
 
-def _key_network(request: Request) -> dict[str, Any]:
-    return get_options(request).model_dump(include={"degree", "usefulness", "max_cells"})
-
-
 BUILD_NETWORK = build_choice_step(
     name="build_network",
     title="Build network",
     scores=SCORES.name,
     choose=_choose_families,
-    settings=_key_network,
+    fields=("mechanism.degree", "mechanism.usefulness", "mechanism.max_cells"),
     divides=MEASURED,
     words="every column has as its parents the columns that it is related to most, by the noisy scores",
 )
@@ -108,6 +103,6 @@ ANCESTRAL_ROWS = build_drawing_step(
     name="ancestral_rows",
     title="Ancestral rows",
     draw=_draw,
-    settings=lambda r: r.spec.mechanism.synthesis.model_dump(),
+    fields=("mechanism.synthesis",),
     words="every column drawn given its parents, from the noisy counts as they were measured",
 )

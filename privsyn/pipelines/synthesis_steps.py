@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -20,24 +19,22 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivSyn
-from privsyn.data_contracts.step_options import SHARD_ROWS, Consistency, Synthesis
+from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
+from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
 from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
-from privsyn.pipelines.budget import share_trends, split_budget
+from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import (
+    COMPRESSION,
     RECODE,
     collect_parts,
-    key_asked_pairs,
-    key_columns,
-    key_draws_below_top,
     list_asked_pairs,
     list_released_tables,
     stream_codes,
 )
 from privsyn.pipelines.named_sets import (
     MERGES,
-    key_named_pairs,
     list_named_pairs,
     read_set_marginals,
     read_sets,
@@ -67,7 +64,7 @@ from privsyn.tasks.knowledge import hold_totals, prior_pairs
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
-from privsyn.tasks.synthesis.strongest_pairs import MOST_FOLLOWED, choose_strongest
+from privsyn.tasks.synthesis.strongest_pairs import choose_strongest
 
 MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
 BY_TREND = "make_consistent.by_trend"
@@ -79,46 +76,14 @@ def get_consistency(request: Request) -> Consistency:
     return options.consistency if isinstance(options, PrivSyn) else Consistency()
 
 
-def key_consistency(request: Request) -> dict[str, Any]:
-    """Return the settings of consistency by the names that they have in keys."""
-    settings = get_consistency(request)
-    key = {"rounds": settings.rounds, "firm": settings.one_way_weight, "shrink": settings.shrink}
-    pooled = {"pooled": "with trends", "nulls": "together"}  # earlier keys have no such fields
-    return {**key, **(pooled if settings.pooled else {}), **_key_smoothing(request)}
-
-
-def _key_smoothing(request: Request) -> dict[str, Any]:
-    """Return what keys say of smoothed one-ways; earlier keys have no such field."""
-    return {"smoothed": "with tails"} if request.spec.mechanism.compression.equal_mass else {}
+SYNTHESIS = tuple(f"mechanism.synthesis.{name}" for name in Synthesis.model_fields if name != "related_inside")
+SHARDS = ("mechanism.synthesis.seed", "mechanism.synthesis.shard_rows")
 
 
 def get_synthesis(request: Request) -> Synthesis:
     """Return the settings of synthesis: the mechanism's, or the defaults where it has rows and seed only."""
     options = request.spec.mechanism.synthesis
     return options if isinstance(options, Synthesis) else Synthesis(**options.model_dump())
-
-
-def key_synthesis(request: Request) -> dict[str, Any]:
-    """Return the settings of synthesis by the names that they have in keys.
-
-    ``kappa`` was one until 0.3.0, and was 0.
-    """
-    return {**get_synthesis(request).model_dump(exclude={"related_inside"}), "kappa": 0.0}
-
-
-def _key_rows(request: Request) -> dict[str, Any]:
-    settings = get_synthesis(request)
-    rows = SHARD_ROWS if settings.rows == "auto" else settings.rows
-    # shards were made one after another before 0.4: what they were must not be taken for what they would be now
-    later: dict[str, Any] = {"shards": "apart"} if settings.method == "sweep" and settings.shard_rows < rows else {}
-    follows_some = share_trends(request) and is_wide(request.encoding.domain.attributes)
-    later |= {"followed": MOST_FOLLOWED} if follows_some else {}
-    later |= {"nulls": "together"} if get_consistency(request).pooled else {}
-    return {**key_synthesis(request), **later}
-
-
-def _key_shards(request: Request) -> dict[str, Any]:
-    return request.spec.mechanism.synthesis.model_dump(include={"seed", "shard_rows"})
 
 
 def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
@@ -282,7 +247,7 @@ REFINE_CODES = Step(
     inputs=(RECODE,),
     wants=(LookKind.MARGINALS, LookKind.ONE_WAYS, LookKind.TRENDS),
     outputs={"refined": tables.RECODE, "empty_cells": tables.EMPTY_CELLS},
-    settings=lambda r: {**r.spec.mechanism.compression.key(), **_key_smoothing(r), **key_consistency(r)},
+    fields=(*COMPRESSION, "mechanism.consistency.pooled"),
     reads=(KnowledgePart.RULES, KnowledgePart.TOTALS),
     run=_refine,
     words=lambda r: "",
@@ -316,7 +281,7 @@ MAKE_CONSISTENT = Step(
     wants=MEASURED,
     outputs=dict.fromkeys(("marginals", "set_marginals", "by_trend"), tables.MARGINALS),
     only_after={"set_marginals": LookKind.SETS, "by_trend": LookKind.TRENDS},
-    settings=lambda r: {**key_consistency(r), **key_named_pairs(r)},
+    fields=("mechanism.consistency",),
     reads=CONSISTENCY_READS,
     run=_make_consistent,
     version=8,
@@ -376,7 +341,7 @@ SYNTHESIZE = Step(
     inputs=(MARGINALS, RECODE, *REFINED),
     may_read=BESIDE_CONSISTENT,
     outputs={"core_codes": tables.SYNTHETIC_CODES},
-    settings=_key_rows,
+    fields=SYNTHESIS,
     reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
     run=_synthesize,
     version=10,
@@ -463,7 +428,7 @@ APPEND_ATTRIBUTES = Step(
     inputs=("synthesize.core_codes", MARGINALS, RECODE),
     may_read=BESIDE_CONSISTENT,
     outputs={"codes": tables.SYNTHETIC_CODES},
-    settings=_key_shards,
+    fields=SHARDS,
     reads=(KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS),
     run=_append,
     version=2,
@@ -491,20 +456,6 @@ def _decode(request: Request, inputs: Inputs, progress: Progress, codes: str = C
     return {"synthetic": _make_in_parts(request, inputs, progress, parts.make, stream, tasks)}
 
 
-def _key_decoding(request: Request) -> dict[str, Any]:
-    # earlier keys have neither
-    related = get_synthesis(request).related_inside
-    later: dict[str, Any] = {"inside": "related by products, rounded", **key_asked_pairs(request)} if related else {}
-    if any(bins.added is not None for bins in request.encoding.binning.values()):
-        later |= {"unlisted": "above noise"}
-    later |= {**_key_smoothing(request), **key_draws_below_top(request)}
-    if (rows := tables.choose_batch_rows(len(request.column_order))) < tables.BATCH_ROWS:
-        later |= {"batch_rows": rows}
-    if request.spec.compare and request.encoding.computed:
-        later |= {"computed": "after comparing"}
-    return {**_key_shards(request), "order": request.column_order, "columns": key_columns(request), **later}
-
-
 def _describe_inside_bins(request: Request) -> str:
     frequent = "value_counts" in split_budget(request)
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
@@ -525,7 +476,7 @@ DECODE = Step(
     inputs=(CODES, *REFINED),
     wants=(LookKind.VALUES,),
     outputs={"synthetic": tables.SYNTHETIC},
-    settings=_key_decoding,
+    fields=(DECODED_COLUMNS, COLUMN_ORDER, *SHARDS, "mechanism.synthesis.related_inside"),
     reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER, KnowledgePart.NEAR),
     inherits=(KnowledgePart.TOTALS,),
     run=_decode,
@@ -561,7 +512,7 @@ def build_drawing_step(
     name: str,
     title: str,
     draw: Draw,
-    settings: Callable[[Request], dict[str, Any]],
+    fields: tuple[str, ...],
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
@@ -579,7 +530,7 @@ def build_drawing_step(
         inputs=(RECODE, *REFINED),
         wants=(LookKind.MARGINALS,),
         outputs={"codes": tables.SYNTHETIC_CODES},
-        settings=settings,
+        fields=fields,
         reads=reads,
         run=run,
         words=lambda r: f"synthetic rows: {words}",

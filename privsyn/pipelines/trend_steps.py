@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from privsyn.engine.step import Look, ReleaseStep, repeat
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
-    key_asked_pairs,
     list_asked_pairs,
     list_released_tables,
     publish_noisy,
@@ -69,12 +67,6 @@ def explain_by_trends(request: Request, inputs: Inputs) -> Mapping[Clique, float
     return None if trends is None else trends.explain()
 
 
-def _key_trends(request: Request) -> dict[str, Any]:
-    """Return which trends are asked, for cache keys; nothing where those of all pairs of numbers and moments are."""
-    key = key_asked_pairs(request)
-    return {**key, "most_noise": trend_scores.MOST_WIDE_NOISE} if key else {}
-
-
 def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:
     """Return the pairs of ``ordered`` attributes whose trends are asked, from names, their order and focus alone.
 
@@ -116,7 +108,6 @@ TREND_SCORES = ReleaseStep(
     measures=LookKind.TRENDS,
     inputs=(RECODED, RECODE),
     outputs=RELEASED,
-    settings=_key_trends,
     reads=(KnowledgePart.NEAR, KnowledgePart.TWO_VALUED),
     plan=_plan,
     exact=_count,

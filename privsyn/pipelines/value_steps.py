@@ -68,7 +68,7 @@ FIND_HEAVY_CELLS = Step(
     divides=VALUE_COUNTS,
     inputs=list_released_tables(["one_way_marginals"]),
     outputs={"counted": tables.COUNTED},
-    settings=lambda r: {"together": r.encoding.together} if r.encoding.together else {},  # no value of these is asked
+    fields=("together",),  # no value of their columns is asked
     run=_find,
     published={"counted": PublishedFile(COUNTED_FILE, "lists the values whose counts were asked one by one")},
 )

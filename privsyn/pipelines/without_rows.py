@@ -13,12 +13,12 @@ from privsyn.data_contracts.linked_tables import get_above
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
+from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
 from privsyn.engine.step import Look, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
     count_cells,
-    key_columns,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -45,7 +45,6 @@ LIST_WITHOUT_ROWS = Step(
     serves="measure_without_rows",
     inputs=("encode.without_rows", RECODE),
     outputs={"without_rows": tables.WITHOUT_ROWS},
-    settings=lambda r: {"by": list_without_rows.list_attributes(r.encoding)},
     inherits=(KnowledgePart.CODES,),
     run=_list,
 )
@@ -64,7 +63,6 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     measures=LookKind.WITHOUT_ROWS,
     inputs=(ROWS, RECODE),
     outputs=RELEASED,
-    settings=lambda r: {},
     inherits=(KnowledgePart.CODES,),
     plan=_plan,
     exact=count_cells,
@@ -107,7 +105,7 @@ MAKE_WITHOUT_ROWS = Step(
     kind=StepKind.POSTPROCESS,
     inputs=("link_rows.linked", RECODE, *list_released_tables(["measure_without_rows"])),
     outputs={"without_rows": tables.SYNTHETIC_WITHOUT_ROWS},
-    settings=lambda r: {"seed": r.spec.mechanism.synthesis.seed, "order": r.column_order, "columns": key_columns(r)},
+    fields=(DECODED_COLUMNS, COLUMN_ORDER, "mechanism.synthesis.seed", "mechanism.synthesis.rows"),
     reads=(KnowledgePart.RULES,),
     run=_make,
     words=lambda r: "those without rows are like the others, in the shares of their own noisy counts",

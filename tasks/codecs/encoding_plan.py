@@ -152,6 +152,20 @@ class EncodingPlan:
         """The codecs of the differences of columns that the spec compares."""
         return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
 
+    def describe_codes(self) -> dict[str, Any]:
+        """Return what is public of the codes beside their columns: how many, which stand for one value, and which how.
+
+        JSON-ready, for cache keys.
+        """
+        binning, ordered = self.binning, [c for c in self.codecs if isinstance(c, OrderedCodec)]
+        return {
+            "sizes": self.domain.sizes,
+            "points": {a: bins.points.cell.tolist() for a, bins in binning.items() if bins.points is not None},
+            "chances": {a: bins.chances.tolist() for a, bins in binning.items() if bins.chances is not None},
+            "bins of values": [codec.attribute for codec in ordered if codec.has_value_bins],
+            "rungs": [codec.attribute for codec in self.on_ladder],
+        }
+
     @cached_property
     def on_ladder(self) -> tuple[OrderedCodec, ...]:
         """The codecs of columns whose cells follow a first look."""

@@ -159,7 +159,7 @@ def _build_choice_step(choose: Choose) -> Step:
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE,),
         outputs={"cliques": tables.CLIQUES},
-        settings=lambda r: get_options(r).selection.max_cells,
+        fields=("mechanism.selection.max_cells",),
         run=run,
     )
 
