@@ -177,7 +177,7 @@ _ENCODE = Step(
     reads=(KnowledgePart.CODES,),
     run=partial(_encode_rows, numbers=False),
     encodes=True,
-    version=3,
+    version=4,
 )
 
 ENCODE_WITH_NUMBERS = replace(

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -20,14 +19,13 @@ from privsyn.cli.common import COMMAND_LINE
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines import common_steps
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.snapshots import bytes_of, copied, settings_of
-from tests.support.specs import changed, make_spec
+from tests.support.specs import changed
 
 RUN = "people-93608a96"
 LOOKS = ("one_way_marginals", "indif_scores", "measure_marginals")
@@ -284,34 +282,6 @@ def test_a_request_that_this_version_cannot_read_refuses_nothing(home: Path, wit
     spec = noted(settings_of(home), with_split.run)[1]["spec"]
     made_by(settings_of(home), with_split.run, "9.0.0", spec={**spec, "unheard_of": 1})
     assert ask(home, default_elsewhere(home)).drawn == LOOKS
-
-
-@pytest.mark.parametrize("column", ["size", "rate"])
-def test_counts_of_a_column_that_was_read_otherwise_are_not_taken_nor_drawn_anew_unasked(
-    column: str, places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Categories with decimals by the file's mark, and multiples in floats of 32 bits."""
-    columns = {
-        "size": {"kind": "categorical", "values": [1.5, 2.5]},
-        "rate": {"kind": "number", "min": 0, "max": 1, "bins": 10, "decimals": 1},
-    }
-    if column == "size":
-        path, csv = places / "people.csv", {"decimal": ",", "delimiter": ";"}
-        path.write_text("size\n" + "1,5\n2,5\n" * 100, encoding="utf-8")
-    else:
-        path, csv = places / "people.parquet", {}
-        pq.write_table(pa.table({"rate": pa.array([0.3, 0.7] * 100, pa.float32())}), path)
-    spec = make_spec({column: columns[column]}, data=str(path), **({"csv": csv} if csv else {}))
-    with monkeypatch.context() as then:
-        then.setattr(common_steps, "_key_changed_reading", lambda request: {})
-        before = release_in_process(spec, Settings())
-    made_by(Settings(), before.run, "0.3.0")
-    with pytest.raises(RequestError) as refused:
-        release_in_process(spec, Settings())
-    assert refused.value.field == "release.fresh" and before.run in refused.value.problem
-    anew = release_in_process(spec, Settings(), fresh=True)
-    assert anew.drawn and anew.run != before.run
-    assert release_in_process(spec, Settings()).run == anew.run
 
 
 def test_a_period_is_a_request_of_its_own(home: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from privsyn.base.errors import LedgerError, PrivsynError
 from privsyn.data_contracts import tables
-from privsyn.data_contracts.artifacts import StepKind, Zone
+from privsyn.data_contracts.artifacts import LookKind, StepKind, Zone
 from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.engine.execute import Run, StepFailedError
 from privsyn.engine.inputs import Inputs, PrivateAccess
@@ -64,6 +64,8 @@ class Setting:
             **{
                 "name": "counts",
                 "title": "Counts",
+                "measures": LookKind.ONE_WAYS,
+                "budget": {"counts": Fraction(1)},
                 "inputs": (),
                 "outputs": {"noisy": tables.NOISY, "receipts": tables.RECEIPTS},
                 "plan": ask,
