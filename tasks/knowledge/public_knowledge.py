@@ -290,7 +290,7 @@ class KnowledgeInCodes:
         return () if totals is None else totals.coarse_exact(self.recode)
 
 
-def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_codes(public: PublicKnowledge) -> dict[str, Any]:
     """Return edges, columns without a code, and dummies; other changes of rules count no private row again.
 
     Edges are those of rules, and of conditions in measured questions, of which figures of persons are a part, too.
@@ -301,28 +301,28 @@ def _key_codes(public: PublicKnowledge) -> dict[str, Any]:
     key_of_questions: dict[str, Any] = {"asked": thresholds} if thresholds else {}
     if plan.summaries:
         key_of_questions["summaries"] = [
-            [codec.attribute, codec.measured.cuts, *_key_computed(public.spec, codec)] for codec in plan.summaries
+            [codec.attribute, codec.measured.cuts, *_describe_computed(public.spec, codec)] for codec in plan.summaries
         ]
     if plan.rules is None:
-        return {**key_of_questions, **_key_compared(public)}
+        return {**key_of_questions, **_describe_compared(public)}
     groups = [[*c.sources, len(c.groups)] for c in plan.codecs if isinstance(c, OneHotCodec)]
     splits = {c.attribute: c.digest for c in plan.codecs if isinstance(c, SplitCodec)}
     levels = {c.attribute: c.digest for c in plan.codecs if isinstance(c, LevelCodec)}
     key = {"thresholds": plan.rules.thresholds, "computed": list(plan.rules.order), "one_of": groups}
     key |= {**({"split": splits} if splits else {}), **({"levels": levels} if levels else {})}
-    return {**key, **key_of_questions, **_key_compared(public)}
+    return {**key, **key_of_questions, **_describe_compared(public)}
 
 
-def _key_computed(spec: ReleaseSpec, codec: SummaryCodec) -> Iterator[list[Any]]:
+def _describe_computed(spec: ReleaseSpec, codec: SummaryCodec) -> Iterator[list[Any]]:
     """Yield the name, the definition and the rule of each computed column by which a figure of persons is read."""
     computing = [rule for rule in spec.rules if isinstance(rule, Derive | LookupRule)]
     rules = {name: rule for rule in computing for name in map_computed_columns(rule)}
     for name in codec.book.find_computed_columns(codec.node.columns):
         column = spec.released_columns[name].model_dump(mode="json", exclude={"description", "unit"})
-        yield [name, column, _key_computation(rules[name], name)]
+        yield [name, column, _describe_computation(rules[name], name)]
 
 
-def _key_computation(rule: Derive | LookupRule, name: str) -> Any:
+def _describe_computation(rule: Derive | LookupRule, name: str) -> Any:
     """Return what a computed column follows from: its expression, or the rows of its table, whatever its file."""
     if isinstance(rule, Derive):
         return rule.derive[name]
@@ -330,21 +330,21 @@ def _key_computation(rule: Derive | LookupRule, name: str) -> Any:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
 
-def _key_rules(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_rules(public: PublicKnowledge) -> dict[str, Any]:
     rule_book = public.encoding.rules
     only_rows = _list_across(public) - (set() if rule_book is None else {c.rule for c in rule_book.of_roles})
-    rules = [_key_rule(rule) for i, rule in enumerate(public.spec.rules) if i not in only_rows]
+    rules = [_describe_rule(rule) for i, rule in enumerate(public.spec.rules) if i not in only_rows]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
 
 
-def _key_rule(rule: Rule) -> dict[str, Any]:
+def _describe_rule(rule: Rule) -> dict[str, Any]:
     """Return what a rule says; its source changes no row."""
     return rule.model_dump(mode="json", by_alias=True, exclude={"source"})
 
 
-def _key_across(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_across(public: PublicKnowledge) -> dict[str, Any]:
     across = _list_across(public)
-    rules = [_key_rule(rule) for i, rule in enumerate(public.spec.rules) if i in across]
+    rules = [_describe_rule(rule) for i, rule in enumerate(public.spec.rules) if i in across]
     return {"across": rules, "keeping_across": KEEPING_ACROSS} if rules else {}
 
 
@@ -357,43 +357,43 @@ def _list_across(public: PublicKnowledge) -> frozenset[int]:
     return frozenset() if rules is None else frozenset(c.rule for c in rules.across)
 
 
-def _key_prior_pairs(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_prior_pairs(public: PublicKnowledge) -> dict[str, Any]:
     prior = public.spec.prior_key()
     return {**prior, "told": COVERED_BY_PRIOR} if prior else {}
 
 
-def _key_known_columns(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_known_columns(public: PublicKnowledge) -> dict[str, Any]:
     counts = {} if public._totals is None else public._totals.one_way
     return {"known": sorted(counts)} if counts else {}
 
 
-def _key_known_pairs(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_known_pairs(public: PublicKnowledge) -> dict[str, Any]:
     pairs = {} if public._totals is None else public._totals.pairs
     return {"known": sorted(pairs)} if pairs else {}
 
 
-def _key_known_codes(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_known_codes(public: PublicKnowledge) -> dict[str, Any]:
     totals = public._totals
     return {} if totals is None or not totals.one_way else {"totals": totals.key_of_codes()}
 
 
-def _key_compared(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_compared(public: PublicKnowledge) -> dict[str, Any]:
     return {"compare": public.spec.compare} if public.spec.compare else {}
 
 
-def _key_scored(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_scored(public: PublicKnowledge) -> dict[str, Any]:
     focus = public.spec.focus
     if focus is None:
         return {}
     return {"scored_more": list(focus.columns)} if public.spec.scores_focus_more else {}
 
 
-def _key_near(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_near(public: PublicKnowledge) -> dict[str, Any]:
     focus, wide = public.spec.focus, is_wide(public.encoding.domain.attributes)
     return {"in_focus": list(focus.columns)} if wide and focus is not None else {}
 
 
-def _key_two_valued(public: PublicKnowledge) -> dict[str, Any]:
+def _describe_two_valued(public: PublicKnowledge) -> dict[str, Any]:
     two_valued = _list_two_valued(public)
     return {"two_valued": sorted(two_valued)} if two_valued else {}
 
@@ -409,19 +409,19 @@ def _has_two_values(column: Column | None) -> bool:
 
 
 _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
-    KnowledgePart.CODES: _key_codes,
-    KnowledgePart.RULES: _key_rules,
-    KnowledgePart.ACROSS: _key_across,
+    KnowledgePart.CODES: _describe_codes,
+    KnowledgePart.RULES: _describe_rules,
+    KnowledgePart.ACROSS: _describe_across,
     KnowledgePart.PRIOR: lambda public: public.spec.prior_key(),
-    KnowledgePart.PRIOR_PAIRS: _key_prior_pairs,
-    KnowledgePart.KNOWN_COLUMNS: _key_known_columns,
-    KnowledgePart.KNOWN_PAIRS: _key_known_pairs,
-    KnowledgePart.KNOWN_CODES: _key_known_codes,
+    KnowledgePart.PRIOR_PAIRS: _describe_prior_pairs,
+    KnowledgePart.KNOWN_COLUMNS: _describe_known_columns,
+    KnowledgePart.KNOWN_PAIRS: _describe_known_pairs,
+    KnowledgePart.KNOWN_CODES: _describe_known_codes,
     KnowledgePart.TOTALS: lambda public: {} if public._totals is None else {"totals": public._totals.key()},
-    KnowledgePart.TARGETS: lambda public: {**public.spec.targets(), **_key_compared(public)},
-    KnowledgePart.SCORED: _key_scored,
-    KnowledgePart.NEAR: _key_near,
-    KnowledgePart.TWO_VALUED: _key_two_valued,
+    KnowledgePart.TARGETS: lambda public: {**public.spec.targets(), **_describe_compared(public)},
+    KnowledgePart.SCORED: _describe_scored,
+    KnowledgePart.NEAR: _describe_near,
+    KnowledgePart.TWO_VALUED: _describe_two_valued,
     KnowledgePart.TOGETHER: lambda public: {"together": public.spec.together} if public.spec.together else {},
 }
 """Part -> its part of cache keys, by the names that keys of 0.3.0 have."""
