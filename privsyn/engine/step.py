@@ -47,6 +47,15 @@ Output: TypeAlias = pa.Table | RowStream | Callable[[], pa.Table]
 """What a step makes: a long table, a wide one, or a table known only after the wide one has streamed."""
 
 
+Words: TypeAlias = str | Callable[[Request], str]
+"""What is said of a step: the same of every release, or by the public request."""
+
+
+def say(words: Words, request: Request) -> str:
+    """Return the words for this request."""
+    return words(request) if callable(words) else words
+
+
 class PublishedFile(NamedTuple):
     """Where a table lies in the released folder, and what it holds, as the end of a sentence; empty: not described."""
 
@@ -116,7 +125,7 @@ class Step:
     version: int = 1
     published: Mapping[str, PublishedFile] = field(default_factory=dict)
     transient: tuple[str, ...] = ()
-    words: Callable[[Request], str] = field(default=lambda request: "", repr=False)
+    words: Words = field(default="", repr=False)
     limit: str = ""
     cuts: str = ""
     finer: Mapping[str, str] = field(default_factory=dict)
@@ -174,7 +183,7 @@ class Look:
     """
 
     what: str
-    reason: Callable[[Request], str] = field(repr=False)
+    reason: Words = field(repr=False)
     noise_of: str = "a count"
     round: int | None = None
     alone: str = ""

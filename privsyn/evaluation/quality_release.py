@@ -154,9 +154,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
         ),
         look=Look(
             what="how far the synthetic table is from the private one",
-            reason=lambda r: (
-                "k times the figure's number of marginals or queries: each record changes each by at most 1"
-            ),
+            reason=("k times the figure's number of marginals or queries: each record changes each by at most 1"),
             noise_of="a sum of differences",
         ),
         rows=ENCODED,

@@ -271,7 +271,7 @@ def _measure_marginals(spec: ItemsetSpec) -> Step:
         exact=exact,
         look=Look(
             what="the number of transactions that hold exactly each subset of a basis",
-            reason=lambda r: "k: each transaction is in one cell of each marginal",
+            reason="k: each transaction is in one cell of each marginal",
         ),
         words="has for each basis the counts of its subsets: bit j of a cell's number is its item j",
     )

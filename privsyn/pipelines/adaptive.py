@@ -80,7 +80,7 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
         chosen=chosen,
-        look=Look(what="joint counts where these were far", reason=lambda r: ONE_CELL, round=n),
+        look=Look(what="joint counts where these were far", reason=ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
@@ -191,7 +191,7 @@ def score_residuals(n: int) -> ReleaseStep:
         exact=exact,
         look=Look(
             what="how far the rows made so far are from the private table",
-            reason=lambda r: (
+            reason=(
                 "k: against the rows made so far from what was released before, each of a person's k records "
                 "changes one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
             ),
@@ -234,7 +234,7 @@ def _choose_again(n: int) -> Step:
         reads=(KnowledgePart.TARGETS,),
         run=partial(_choose, n),
         version=_count_versions(SELECT_PAIRS, COMBINE_CLIQUES),
-        words=lambda r: "rows made from what was measured so far say where to ask again",
+        words="rows made from what was measured so far say where to ask again",
     )
 
 

@@ -22,7 +22,18 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.spec_checks import list_named_columns
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, connect, fund
+from privsyn.engine.step import (
+    Batches,
+    Output,
+    Progress,
+    PublishedFile,
+    ReleaseStep,
+    RowStream,
+    Step,
+    connect,
+    fund,
+    say,
+)
 from privsyn.pipelines import panel
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
@@ -114,20 +125,20 @@ def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) 
         reads=(),
         inherits=(),
         run=None if run is None else lambda r, i, progress: run(restrict(r), rename(i), progress),
-        words=lambda r: step.words(r.branches[branch]),
+        words=lambda r: say(step.words, r.branches[branch]),
     )
     if names:
         files = {t: PublishedFile(_place_file(branch, file.name)) for t, file in step.published.items()}
-        placed = replace(placed, title=f"{branch}: {step.title}", published=files, words=lambda r: "")
+        placed = replace(placed, title=f"{branch}: {step.title}", published=files, words="")
     if not isinstance(step, ReleaseStep) or not isinstance(placed, ReleaseStep):
         return placed
-    look = replace(step.look, reason=lambda r: step.look.reason(r.branches[branch]))
+    look = replace(step.look, reason=lambda r: say(step.look.reason, r.branches[branch]))
     if names:
         look = replace(
             look,
             what=f"{branch}: {look.what}",
             noise_of=f"{look.noise_of} of {branch}",
-            reason=lambda r: explain_sensitivity(r, branch, step.look.reason(r.branches[branch])),
+            reason=lambda r: explain_sensitivity(r, branch, say(step.look.reason, r.branches[branch])),
         )
     return replace(
         placed,

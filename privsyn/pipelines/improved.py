@@ -64,7 +64,7 @@ def _measure_more(n: int) -> ReleaseStep:
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        look=Look(what=JOINT_COUNTS, reason=lambda r: ONE_CELL, round=n, alone=SINGLE_COUNTS),
+        look=Look(what=JOINT_COUNTS, reason=ONE_CELL, round=n, alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
     )
 
@@ -114,7 +114,7 @@ def _choose_more(n: int) -> Step:
         inherits=(KnowledgePart.KNOWN_COLUMNS,),
         run=partial(_select_more, n),
         version=SELECT_PAIRS.version + COMBINE_CLIQUES.version,
-        words=lambda r: "all releases' noisy scores together say what to measure more",
+        words="all releases' noisy scores together say what to measure more",
     )
 
 

@@ -15,7 +15,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, repeat
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, repeat, say
 from privsyn.pipelines.budget import SetParts, split_sets
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
@@ -74,7 +74,7 @@ COMPRESS_FOR_SETS = replace(
     reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
     run=_compress,
     words=lambda r: (
-        COMPRESS_DOMAIN.words(r)
+        say(COMPRESS_DOMAIN.words, r)
         + ("; columns of named sets have codes for these" if _have_codes_of_their_own(r) else "")
     ),
 )
@@ -131,7 +131,7 @@ SCORE_TRIPLES = ReleaseStep(
     exact=_score,
     look=Look(
         what="how much two columns together say of one in focus",
-        reason=lambda r: (
+        reason=(
             "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
             "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
         ),
@@ -256,7 +256,7 @@ COUNT_SETS = ReleaseStep(
     outputs=RELEASED,
     plan=_plan_counts,
     exact=_count,
-    look=Look(what=COUNTS_OF_SETS, reason=lambda r: ONE_CELL),
+    look=Look(what=COUNTS_OF_SETS, reason=ONE_CELL),
     rows=ROWS,
     rows_domain=lambda r, inputs: named_sets.build_set_domain(named_sets.read_merges(inputs.table(MERGES))),
     padded=True,

@@ -237,7 +237,7 @@ def build_choice_step(
         fields=fields,
         reads=reads,
         run=lambda r, inputs, progress: {"cliques": weigh_evenly(choose(r, inputs), r, inputs)},
-        words=lambda r: words,
+        words=words,
     )
 
 

@@ -367,7 +367,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
         reads=(KnowledgePart.ACROSS,),
         inherits=(KnowledgePart.RULES,),
         run=run,
-        words=lambda r: "each record becomes a person with rows before and after it, by the noisy transitions",
+        words="each record becomes a person with rows before and after it, by the noisy transitions",
     )
 
 
@@ -391,7 +391,7 @@ DECODE = Step(
     fields=(*LINKING, DECODED_COLUMNS, COLUMN_ORDER),
     reads=(KnowledgePart.RULES, KnowledgePart.ACROSS),
     run=_decode,
-    words=lambda r: "codes become values; rows come person by person, with new identifiers, in their order",
+    words="codes become values; rows come person by person, with new identifiers, in their order",
 )
 
 

@@ -126,7 +126,7 @@ PUBLIC_WORKLOAD = Step(
     fields=("mechanism.group", "mechanism.large", "mechanism.edge", "mechanism.most_cells"),
     reads=(KnowledgePart.PRIOR,),
     run=_list_workload,
-    words=lambda r: "what is counted in the groups is chosen from the public table: related columns, then single ones",
+    words="what is counted in the groups is chosen from the public table: related columns, then single ones",
 )
 
 ONE_CELL = (
@@ -139,7 +139,7 @@ MEASURE_LARGE = build_measurement(
     name=MEASURED[0],
     title="Measure large groups",
     chosen="public_workload.large",
-    look=Look(what="joint counts of related columns in the large groups", reason=lambda r: ONE_CELL),
+    look=Look(what="joint counts of related columns in the large groups", reason=ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group: combinations that it lacks do not occur, and "
     "relations that were not counted are the public table's.",
@@ -148,14 +148,14 @@ MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
     title="Measure groups",
     chosen="public_workload.groups",
-    look=Look(what="the number of rows of every group", reason=lambda r: ONE_CELL),
+    look=Look(what="the number of rows of every group", reason=ONE_CELL),
     files=publish_noisy("groups", "has the groups' rows"),
 )
 MEASURE_IN_GROUPS = build_measurement(
     name=MEASURED[2],
     title="Measure in groups",
     chosen="public_workload.in_groups",
-    look=Look(what="counts of single columns in every group", reason=lambda r: ONE_CELL),
+    look=Look(what="counts of single columns in every group", reason=ONE_CELL),
     files=publish_noisy("in_groups", "has counts of single columns by group"),
 )
 

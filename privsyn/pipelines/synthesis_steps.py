@@ -250,7 +250,7 @@ REFINE_CODES = Step(
     fields=(*COMPRESSION, "mechanism.consistency.pooled"),
     reads=(KnowledgePart.RULES, KnowledgePart.TOTALS),
     run=_refine,
-    words=lambda r: "",
+    words="",
 )
 """Pools all counts of single columns, says how rows lie inside each code, and finds which codes never meet null."""
 
@@ -292,7 +292,7 @@ MAKE_CONSISTENT = Step(
             "marginals/by_trend.parquet", "has the counts of pairs that were not measured, by trend"
         ),
     },
-    words=lambda r: "all noisy counts are brought into agreement and to one total, without negative ones",
+    words="all noisy counts are brought into agreement and to one total, without negative ones",
 )
 """Makes the one-ways and all that was measured agree, and lists pairs by their trends."""
 
@@ -533,7 +533,7 @@ def build_drawing_step(
         fields=fields,
         reads=reads,
         run=run,
-        words=lambda r: f"synthetic rows: {words}",
+        words=f"synthetic rows: {words}",
     )
 
 

@@ -108,5 +108,5 @@ MAKE_WITHOUT_ROWS = Step(
     fields=(DECODED_COLUMNS, COLUMN_ORDER, "mechanism.synthesis.seed", "mechanism.synthesis.rows"),
     reads=(KnowledgePart.RULES,),
     run=_make,
-    words=lambda r: "those without rows are like the others, in the shares of their own noisy counts",
+    words="those without rows are like the others, in the shares of their own noisy counts",
 )

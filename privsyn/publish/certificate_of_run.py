@@ -22,7 +22,7 @@ from privsyn.data_contracts.receipts import SMOOTHING, Pricing, Query, format_rh
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.plan import Plan
-from privsyn.engine.step import ReleaseStep, list_looks, release_steps
+from privsyn.engine.step import ReleaseStep, list_looks, release_steps, say
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.budget import share_trends
 from privsyn.storage.records import locate_private_records
@@ -198,7 +198,7 @@ def _describe_stage(run: Run, step: ReleaseStep, refs: Mapping[str, StepRefs]) -
     groups = [_group_queries(list(members)) for _, members in groupby(queries, key=lambda q: (q.sensitivity, q.sigma))]
     cost = StageCost(
         step=step.name,
-        reason=step.look.reason(run.request),
+        reason=say(step.look.reason, run.request),
         rho_budget=str(step.rho(run.request)),
         rho_spent=format_rho(sum_rho(queries)),
         groups=groups,

@@ -20,7 +20,7 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.data_contracts.mechanism_options import AnyMechanism
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, run_steps
+from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, run_steps, say
 from privsyn.pipelines import registry
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.one_shot import STEPS
@@ -413,7 +413,7 @@ def is_receipted(step: Step, zones: Mapping[str, Zone], request: Request) -> boo
         isinstance(step, ReleaseStep)
         and isinstance(step.look, Look)
         and bool(step.look.words)
-        and bool(step.look.reason(request))
+        and bool(say(step.look.reason, request))
         and step.outputs == {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}
         and step.published.keys() == step.outputs.keys()
         and step.rows in step.inputs

@@ -23,7 +23,7 @@ from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, release_steps
+from privsyn.engine.step import ReleaseStep, Step, release_steps, say
 from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
@@ -165,8 +165,8 @@ def facts(steps: Sequence[Step], request: Request) -> list[tuple[object, ...]]:
     return [
         (
             *(type(s), s.name, s.title, s.kind, s.inputs, s.outputs, s.version, s.published, s.limit),
-            *(s.settings_json(request), s.words(request)),
-            (s.share, s.look.words, s.look.reason(request)) if isinstance(s, ReleaseStep) else None,
+            *(s.settings_json(request), say(s.words, request)),
+            (s.share, s.look.words, say(s.look.reason, request)) if isinstance(s, ReleaseStep) else None,
         )
         for s in steps
     ]

@@ -22,7 +22,7 @@ from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import check_shares, get_step, release_steps
+from privsyn.engine.step import check_shares, get_step, release_steps, say
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs
@@ -76,7 +76,7 @@ def test_a_label_of_two_values_in_focus_has_a_trend_with_every_number() -> None:
     keys = [r.public.key(get_step(build_steps(r), TRENDS).reads) for r in (asked, plain)]
     assert keys == [{"two_valued": ["group"]}, {}]
     step = get_step(release_steps(build_steps(asked)), TRENDS)
-    assert ["either of its two values" in step.look.reason(r) for r in (asked, plain)] == [True, False]
+    assert ["either of its two values" in say(step.look.reason, r) for r in (asked, plain)] == [True, False]
     rows = make_table().drop_columns(["group"])
     rows = rows.append_column("group", pa.array(np.where(np.asarray(rows["a"]) > 100, "x", "y")))
     access = PrivateAccess(lambda repairs=None: rows.to_batches())

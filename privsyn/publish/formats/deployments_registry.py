@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from privsyn.data_contracts.certificate import StageCost
-from privsyn.engine.step import Look
+from privsyn.engine.step import Look, say
 from privsyn.publish.formats.described import Described
 
 NAME = "registry.yaml"
@@ -307,7 +307,7 @@ def describe_composition(release: Described) -> str:
 def post_processing(release: Described) -> str:
     """Return what is done to the noisy answers, none of which looks at the private table again."""
     plan = release.plan
-    words = dict.fromkeys(step.words(plan.request) for step in plan.steps)
+    words = dict.fromkeys(say(step.words, plan.request) for step in plan.steps)
     return "\n".join(f"- {each}" for each in words if each)
 
 
