@@ -129,6 +129,18 @@ def load(name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     return rows, columns
 
 
+def widen(columns: Mapping[str, Any], width: float, but: Sequence[str]) -> dict[str, Any]:
+    """Return the columns with bounds of numbers ``width`` times as wide, away from the data; of ``but`` as they are."""
+    widened = dict(columns)
+    for name, column in columns.items():
+        if column["kind"] in ("integer", "number") and name not in but:
+            low, number = column["min"], int if column["kind"] == "integer" else float
+            span = (column["max"] - low) * (width - 1)
+            below = 0 if low in (0, 1) else (low * (width - 1) if low < 0 else -span / 4)
+            widened[name] = {**column, "min": number(low + below), "max": number(column["max"] + span)}
+    return widened
+
+
 def build_spec(name: str, columns: Mapping[str, Any], epsilon: float, seed: int, **changes: Any) -> ReleaseSpec:
     """Return the request of the linked release, or another's."""
     about = TABLES[name]
@@ -240,7 +252,7 @@ MAKE: dict[str, Callable[..., pd.DataFrame]] = {
 
 def score(name: str, rows: pd.DataFrame, made: pd.DataFrame, columns: Mapping[str, Any]) -> dict[str, float]:
     """Return how far the made rows are from the real ones: single rows, and persons over time."""
-    spec = build_spec(name, columns, 1.0, 0)
+    spec = build_spec(name, columns, 1.0, 0).without_ladder()
     encoding = plan_every_column(spec)
     tables, coded = [], []
     for table in (rows, made):
@@ -263,6 +275,7 @@ def score(name: str, rows: pd.DataFrame, made: pd.DataFrame, columns: Mapping[st
         "rank autocorrelation kept": float(np.median(ranks)),
         "least rank autocorrelation kept": min(ranks),
         "autocorrelation kept": float(np.median(plain)),
+        "least autocorrelation kept": min(plain),
         "ICC kept": float(np.median(spread)),
         "ever": max(ever, default=np.nan),
         "rows per person": alone["rows per person"] or 0.0,
@@ -434,6 +447,7 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--widths", nargs="+", type=float, default=[1.0], help="how many times as wide bounds are")
     parser.add_argument("--counts", action="store_true", help="what is best counted of a person's rows")
     parser.add_argument("--persons", action="store_true", help="how often intervals of answers about persons hold")
     parser.add_argument("--named", action="store_true", help="the same where the spec names the questions, and rows")
@@ -450,14 +464,16 @@ def main() -> None:
         if asked.named or asked.persons:
             measured.append((labels, partial(measure_named if asked.named else measure_coverage, name, epsilon)))
             continue
-        measured += [({**labels, "way": way}, partial(score_way, name, epsilon, way)) for way in asked.ways]
+        for width, way in product(asked.widths, asked.ways):
+            measured.append(({**labels, "bounds": f"x{width:g}", "way": way}, partial(score_way, name, epsilon, way, width)))
     print_means(measured, asked.seeds)
 
 
-def score_way(name: str, epsilon: float, way: str, seed: int) -> dict[str, float]:
-    """Return the figures of rows that are made one way."""
+def score_way(name: str, epsilon: float, way: str, width: float, seed: int) -> dict[str, float]:
+    """Return the figures of rows that are made one way, with bounds of numbers ``width`` times as wide."""
     rows, columns = load(name)
-    return score(name, rows, MAKE[way](name, rows, columns, epsilon, seed), columns)
+    widened = widen(columns, width, [TABLES[name]["order"]])
+    return score(name, rows, MAKE[way](name, rows, widened, epsilon, seed), columns)
 
 
 if __name__ == "__main__":

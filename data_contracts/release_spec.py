@@ -572,11 +572,11 @@ class ReleaseSpec(FrozenModel):
     def has_ladder(self) -> bool:
         """Whether columns with open bins are counted in cells that a first look splits where rows are.
 
-        Not with a public prior, whose rows have codes already, and not in linked rows.
+        Not with a public prior, whose rows have codes already, and not in linked tables.
         """
         compression = self.mechanism.compression
         is_asked = compression.enabled and compression.ladder
-        return is_asked and self.prior is None and self.panel is None and not self.tables
+        return is_asked and self.prior is None and not self.tables
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec whose columns with open bins have equal cells."""

@@ -25,7 +25,6 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
     ENCODE,
-    NUMBERS,
     RECODE,
     RELEASED,
     check_unchanged,
@@ -41,6 +40,7 @@ from privsyn.pipelines.common_steps import (
     stream_numbers,
     write_together,
 )
+from privsyn.pipelines.full_cell_steps import NUMBERS_OF, share_full_cells
 from privsyn.pipelines.named_sets import build_compression_step, build_set_steps, compute_share, list_set_stages
 from privsyn.pipelines.privsyn import build_up_to_measurement
 from privsyn.pipelines.synthesis_steps import BY_TREND, CODES, MARGINALS, build_row_steps, get_synthesis, pool_one_ways
@@ -82,7 +82,8 @@ NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 """Attribute -> its noisy counts, and their noise."""
 
 KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
-ROWS, RUNS, ALONE = "encode.rows_of_persons", "encode.runs", "encode.without_rows"
+ROWS, RUNS = "encode.rows_of_persons", "encode.runs"
+NUMBERS = f"encode.{NUMBERS_OF['rows_of_persons']}"
 STAGES = ["measure_marginals"]
 
 
@@ -111,6 +112,7 @@ def build_looks(request: Request) -> tuple[Step, ...]:
             measurement * (1 - sets),
             part,
             share_trends(request),
+            cells=share_full_cells(request),
             compress=build_compression_step(request, measurement * part),
             encode=build_encode_step(request),
         ),
@@ -127,9 +129,9 @@ def build_encode_step(request: Request) -> Step:
     Adding or removing one person adds or removes one record, the person's kept rows, and nothing else.
     """
     outputs = {"encoded_rows": tables.ENCODED_ROWS, "rows_of_persons": tables.ROWS_OF_PERSONS}
-    if encode.list_numbered(request.encoding):
-        outputs["numbers"] = tables.NUMBERS
-    outputs |= {"without_rows": tables.ROWS_OF_PERSONS, "runs": tables.RUNS, "repairs": tables.REPAIRS}
+    outputs |= {"without_rows": tables.ROWS_OF_PERSONS}
+    outputs |= dict.fromkeys(_list_numbers(request.encoding), tables.NUMBERS)
+    outputs |= {"runs": tables.RUNS, "repairs": tables.REPAIRS}
     kept = tuple(name for name in outputs if name not in ("encoded_rows", "repairs"))
     return replace(ENCODE, outputs=outputs, run=_encode_persons, transient=kept)
 
@@ -139,13 +141,13 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
     persons = encode.PersonEncoding.of(rows, plan)
     of_rows = stream_codes((), plan.of_rows.domain)
     streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": of_rows, "without_rows": of_rows}
-    numbered = bool(encode.list_numbered(plan))
-    if numbered:
-        streams["numbers"] = stream_numbers((), plan)
+    numbered = _list_numbers(plan)
+    streams |= dict.fromkeys(numbered, stream_numbers((), plan))
 
     def iterate_tables() -> Iterator[tuple[pa.RecordBatch, ...]]:
         for made in persons.encode(rows, plan, repairs):
-            yield made.records, made.kept, made.without, *((made.numbers,) if numbered else ())
+            codes, numbers = zip(*made, strict=True)
+            yield *codes, *(table for name, table in zip(NUMBERS_OF.values(), numbers, strict=True) if name in numbered)
 
     domain = build_runs_domain(plan)
     return {
@@ -153,6 +155,13 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
         "runs": stream_codes(runs_to_batches(persons.list_runs(), domain), domain),
         "repairs": repairs.to_table,
     }
+
+
+def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return which tables of numbers are stored: where cells are to be chosen all, else that of rows to be compared."""
+    if plan.on_ladder:
+        return tuple(NUMBERS_OF.values())
+    return (NUMBERS_OF["rows_of_persons"],) if encode.list_compared(plan) else ()
 
 
 def has_transitions(request: Request) -> bool:
@@ -179,7 +188,7 @@ def _pair(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
 
 def build_pairing_step(request: Request) -> Step:
     """Return the step that pairs a row of each person, or a member of each household, with the next one."""
-    numbers = (NUMBERS,) if encode.list_numbered(request.encoding) else ()
+    numbers = (NUMBERS,) if encode.list_compared(request.encoding) else ()
     return Step(
         name="pair_rows",
         title="Pair rows",

@@ -122,11 +122,12 @@ def build_up_to_measurement(
     """
     one_ways, scores, _ = options.split.exact()
     trend_looks = (TRENDS,) if trends else ()
+    encode = encode or (ENCODE_WITH_NUMBERS if values or cells else ENCODE)
     measure = build_first_measurement(measurement * (1 - trends - values) * part, trends=trend_looks)
     single = build_one_way_step(one_ways * (1 - cells) * part, options.split.one_ways)
     return (
-        encode or (ENCODE_WITH_NUMBERS if values or cells else ENCODE),
-        *(build_full_cell_steps(one_ways * cells * part, single) if cells else ()),  # not in the paper
+        encode,
+        *(build_full_cell_steps(one_ways * cells * part, single, encode) if cells else ()),  # not in the paper
         single,  # line 1
         compress,  # line 2
         RECODE_ROWS,

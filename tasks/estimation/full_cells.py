@@ -105,20 +105,23 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
             last += 1
         body = (np.arange(len(rungs)) >= first) & (np.arange(len(rungs)) <= last)
     edges: dict[float, bool] = {}
+    after_one_value = False
     origin, step = codec.frame
     span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
     least = codec.least_part if span >= LEAST_PARTS * codec.least_part else 0.0
     for rung, count, stands, inside, splits in zip(rungs, counts, standing, body, several, strict=True):
         if not inside or not splits:
             edges.setdefault(rung.low, not inside)
+            after_one_value = not splits
             continue
         parts = min(PARTS * count / total, count / (NOISE_A_PART * sigma)) if stands else 1.0
         width = min((rung.high - rung.low) / max(parts, 1.0), step / 2) if stands else step / 2
         width = step * 2.0 ** math.floor(math.log2(width / step))
         width *= 2.0 ** max(math.ceil(math.log2(max(least, width) / width)), 0)
         begins_body = not edges or next(reversed(edges.values()))
-        if begins_body:
+        if begins_body or after_one_value:
             edges[rung.low] = False
+        after_one_value = False
         for number in range(math.floor((rung.low - origin) / width) + 1, math.ceil((rung.high - origin) / width)):
             edges.setdefault(codec.settle_edge(origin + number * width), False)
     yield from (CutCell(codec.attribute, low, doubtful) for low, doubtful in sorted(edges.items()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -76,15 +76,19 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     or removing one person adds or removes one row of the output.
     """
     if plan.panel is not None:
-        yield from (made.records for made in PersonEncoding.of(batches, plan).encode(batches, plan, repairs))
+        yield from (made.records[0] for made in PersonEncoding.of(batches, plan).encode(batches, plan, repairs))
         return
     for batch in iterate_kept_batches(batches, plan, unit, repairs):
         yield encode_batch(batch, plan, repairs)
 
 
+CodesAndNumbers: TypeAlias = tuple[pa.RecordBatch, pa.RecordBatch]
+"""The codes of rows, and the numbers of the same rows."""
+
+
 def encode_with_numbers(
     batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+) -> Iterator[CodesAndNumbers]:
     """Yield the batches of :func:`encode`, and beside each the rows' numbers (contract NUMBERS).
 
     Of a plan that links no rows.
@@ -95,7 +99,7 @@ def encode_with_numbers(
 
 def encode_batch_with_numbers(
     batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, of: EncodingPlan | None = None
-) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+) -> CodesAndNumbers:
     """Return codes and numbers of one batch; ``of``: the plan that says which numbers are stored, if it is another."""
     domain = build_number_domain(of or plan)
     numbers: dict[str, pa.Array] = dict.fromkeys(domain.attributes)
@@ -110,14 +114,18 @@ def build_number_domain(plan: EncodingPlan) -> Domain:
 
 
 def list_numbered(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return the attributes whose values later looks may see inside their codes.
+    """Return the attributes whose values later looks may see inside their codes."""
+    seen = (*(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)), *list_compared(plan))
+    return tuple(dict.fromkeys(seen))
 
-    Of persons with rows those of following columns with an order: whether two rows have one value is asked of them.
+
+def list_compared(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return, of persons with rows, the following attributes with an order.
+
+    Whether a row and the next one have one value is asked of them.
     """
-    if plan.panel is not None and plan.panel.household:
+    if plan.panel is None or plan.panel.household:
         return ()
-    if plan.panel is None:
-        return tuple(dict.fromkeys(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)))
     return tuple(a for a in plan.following if isinstance(plan.get_codec(a), OrderedCodec))
 
 
@@ -141,17 +149,15 @@ def iterate_kept_batches(
 
 
 class EncodedPersons(NamedTuple):
-    """What one batch of the private table becomes where rows are linked.
+    """What one batch of the private table becomes where rows are linked: codes of rows, and their numbers.
 
     ``records``: the rows that stand for persons, with figures of the person's kept rows; ``kept``: all kept rows, in
-    the codes of rows; ``numbers``: of these rows, in columns whose values are compared; ``without``: a row of each
-    person who has none in the order, in the codes of rows.
+    the codes of rows; ``without``: a row of each person who has none in the order, in the codes of rows.
     """
 
-    records: pa.RecordBatch
-    kept: pa.RecordBatch
-    numbers: pa.RecordBatch
-    without: pa.RecordBatch
+    records: CodesAndNumbers
+    kept: CodesAndNumbers
+    without: CodesAndNumbers
 
 
 @dataclass(frozen=True)
@@ -214,10 +220,13 @@ class PersonEncoding:
             for name, values in figures.items():
                 part = values[first:last]
                 records = records.append_column(name, pa.array(part, mask=part < 0))
-            kept = encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), of_rows, Repairs(), plan)
             low, high = np.searchsorted(without, [start, end])
-            alone = encode_batch(batch.take(pa.array(without[low:high] - start)), of_rows, Repairs())
-            yield EncodedPersons(encode_batch(records, plan, repairs), *kept, alone)
+            alone = batch.take(pa.array(without[low:high] - start))
+            yield EncodedPersons(
+                encode_batch_with_numbers(records, plan, repairs),
+                encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), of_rows, Repairs(), plan),
+                encode_batch_with_numbers(alone, of_rows, Repairs(), plan),
+            )
             start = end
 
 
