@@ -358,9 +358,10 @@ def _list_linked_cases() -> list[Case]:
             "privsyn",
             f"a panel, {most} rows a person, ties in the order",
             make_spec(PANEL_COLUMNS, {"person_id": "pid", "max_records": most}, workload=asked, **panel),
-            (*linked, "trend_scores", "measure_sets"),
+            (*linked, "cell_counts", "trend_scores", "measure_sets"),
             make_panel,
             Structure("pid"),
+            found=(FOUND["cell_counts"],),
         )
         for most in (2, 4)
     ] + [
@@ -368,9 +369,10 @@ def _list_linked_cases() -> list[Case]:
             "privsyn",
             "households with roles",
             make_spec(HOME_COLUMNS, {"household_id": "hid", "max_records": 4}, **home, **named),
-            (*LINKED, "trend_scores", "measure_sets"),
+            (*LINKED, "cell_counts", "trend_scores", "measure_sets"),
             make_households,
             Structure("hid"),
+            found=(FOUND["cell_counts"],),
         ),
         Case(
             "privsyn",

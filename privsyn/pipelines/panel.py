@@ -146,8 +146,7 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
 
     def iterate_tables() -> Iterator[tuple[pa.RecordBatch, ...]]:
         for made in persons.encode(rows, plan, repairs):
-            codes, numbers = zip(*made, strict=True)
-            yield *codes, *(table for name, table in zip(NUMBERS_OF.values(), numbers, strict=True) if name in numbered)
+            yield made.records, made.kept, made.without, *(getattr(made, name) for name in numbered)
 
     domain = build_runs_domain(plan)
     return {

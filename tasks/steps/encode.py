@@ -76,7 +76,7 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
     or removing one person adds or removes one row of the output.
     """
     if plan.panel is not None:
-        yield from (made.records[0] for made in PersonEncoding.of(batches, plan).encode(batches, plan, repairs))
+        yield from (made.records for made in PersonEncoding.of(batches, plan).encode(batches, plan, repairs))
         return
     for batch in iterate_kept_batches(batches, plan, unit, repairs):
         yield encode_batch(batch, plan, repairs)
@@ -149,15 +149,18 @@ def iterate_kept_batches(
 
 
 class EncodedPersons(NamedTuple):
-    """What one batch of the private table becomes where rows are linked: codes of rows, and their numbers.
+    """What one batch of the private table becomes where rows are linked: codes of rows, and the rows' numbers.
 
     ``records``: the rows that stand for persons, with figures of the person's kept rows; ``kept``: all kept rows, in
     the codes of rows; ``without``: a row of each person who has none in the order, in the codes of rows.
     """
 
-    records: CodesAndNumbers
-    kept: CodesAndNumbers
-    without: CodesAndNumbers
+    records: pa.RecordBatch
+    kept: pa.RecordBatch
+    without: pa.RecordBatch
+    numbers: pa.RecordBatch
+    numbers_of_rows: pa.RecordBatch
+    numbers_without_rows: pa.RecordBatch
 
 
 @dataclass(frozen=True)
@@ -222,11 +225,12 @@ class PersonEncoding:
                 records = records.append_column(name, pa.array(part, mask=part < 0))
             low, high = np.searchsorted(without, [start, end])
             alone = batch.take(pa.array(without[low:high] - start))
-            yield EncodedPersons(
+            made = (
                 encode_batch_with_numbers(records, plan, repairs),
                 encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), of_rows, Repairs(), plan),
                 encode_batch_with_numbers(alone, of_rows, Repairs(), plan),
             )
+            yield EncodedPersons(*(codes for codes, _ in made), *(numbers for _, numbers in made))
             start = end
 
 
