@@ -465,7 +465,9 @@ def main() -> None:
             measured.append((labels, partial(measure_named if asked.named else measure_coverage, name, epsilon)))
             continue
         for width, way in product(asked.widths, asked.ways):
-            measured.append(({**labels, "bounds": f"x{width:g}", "way": way}, partial(score_way, name, epsilon, way, width)))
+            measured.append(
+                ({**labels, "bounds": f"x{width:g}", "way": way}, partial(score_way, name, epsilon, way, width))
+            )
     print_means(measured, asked.seeds)
 
 

@@ -24,6 +24,7 @@ from privsyn.data_contracts.tables import REPAIRS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, find_kept_rows, iterate_runs
 from privsyn.tasks.panels.summaries import summarize_runs
 from privsyn.tasks.rules.compiled_rules import CompiledRules
@@ -275,17 +276,17 @@ def _count_broken(
 
 
 def encode_finer(
-    codes: pa.RecordBatch, numbers: pa.RecordBatch, before: EncodingPlan, after: EncodingPlan
+    codes: pa.RecordBatch, numbers: pa.RecordBatch | None, before: EncodingPlan, after: EncodingPlan
 ) -> pa.RecordBatch:
     """Return rows in the codes of ``after``, from codes of ``before`` and numbers, which say the values.
 
-    Columns whose cells are the same in both keep their codes.
+    Columns whose cells are the same in both keep their codes.  Without numbers values are drawn inside their codes.
     """
     cells = {c.attribute: c.cells.fine for c in before.codecs if isinstance(c, OrderedCodec)}
     cut = {c.sources[0] for c in after.codecs if isinstance(c, OrderedCodec) and c.cells.fine != cells[c.attribute]}
     columns: dict[str, pa.Array] = {}
     for codec in before.codecs:
-        if isinstance(codec, OrderedCodec) and codec.attribute in cut:
+        if numbers is not None and isinstance(codec, OrderedCodec) and codec.attribute in cut:
             columns[codec.attribute] = codec.read_numbers(numbers.column(codec.attribute))
     schema, arrays = build_code_schema(after.domain), []
     for codec in after.codecs:
@@ -295,6 +296,12 @@ def encode_finer(
             encoded = codec.encode(values)[0]
         arrays.append(pa.array(encoded, type=schema.field(codec.attribute).type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def encode_rows_finer(rows: CodeTable, before: EncodingPlan, after: EncodingPlan) -> CodeTable:
+    """Return rows in the codes of ``after`` from codes of ``before`` alone."""
+    parts = [encode_finer(batch, None, before, after) for batch in rows.to_arrow().to_batches()]
+    return CodeTable.from_arrow(pa.Table.from_batches(parts, build_code_schema(after.domain)), after.domain)
 
 
 def _restore(column: str, codes: pa.RecordBatch, columns: Mapping[str, pa.Array], plan: EncodingPlan) -> pa.Array:
