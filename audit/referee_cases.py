@@ -217,7 +217,7 @@ def _list_rows_cases() -> list[Case]:
             options={"split": {"trends": 0.15, "values": 0.09}},
         ),
         _build_rows_case("privsyn", two, THREE, "the paper's method", preset="paper"),
-        _build_rows_case("privsyn", two, (*THREE, "value_counts"), "a public prior", prior=STATED),
+        _build_rows_case("privsyn", two, (*THREE, *INSIDE), "a public prior", prior=STATED),
         _build_rows_case(
             "privsyn",
             two,
