@@ -389,7 +389,7 @@ def _list_linked_cases() -> list[Case]:
             (*linked, "cell_counts", "trend_scores", "measure_sets", without),
             _make_two_tables,
             Structure("pid", top="persons", keys=("visit",)),
-            few=90,
+            few=150,
         ),
         Case(
             "privsyn",

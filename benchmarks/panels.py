@@ -5,8 +5,9 @@ together at random into persons of the real numbers of rows.  ``flat``: one row 
 and variable, by the defaults.  ``sample``: a random tenth of the persons, as they are, which is not private.  ``free``
 and ``ruled``: linked with nothing that grows with the order, without and with the table's rules across rows.  The
 tables are public and the noise is seeded: nothing here is a release.  ``--counts``: what is best counted;
-``--persons``: how often intervals of answers about persons hold; ``--named``: of those that the spec's workload names,
-and how near rows come to them with and without.
+``--persistence``: how much of each number's correlation with the next row linked rows keep; ``--persons``: how often
+intervals of answers about persons hold; ``--named``: of those that the spec's workload names, and how near rows come to
+them with and without.
 """
 
 from __future__ import annotations
@@ -303,6 +304,22 @@ def _mean(values: list[Any]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
+def measure_persistence(name: str, epsilon: float, width: float, seed: int) -> dict[str, float]:
+    """Return by number that changes how much of the correlation with the next row linked rows keep (Pearson)."""
+    rows, columns = load(name)
+    about, widened = TABLES[name], widen(columns, width, [TABLES[name]["order"]])
+    tables = [
+        t.sort_values([about["person"], about["order"]], kind="stable")
+        for t in (rows, make_linked(name, rows, widened, epsilon, seed))
+    ]
+    kept = {}
+    for column, known in columns.items():
+        if known["kind"] in ("integer", "number") and column not in (about["order"], *about["constant"]):
+            real, made = (t[column].corr(t.groupby(about["person"])[column].shift()) for t in tables)
+            kept[column] = float(made / real)
+    return kept
+
+
 def compare_counts(name: str, epsilon: float, seeds: int) -> dict[str, tuple[float, float]]:
     """Return how far noisy counts of all columns, and of all pairs, lie from those of all rows: L1, means over seeds.
 
@@ -448,6 +465,7 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--widths", nargs="+", type=float, default=[1.0], help="how many times as wide bounds are")
+    parser.add_argument("--persistence", action="store_true", help="of one table: what linked rows keep of each number")
     parser.add_argument("--counts", action="store_true", help="what is best counted of a person's rows")
     parser.add_argument("--persons", action="store_true", help="how often intervals of answers about persons hold")
     parser.add_argument("--named", action="store_true", help="the same where the spec names the questions, and rows")
@@ -463,6 +481,11 @@ def main() -> None:
         labels = {"table": name, "epsilon": f"{epsilon:g}"}
         if asked.named or asked.persons:
             measured.append((labels, partial(measure_named if asked.named else measure_coverage, name, epsilon)))
+            continue
+        if asked.persistence:
+            for width in asked.widths:
+                by_width = {**labels, "bounds": f"x{width:g}"}
+                measured.append((by_width, partial(measure_persistence, name, epsilon, width)))
             continue
         for width, way in product(asked.widths, asked.ways):
             measured.append(

@@ -285,9 +285,12 @@ def encode_finer(
     cells = {c.attribute: c.cells.fine for c in before.codecs if isinstance(c, OrderedCodec)}
     cut = {c.sources[0] for c in after.codecs if isinstance(c, OrderedCodec) and c.cells.fine != cells[c.attribute]}
     columns: dict[str, pa.Array] = {}
-    for codec in before.codecs:
-        if numbers is not None and isinstance(codec, OrderedCodec) and codec.attribute in cut:
-            columns[codec.attribute] = codec.read_numbers(numbers.column(codec.attribute))
+    if numbers is not None:
+        seen = (codec for codec in before.codecs if isinstance(codec, OrderedCodec) and codec.attribute in cut)
+        columns = {codec.attribute: codec.read_numbers(numbers.column(codec.attribute)) for codec in seen}
+    elif cut:
+        by_attribute = {a: np.asarray(codes.column(a)) for a in before.domain.attributes}
+        columns = before.decode(by_attribute, np.random.default_rng(0))
     schema, arrays = build_code_schema(after.domain), []
     for codec in after.codecs:
         encoded = codes.column(codec.attribute)
