@@ -217,7 +217,7 @@ def _list_rows_cases() -> list[Case]:
             options={"split": {"trends": 0.15, "values": 0.09}},
         ),
         _build_rows_case("privsyn", two, THREE, "the paper's method", preset="paper"),
-        _build_rows_case("privsyn", two, (*THREE, "value_counts"), "a public prior", prior=STATED),
+        _build_rows_case("privsyn", two, (*THREE, *INSIDE), "a public prior", prior=STATED),
         _build_rows_case(
             "privsyn",
             two,
@@ -358,9 +358,10 @@ def _list_linked_cases() -> list[Case]:
             "privsyn",
             f"a panel, {most} rows a person, ties in the order",
             make_spec(PANEL_COLUMNS, {"person_id": "pid", "max_records": most}, workload=asked, **panel),
-            (*linked, "trend_scores", "measure_sets"),
+            (*linked, "cell_counts", "trend_scores", "measure_sets"),
             make_panel,
             Structure("pid"),
+            found=(FOUND["cell_counts"],),
         )
         for most in (2, 4)
     ] + [
@@ -368,15 +369,16 @@ def _list_linked_cases() -> list[Case]:
             "privsyn",
             "households with roles",
             make_spec(HOME_COLUMNS, {"household_id": "hid", "max_records": 4}, **home, **named),
-            (*LINKED, "trend_scores", "measure_sets"),
+            (*LINKED, "cell_counts", "trend_scores", "measure_sets"),
             make_households,
             Structure("hid"),
+            found=(FOUND["cell_counts"],),
         ),
         Case(
             "privsyn",
             "households and members",
             make_spec({}, {"household_id": "hid"}, tables=MEMBERS),
-            (*LINKED, "trend_scores", without),
+            (*LINKED, "cell_counts", "trend_scores", without),
             make_members,
             Structure("hid", top="homes"),
         ),
@@ -384,10 +386,10 @@ def _list_linked_cases() -> list[Case]:
             "privsyn",
             "persons and visits",
             make_spec({}, {"person_id": "pid"}, tables=two_tables, workload=[sums]),
-            (*linked, "trend_scores", "measure_sets", without),
+            (*linked, "cell_counts", "trend_scores", "measure_sets", without),
             _make_two_tables,
             Structure("pid", top="persons", keys=("visit",)),
-            few=90,
+            few=150,
         ),
         Case(
             "privsyn",

@@ -113,7 +113,7 @@ MAKE = {"linked": make_linked, "ruled": make_ruled, "unlinked": make_unlinked, "
 
 def score(rows: pd.DataFrame, made: pd.DataFrame, columns: dict[str, Any]) -> dict[str, float]:
     """Return how far the made rows are from the real ones: single rows, and households."""
-    spec = build_spec(columns, 1.0, 0)
+    spec = build_spec(columns, 1.0, 0).without_ladder()
     encoding = plan_every_column(spec)
     tables, coded = [], []
     for table in (rows, made):

@@ -5,8 +5,9 @@ together at random into persons of the real numbers of rows.  ``flat``: one row 
 and variable, by the defaults.  ``sample``: a random tenth of the persons, as they are, which is not private.  ``free``
 and ``ruled``: linked with nothing that grows with the order, without and with the table's rules across rows.  The
 tables are public and the noise is seeded: nothing here is a release.  ``--counts``: what is best counted;
-``--persons``: how often intervals of answers about persons hold; ``--named``: of those that the spec's workload names,
-and how near rows come to them with and without.
+``--persistence``: how much of each number's correlation with the next row linked rows keep; ``--persons``: how often
+intervals of answers about persons hold; ``--named``: of those that the spec's workload names, and how near rows come to
+them with and without.
 """
 
 from __future__ import annotations
@@ -129,6 +130,18 @@ def load(name: str) -> tuple[pd.DataFrame, dict[str, Any]]:
     return rows, columns
 
 
+def widen(columns: Mapping[str, Any], width: float, but: Sequence[str]) -> dict[str, Any]:
+    """Return the columns with bounds of numbers ``width`` times as wide, away from the data; of ``but`` as they are."""
+    widened = dict(columns)
+    for name, column in columns.items():
+        if column["kind"] in ("integer", "number") and name not in but:
+            low, number = column["min"], int if column["kind"] == "integer" else float
+            span = (column["max"] - low) * (width - 1)
+            below = 0 if low in (0, 1) else (low * (width - 1) if low < 0 else -span / 4)
+            widened[name] = {**column, "min": number(low + below), "max": number(column["max"] + span)}
+    return widened
+
+
 def build_spec(name: str, columns: Mapping[str, Any], epsilon: float, seed: int, **changes: Any) -> ReleaseSpec:
     """Return the request of the linked release, or another's."""
     about = TABLES[name]
@@ -240,7 +253,7 @@ MAKE: dict[str, Callable[..., pd.DataFrame]] = {
 
 def score(name: str, rows: pd.DataFrame, made: pd.DataFrame, columns: Mapping[str, Any]) -> dict[str, float]:
     """Return how far the made rows are from the real ones: single rows, and persons over time."""
-    spec = build_spec(name, columns, 1.0, 0)
+    spec = build_spec(name, columns, 1.0, 0).without_ladder()
     encoding = plan_every_column(spec)
     tables, coded = [], []
     for table in (rows, made):
@@ -263,6 +276,7 @@ def score(name: str, rows: pd.DataFrame, made: pd.DataFrame, columns: Mapping[st
         "rank autocorrelation kept": float(np.median(ranks)),
         "least rank autocorrelation kept": min(ranks),
         "autocorrelation kept": float(np.median(plain)),
+        "least autocorrelation kept": min(plain),
         "ICC kept": float(np.median(spread)),
         "ever": max(ever, default=np.nan),
         "rows per person": alone["rows per person"] or 0.0,
@@ -288,6 +302,22 @@ def _share_kept(figure: Any) -> float:
 
 def _mean(values: list[Any]) -> float:
     return float(np.mean(values)) if values else float("nan")
+
+
+def measure_persistence(name: str, epsilon: float, width: float, seed: int) -> dict[str, float]:
+    """Return by number that changes how much of the correlation with the next row linked rows keep (Pearson)."""
+    rows, columns = load(name)
+    about, widened = TABLES[name], widen(columns, width, [TABLES[name]["order"]])
+    tables = [
+        t.sort_values([about["person"], about["order"]], kind="stable")
+        for t in (rows, make_linked(name, rows, widened, epsilon, seed))
+    ]
+    kept = {}
+    for column, known in columns.items():
+        if known["kind"] in ("integer", "number") and column not in (about["order"], *about["constant"]):
+            real, made = (t[column].corr(t.groupby(about["person"])[column].shift()) for t in tables)
+            kept[column] = float(made / real)
+    return kept
 
 
 def compare_counts(name: str, epsilon: float, seeds: int) -> dict[str, tuple[float, float]]:
@@ -434,6 +464,8 @@ def main() -> None:
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--widths", nargs="+", type=float, default=[1.0], help="how many times as wide bounds are")
+    parser.add_argument("--persistence", action="store_true", help="of one table: what linked rows keep of each number")
     parser.add_argument("--counts", action="store_true", help="what is best counted of a person's rows")
     parser.add_argument("--persons", action="store_true", help="how often intervals of answers about persons hold")
     parser.add_argument("--named", action="store_true", help="the same where the spec names the questions, and rows")
@@ -450,14 +482,23 @@ def main() -> None:
         if asked.named or asked.persons:
             measured.append((labels, partial(measure_named if asked.named else measure_coverage, name, epsilon)))
             continue
-        measured += [({**labels, "way": way}, partial(score_way, name, epsilon, way)) for way in asked.ways]
+        if asked.persistence:
+            for width in asked.widths:
+                by_width = {**labels, "bounds": f"x{width:g}"}
+                measured.append((by_width, partial(measure_persistence, name, epsilon, width)))
+            continue
+        for width, way in product(asked.widths, asked.ways):
+            measured.append(
+                ({**labels, "bounds": f"x{width:g}", "way": way}, partial(score_way, name, epsilon, way, width))
+            )
     print_means(measured, asked.seeds)
 
 
-def score_way(name: str, epsilon: float, way: str, seed: int) -> dict[str, float]:
-    """Return the figures of rows that are made one way."""
+def score_way(name: str, epsilon: float, way: str, width: float, seed: int) -> dict[str, float]:
+    """Return the figures of rows that are made one way, with bounds of numbers ``width`` times as wide."""
     rows, columns = load(name)
-    return score(name, rows, MAKE[way](name, rows, columns, epsilon, seed), columns)
+    widened = widen(columns, width, [TABLES[name]["order"]])
+    return score(name, rows, MAKE[way](name, rows, widened, epsilon, seed), columns)
 
 
 if __name__ == "__main__":

@@ -523,7 +523,8 @@ class ReleaseSpec(FrozenModel):
         if not further:
             return {}
         first = {get_below(self.tables)[0]: build_first_branch(self)}
-        return first | {name: build_branch(self, name) for name in further}
+        every = first | {name: build_branch(self, name) for name in further}
+        return {name: spec.without_ladder() for name, spec in every.items()}
 
     @property
     def row_words(self) -> RowWords:
@@ -572,11 +573,12 @@ class ReleaseSpec(FrozenModel):
     def has_ladder(self) -> bool:
         """Whether columns with open bins are counted in cells that a first look splits where rows are.
 
-        Not with a public prior, whose rows have codes already, and not in linked rows.
+        Not where rows are those of a public prior, whose codes the mechanism counts by, and not in three tables and
+        more.
         """
-        compression = self.mechanism.compression
-        is_asked = compression.enabled and compression.ladder
-        return is_asked and self.prior is None and self.panel is None and not self.tables
+        options = self.mechanism
+        is_asked = options.compression.enabled and options.compression.ladder
+        return is_asked and options.name != "prior" and not list_further(self.tables)
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec whose columns with open bins have equal cells."""

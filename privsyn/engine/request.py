@@ -31,7 +31,8 @@ class Request:
         threads: 0 for all cores; it changes nothing that is released.
         even: Columns whose wide bins have two cells, as in releases made before they had more.
         cuts: Fine cells that a look of the release found full, and that are cut into parts from then on.
-        prior_rows: The rows of a public prior in fine codes; None: those of the spec's prior, read when asked for.
+        prior_rows: The rows of a public prior in fine codes, before any cell was cut; None: those of the spec's prior,
+            read when asked for.
         part: The part of the whole budget that this request has.
         above: In the request of rows below others (:attr:`branches`), the columns of the rows above, which are made
             before; else empty.
@@ -78,6 +79,10 @@ class Request:
         A spec as a manifest shows it does not.  Raises RequestError for a file that does not fit the spec or its hash.
         """
         stated = self.spec.prior
+        if self.prior_rows is not None and self.encoding.uncut is not None:
+            from privsyn.tasks.steps.encode import encode_rows_finer  # here: most requests have none
+
+            return encode_rows_finer(self.prior_rows, self.encoding.uncut, self.encoding)
         if self.prior_rows is not None or stated is None or not stated.place:
             return self.prior_rows
         from privsyn.sources.public_table import read_public_rows  # here: most requests have none

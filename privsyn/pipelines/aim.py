@@ -24,7 +24,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.pipelines.adaptive import make_rows_so_far, measure_again, refine_again, score_residuals
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
-from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.named_sets import SET_STEPS
 from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES, build_choice_step, measure_chosen
 from privsyn.pipelines.synthesis_steps import build_row_steps
@@ -37,7 +37,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     rounds = (_build_round(n) for n in range(1, get_options(request).rounds + 1))
     return (
         ENCODE,
-        *FIRST_LOOK,
+        *build_first_look(),
         ONE_WAYS,
         COMPRESS_DOMAIN,
         RECODE_ROWS,

@@ -20,10 +20,10 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
+    ENCODE_WITH_NUMBERS,
     ENCODED,
-    NUMBERS,
     ONE_WAYS,
     RELEASED,
     count_cells,
@@ -38,16 +38,24 @@ from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
 from privsyn.tasks.kernels.batches import pair_batches
 from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import encode, one_way_marginals
+from privsyn.tasks.steps import encode as finer_codes
+from privsyn.tasks.steps import one_way_marginals
 
 CELL_COUNTS, FIND = "cell_counts", "find_full_cells"
-CUTS, FINER = f"{FIND}.cuts", "encode_finer.encoded_rows"
+CUTS, FINER = f"{FIND}.cuts", "encode_finer"
 CUTS_FILE = "marginals/cut_cells.parquet"
+
+NUMBERS_OF = {
+    "encoded_rows": "numbers",
+    "rows_of_persons": "numbers_of_rows",
+    "without_rows": "numbers_without_rows",
+}
+"""Table of codes that *encode* makes -> the table of the same rows' numbers."""
 
 NO_CELL_COUNTS = {
     CELL_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
     FIND: {"cuts": tabulate_cuts([])},
-    "encode_finer": {"encoded_rows": pa.table({})},
+    FINER: {"encoded_rows": pa.table({})},
 }
 """The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
 
@@ -106,42 +114,55 @@ CHOOSE_CELLS = Step(
 """Splits the rungs where rows are, as finely as the noise of the one-ways leaves rows for."""
 
 
-def _encode_finer(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    encoding = request.encoding
+def _build_finer_step(encode: Step) -> Step:
+    """Return the step that encodes each table of codes of ``encode`` in the chosen cells."""
+    outputs = {table: contract for table, contract in encode.outputs.items() if NUMBERS_OF.get(table) in encode.outputs}
+    return Step(
+        name=FINER,
+        title="Encode in chosen cells",
+        about="the rows as codes of the chosen cells",
+        when="after rung counts",
+        kind=StepKind.TRANSFORM,
+        serves=CELL_COUNTS,
+        inputs=(CUTS, *(place for table in outputs for place in _name_tables(table))),
+        outputs=outputs,
+        inherits=(KnowledgePart.CODES,),
+        run=lambda request, inputs, _: {table: _encode_finer(request, inputs, table) for table in outputs},
+        version=3,
+    )
+
+
+def _name_tables(table: str) -> tuple[str, str]:
+    """Return where a table of codes of *encode* is, and the table of its rows' numbers."""
+    return f"encode.{table}", f"encode.{NUMBERS_OF[table]}"
+
+
+def _encode_finer(request: Request, inputs: Inputs, table: str) -> RowStream:
+    encoding = request.encoding if table == "encoded_rows" else request.encoding.of_rows
     if not request.cuts or encoding.uncut is None:  # no pass over the rows
-        return {"encoded_rows": stream_codes((), encoding.domain)}
-    finer = partial(encode.encode_finer, before=encoding.uncut, after=encoding)
-    rows = starmap(finer, pair_batches(inputs.batches(ENCODED), inputs.batches(NUMBERS)))
-    return {"encoded_rows": stream_codes(read_ahead(rows, request.threads), encoding.domain)}
+        return stream_codes((), encoding.domain)
+    finer = partial(finer_codes.encode_finer, before=encoding.uncut, after=encoding)
+    rows = starmap(finer, pair_batches(*map(inputs.batches, _name_tables(table))))
+    return stream_codes(read_ahead(rows, request.threads), encoding.domain)
 
 
-ENCODE_FINER = Step(
-    name="encode_finer",
-    title="Encode in chosen cells",
-    about="the rows as codes of the chosen cells",
-    when="after rung counts",
-    kind=StepKind.TRANSFORM,
-    serves=CELL_COUNTS,
-    inputs=(CUTS, ENCODED, NUMBERS),
-    outputs={"encoded_rows": tables.ENCODED_ROWS},
-    inherits=(KnowledgePart.CODES,),
-    run=_encode_finer,
-    version=3,
-)
-
-
-FIRST_LOOK = (COUNT_RUNGS, CHOOSE_CELLS, ENCODE_FINER)
-"""The steps that choose cells, of releases that look at rungs."""
+def build_first_look(encode: Step = ENCODE_WITH_NUMBERS) -> tuple[Step, ...]:
+    """Return the steps that choose cells, of releases that look at rungs; ``encode``: the step that encodes rows."""
+    return COUNT_RUNGS, CHOOSE_CELLS, _build_finer_step(encode)
 
 
 def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return the steps; those after the first look, if there is one, follow the cells that it chose."""
     names = [step.name for step in steps]
-    start = names.index(FIND) + 1 if FIND in names else len(steps)
-    return (*steps[:start], *map(_follow, steps[start:]))
+    if FINER not in names:
+        return tuple(steps)
+    start = names.index(FINER)
+    finer = {f"encode.{table}": f"{FINER}.{table}" for table in steps[start].outputs}
+    return (*steps[:start], _follow(steps[start], {}), *(_follow(step, finer) for step in steps[start + 1 :]))
 
 
-def _follow(step: Step) -> Step:
-    finer = {ENCODED: FINER} if ENCODED in step.inputs and step.name != ENCODE_FINER.name else {}
-    added: Any = dict.fromkeys((*step.inputs, CUTS, *finer.values()))
-    return replace(step, inputs=tuple(added), cuts=CUTS, finer=finer)
+def _follow(step: Step, finer: Mapping[str, str]) -> Step:
+    """Return the step with the cuts; ``finer``: table of codes -> the table in chosen cells, read in its place."""
+    replaced = {table: place for table, place in finer.items() if table in step.inputs}
+    added: Any = dict.fromkeys((*step.inputs, CUTS, *replaced.values()))
+    return replace(step, inputs=tuple(added), cuts=CUTS, finer=replaced)

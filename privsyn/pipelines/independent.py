@@ -7,7 +7,7 @@ from dataclasses import replace
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
-from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import build_row_steps
 
 COUNT_COLUMNS = replace(
@@ -18,4 +18,4 @@ COUNT_COLUMNS = replace(
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return one look at the private rows, at every column on its own; no relation between columns is kept."""
-    return ENCODE, *FIRST_LOOK, COUNT_COLUMNS, COMPRESS_DOMAIN, *build_row_steps(request)
+    return ENCODE, *build_first_look(), COUNT_COLUMNS, COMPRESS_DOMAIN, *build_row_steps(request)

@@ -22,7 +22,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
-from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES, build_choice_step, measure_chosen, read_noisy_scores
 from privsyn.pipelines.synthesis_steps import (
     MAKE_CONSISTENT,
@@ -43,7 +43,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
     return (
         ENCODE,
-        *FIRST_LOOK,
+        *build_first_look(),
         ONE_WAYS,
         COMPRESS_DOMAIN,
         RECODE_ROWS,

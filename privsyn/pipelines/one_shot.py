@@ -28,6 +28,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, connect, fund
 from privsyn.pipelines.common_steps import (
     ENCODE,
+    ENCODE_WITH_NUMBERS,
     ENCODED,
     ONE_WAYS,
     RECODE,
@@ -41,7 +42,7 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.named_sets import COMPRESS, SET_STEPS
 from privsyn.pipelines.synthesis_steps import ROW_STEPS, build_row_steps
 from privsyn.pipelines.trend_steps import TREND_SCORES, TRENDS, count_trends_again, explain_by_trends
@@ -69,11 +70,14 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     return *build_looks(), *build_row_steps(request)  # lines 6 and 7 make the rows
 
 
-def build_looks() -> tuple[Step, ...]:
-    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` leaves out what has no budget."""
+def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
+    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` leaves out what has no budget.
+
+    ``encode``: the step that encodes rows, if it is another than ENCODE.
+    """
     return (
-        ENCODE,
-        *FIRST_LOOK,  # not in the paper
+        encode or ENCODE,
+        *build_first_look(encode or ENCODE_WITH_NUMBERS),  # not in the paper
         ONE_WAYS,  # line 1
         COMPRESS,  # line 2
         RECODE_ROWS,

@@ -26,7 +26,6 @@ from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, Ro
 from privsyn.pipelines import one_shot
 from privsyn.pipelines.common_steps import (
     ENCODE,
-    NUMBERS,
     RECODE,
     RELEASED,
     check_unchanged,
@@ -37,6 +36,7 @@ from privsyn.pipelines.common_steps import (
     stream_numbers,
     write_together,
 )
+from privsyn.pipelines.full_cell_steps import NUMBERS_OF
 from privsyn.pipelines.synthesis_steps import (
     BY_TREND,
     CODES,
@@ -68,6 +68,10 @@ from privsyn.tasks.steps.decode_linked import (
 )
 from privsyn.tasks.synthesis import shards
 
+if TYPE_CHECKING:
+    from privsyn.tasks.panels.link_members import MemberLinker
+    from privsyn.tasks.panels.link_rows import Linker
+
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of a release of linked rows."""
@@ -76,16 +80,13 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     return *build_looks(request), *row_steps, build_linking_step(), *((MAKE_WITHOUT_ROWS,) if above else ()), DECODE
 
 
-if TYPE_CHECKING:
-    from privsyn.tasks.panels.link_members import MemberLinker
-    from privsyn.tasks.panels.link_rows import Linker
-
 NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 """Attribute -> its noisy counts, and their noise."""
 
 TRANSITIONS = "measure_transitions"
 KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
-ROWS, RUNS, ALONE = "encode.rows_of_persons", "encode.runs", "encode.without_rows"
+ROWS, RUNS = "encode.rows_of_persons", "encode.runs"
+NUMBERS = f"encode.{NUMBERS_OF['rows_of_persons']}"
 
 
 def build_encode_step(request: Request) -> Step:
@@ -94,11 +95,11 @@ def build_encode_step(request: Request) -> Step:
     Adding or removing one person adds or removes one record, the person's kept rows, and nothing else.
     """
     outputs = {"encoded_rows": tables.ENCODED_ROWS, "rows_of_persons": tables.ROWS_OF_PERSONS}
-    if encode.list_numbered(request.encoding):
-        outputs["numbers"] = tables.NUMBERS
-    outputs |= {"without_rows": tables.ROWS_OF_PERSONS, "runs": tables.RUNS, "repairs": tables.REPAIRS}
+    outputs |= {"without_rows": tables.ROWS_OF_PERSONS}
+    outputs |= dict.fromkeys(_list_numbers(request.encoding), tables.NUMBERS)
+    outputs |= {"runs": tables.RUNS, "repairs": tables.REPAIRS}
     kept = tuple(name for name in outputs if name not in ("encoded_rows", "repairs"))
-    return replace(ENCODE, outputs=outputs, run=_encode_persons, transient=kept)
+    return replace(ENCODE, outputs=outputs, run=_encode_persons, transient=kept, instead={})
 
 
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -106,13 +107,12 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
     persons = encode.PersonEncoding.of(rows, plan)
     of_rows = stream_codes((), plan.of_rows.domain)
     streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": of_rows, "without_rows": of_rows}
-    numbered = bool(encode.list_numbered(plan))
-    if numbered:
-        streams["numbers"] = stream_numbers((), plan)
+    numbered = _list_numbers(plan)
+    streams |= dict.fromkeys(numbered, stream_numbers((), plan))
 
     def iterate_tables() -> Iterator[tuple[pa.RecordBatch, ...]]:
         for made in persons.encode(rows, plan, repairs):
-            yield made.records, made.kept, made.without, *((made.numbers,) if numbered else ())
+            yield made.records, made.kept, made.without, *(getattr(made, name) for name in numbered)
 
     domain = build_runs_domain(plan)
     return {
@@ -120,6 +120,13 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
         "runs": stream_codes(runs_to_batches(persons.list_runs(), domain), domain),
         "repairs": repairs.to_table,
     }
+
+
+def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return which tables of numbers are stored: where cells are to be chosen all, else that of rows to be compared."""
+    if plan.on_ladder:
+        return tuple(NUMBERS_OF.values())
+    return (NUMBERS_OF["rows_of_persons"],) if encode.list_compared(plan) else ()
 
 
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
@@ -397,4 +404,4 @@ DECODE = Step(
 
 def build_looks(request: Request) -> tuple[Step, ...]:
     """Return the steps up to the last look at linked rows: PrivSyn's over a record a person, and those of all rows."""
-    return build_encode_step(request), *one_shot.build_looks()[1:], *LINKED_LOOKS
+    return *one_shot.build_looks(build_encode_step(request)), *LINKED_LOOKS

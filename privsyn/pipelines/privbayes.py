@@ -21,7 +21,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
-from privsyn.pipelines.full_cell_steps import FIRST_LOOK
+from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.one_shot import (
     MEASURED,
     RECODE_ROWS,
@@ -46,7 +46,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps: three looks, then rows drawn along the network."""
     return (
         ENCODE,
-        *FIRST_LOOK,
+        *build_first_look(),
         ONE_WAYS,
         COMPRESS_DOMAIN,
         RECODE_ROWS,

@@ -32,6 +32,7 @@ from privsyn.storage.released_files import check_measured, check_released_file, 
 from privsyn.storage.table_files import is_parquet, refuse_url
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.numbers import get_short_float
+from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 
@@ -221,7 +222,8 @@ class _Plan:
 
     def __init__(self, spec: ReleaseSpec, encoding: EncodingPlan) -> None:
         self.spec, self.encoding = spec, encoding
-        self._key = (spec.model_dump_json(include={"columns", "csv", "null_values", "rules"}), encoding.domain)
+        cells = tuple(codec.cells.fine for codec in encoding.codecs if isinstance(codec, OrderedCodec))
+        self._key = (spec.model_dump_json(include={"columns", "csv", "null_values", "rules"}), encoding.domain, cells)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Plan) and self._key == other._key

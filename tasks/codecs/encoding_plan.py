@@ -79,7 +79,8 @@ class EncodingPlan:
     @property
     def of_rows(self) -> EncodingPlan:
         """The codecs of the table's columns, without the figures of persons."""
-        return replace(self, codecs=tuple(c for c in self.codecs if not isinstance(c, FIGURES)), panel=None)
+        codecs = tuple(c for c in self.codecs if not isinstance(c, FIGURES))
+        return replace(self, codecs=codecs, panel=None, uncut=self.uncut and self.uncut.of_rows)
 
     @property
     def following(self) -> tuple[str, ...]:
@@ -368,9 +369,8 @@ def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> En
         codecs[difference.attribute] = difference
     others = [name for name in order or columns if not columns[name].measured]
     drawn = tuple(UnmeasuredColumn(column_codecs.of(name)[0], columns[name]) for name in others)
-    panel = spec.panel
+    panel, uncut = spec.panel, None if column_codecs.uncut is None else arrange_codecs(column_codecs.uncut, order)
     if panel is None:
-        uncut = None if column_codecs.uncut is None else arrange_codecs(column_codecs.uncut, order)
         return EncodingPlan(tuple(codecs.values()), follow, rules, spec.together, drawn, uncut=uncut)
     in_order = column_codecs.of(panel.order)[0]
     summaries = _build_summaries(spec, rules)
@@ -383,7 +383,7 @@ def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> En
         every = (*codecs.values(), *figures, *summaries)
         linked = EncodingPlan(every, follow, rules, (), drawn, panel, in_order, unit)
     person_sets = [marginal.columns for marginal in spec.measured_sets if marginal.summary is not None]
-    return replace(linked, person_groups=tuple(dict.fromkeys(map(linked.attributes_of, person_sets))))
+    return replace(linked, person_groups=tuple(dict.fromkeys(map(linked.attributes_of, person_sets))), uncut=uncut)
 
 
 def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[SummaryCodec, ...]:

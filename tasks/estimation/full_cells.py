@@ -88,15 +88,18 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     rungs = [codec.cells.fine[code] for code in codes]
     counts = np.maximum(noisy[codes].astype(np.float64), 0.0)
     several = np.array([not codec.holds_one_value(rung) for rung in rungs])
-    standing = _find_standing(noisy[codes] / query.sigma, several)
+    own = np.isin(codes, codec.cells.points)
+    standing = _find_standing(noisy[codes] / query.sigma, ~own)
     total = max(float(counts[standing & several].sum()), 1.0)
     lone = counts[several & standing].max(initial=0.0) > LONE * total
-    crowded = max(CROWDED * total, CLEARLY_CROWDED * sigma)
-    if not lone and _estimate_fullest(codec, rungs, np.where(several & standing, counts, 0.0)) <= crowded:
+    shared = np.where(standing & ~own, counts, 0.0)
+    crowded = max(CROWDED * max(float(shared.sum()), 1.0), CLEARLY_CROWDED * sigma)
+    hidden = standing.any() and not shared.any()  # most rows have a value of its own, and noise hides the others
+    if not lone and not hidden and _estimate_fullest(codec, rungs, shared) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
         return
     body = np.ones(len(rungs), bool)
-    if standing.any():
+    if standing.any() and not hidden:
         first, last = int(np.argmax(standing)), len(rungs) - 1 - int(np.argmax(standing[::-1]))
         first, last = max(first - BEYOND, 0), min(last + BEYOND, len(rungs) - 1)
         while first > 0 and rungs[first - 1].low >= codec.ladder_origin:  # towards the origin rungs are narrow
@@ -105,35 +108,38 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
             last += 1
         body = (np.arange(len(rungs)) >= first) & (np.arange(len(rungs)) <= last)
     edges: dict[float, bool] = {}
+    after_one_value = False
     origin, step = codec.frame
     span = sum(rung.high - rung.low for rung, stands in zip(rungs, standing, strict=True) if stands)
     least = codec.least_part if span >= LEAST_PARTS * codec.least_part else 0.0
     for rung, count, stands, inside, splits in zip(rungs, counts, standing, body, several, strict=True):
         if not inside or not splits:
             edges.setdefault(rung.low, not inside)
+            after_one_value = not splits
             continue
         parts = min(PARTS * count / total, count / (NOISE_A_PART * sigma)) if stands else 1.0
         width = min((rung.high - rung.low) / max(parts, 1.0), step / 2) if stands else step / 2
         width = step * 2.0 ** math.floor(math.log2(width / step))
         width *= 2.0 ** max(math.ceil(math.log2(max(least, width) / width)), 0)
         begins_body = not edges or next(reversed(edges.values()))
-        if begins_body:
+        if begins_body or after_one_value or hidden:
             edges[rung.low] = False
+        after_one_value = False
         for number in range(math.floor((rung.low - origin) / width) + 1, math.ceil((rung.high - origin) / width)):
             edges.setdefault(codec.settle_edge(origin + number * width), False)
     yield from (CutCell(codec.attribute, low, doubtful) for low, doubtful in sorted(edges.items()))
 
 
-def _find_standing(counts: NDArray[np.float64], several: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the rungs on which rows seem to stand, shape (rungs,).
 
     Those of the clearest run of rungs, clear ones near it, and very clear ones elsewhere.  ``counts``: noisy, in
-    standard deviations of noise; ``several``: which rungs have several values: one that has most rows, such as 0, does
-    not say where others are.
+    standard deviations of noise; ``shared``: which rungs are no value with a cell of its own: one that has most rows,
+    such as 0, does not say where others are.
     """
     standing = counts >= STANDS_APART
     first, length, clearest = 0, 0, STANDS
-    sums = np.append(0.0, np.cumsum(np.where(several, counts, 0.0)))
+    sums = np.append(0.0, np.cumsum(np.where(shared, counts, 0.0)))
     for rungs in range(1, min(LONGEST_RUN, len(counts)) + 1):
         clear = (sums[rungs:] - sums[:-rungs]) / np.sqrt(rungs)
         if clear.max() > clearest:
@@ -150,10 +156,13 @@ def _find_standing(counts: NDArray[np.float64], several: NDArray[np.bool_]) -> N
 
 
 def _estimate_fullest(codec: OrderedCodec, rungs: Sequence[Bin], counts: NDArray[np.float64]) -> float:
-    """Return about how many rows the fullest half of an equal bin holds, values with cells of their own left out."""
+    """Return about how many rows the fullest half of an equal bin holds, those of one value left out.
+
+    ``counts``: of the rungs, 0 for values with a cell of their own whatever the cells are.
+    """
     (origin, step), held = codec.frame, defaultdict[int, float](float)
     for rung, count in zip(rungs, counts, strict=True):
-        if count:
+        if count and not (codec.holds_one_value(rung) and step / 2 <= rung.high - rung.low):
             halves = max((rung.high - rung.low) / (step / 2), 1.0)
             held[math.floor(((rung.low + rung.high) / 2 - origin) / (step / 2))] += count / halves
     return max(held.values(), default=0.0)

@@ -18,7 +18,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs.binning import Binning, list_counted_alone, list_level_attributes
-from privsyn.tasks.estimation.fine_weights import weigh_inside
+from privsyn.tasks.estimation.fine_weights import empty_doubtful, weigh_inside
 from privsyn.tasks.estimation.recode import (
     AttributeRecode,
     Floats,
@@ -107,6 +107,9 @@ def compress_towards(
     if not noisy:
         return recode
     for a, drawn in shrink_towards_prior(noisy, sigma, {a: public.column(a) for a in noisy}).items():
+        nobody = np.bincount(public.column(a), minlength=len(drawn.mean)) == 0
+        empty = np.where(nobody, empty_doubtful(drawn.mean, sigma[a], binning[a]), drawn.mean)
+        drawn = drawn._replace(mean=empty)
         if _estimate_risk(drawn.mean, noisy[a], sigma[a], drawn.follows) >= _estimate_risk_of_codes(
             recode[a], noisy[a], sigma[a]
         ):

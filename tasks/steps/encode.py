@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from privsyn.data_contracts.tables import REPAIRS, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codes
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, find_kept_rows, iterate_runs
 from privsyn.tasks.panels.summaries import summarize_runs
 from privsyn.tasks.rules.compiled_rules import CompiledRules
@@ -82,9 +83,13 @@ def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -
         yield encode_batch(batch, plan, repairs)
 
 
+CodesAndNumbers: TypeAlias = tuple[pa.RecordBatch, pa.RecordBatch]
+"""The codes of rows, and the numbers of the same rows."""
+
+
 def encode_with_numbers(
     batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+) -> Iterator[CodesAndNumbers]:
     """Yield the batches of :func:`encode`, and beside each the rows' numbers (contract NUMBERS).
 
     Of a plan that links no rows.
@@ -95,7 +100,7 @@ def encode_with_numbers(
 
 def encode_batch_with_numbers(
     batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, of: EncodingPlan | None = None
-) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+) -> CodesAndNumbers:
     """Return codes and numbers of one batch; ``of``: the plan that says which numbers are stored, if it is another."""
     domain = build_number_domain(of or plan)
     numbers: dict[str, pa.Array] = dict.fromkeys(domain.attributes)
@@ -110,14 +115,18 @@ def build_number_domain(plan: EncodingPlan) -> Domain:
 
 
 def list_numbered(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return the attributes whose values later looks may see inside their codes.
+    """Return the attributes whose values later looks may see inside their codes."""
+    seen = (*(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)), *list_compared(plan))
+    return tuple(dict.fromkeys(seen))
 
-    Of persons with rows those of following columns with an order: whether two rows have one value is asked of them.
+
+def list_compared(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return, of persons with rows, the following attributes with an order.
+
+    Whether a row and the next one have one value is asked of them.
     """
-    if plan.panel is not None and plan.panel.household:
+    if plan.panel is None or plan.panel.household:
         return ()
-    if plan.panel is None:
-        return tuple(dict.fromkeys(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)))
     return tuple(a for a in plan.following if isinstance(plan.get_codec(a), OrderedCodec))
 
 
@@ -141,17 +150,18 @@ def iterate_kept_batches(
 
 
 class EncodedPersons(NamedTuple):
-    """What one batch of the private table becomes where rows are linked.
+    """What one batch of the private table becomes where rows are linked: codes of rows, and the rows' numbers.
 
     ``records``: the rows that stand for persons, with figures of the person's kept rows; ``kept``: all kept rows, in
-    the codes of rows; ``numbers``: of these rows, in columns whose values are compared; ``without``: a row of each
-    person who has none in the order, in the codes of rows.
+    the codes of rows; ``without``: a row of each person who has none in the order, in the codes of rows.
     """
 
     records: pa.RecordBatch
     kept: pa.RecordBatch
-    numbers: pa.RecordBatch
     without: pa.RecordBatch
+    numbers: pa.RecordBatch
+    numbers_of_rows: pa.RecordBatch
+    numbers_without_rows: pa.RecordBatch
 
 
 @dataclass(frozen=True)
@@ -214,10 +224,14 @@ class PersonEncoding:
             for name, values in figures.items():
                 part = values[first:last]
                 records = records.append_column(name, pa.array(part, mask=part < 0))
-            kept = encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), of_rows, Repairs(), plan)
             low, high = np.searchsorted(without, [start, end])
-            alone = encode_batch(batch.take(pa.array(without[low:high] - start)), of_rows, Repairs())
-            yield EncodedPersons(encode_batch(records, plan, repairs), *kept, alone)
+            alone = batch.take(pa.array(without[low:high] - start))
+            made = (
+                encode_batch_with_numbers(records, plan, repairs),
+                encode_batch_with_numbers(batch.filter(pa.array(keep[start:end])), of_rows, Repairs(), plan),
+                encode_batch_with_numbers(alone, of_rows, Repairs(), plan),
+            )
+            yield EncodedPersons(*(codes for codes, _ in made), *(numbers for _, numbers in made))
             start = end
 
 
@@ -262,18 +276,21 @@ def _count_broken(
 
 
 def encode_finer(
-    codes: pa.RecordBatch, numbers: pa.RecordBatch, before: EncodingPlan, after: EncodingPlan
+    codes: pa.RecordBatch, numbers: pa.RecordBatch | None, before: EncodingPlan, after: EncodingPlan
 ) -> pa.RecordBatch:
     """Return rows in the codes of ``after``, from codes of ``before`` and numbers, which say the values.
 
-    Columns whose cells are the same in both keep their codes.
+    Columns whose cells are the same in both keep their codes.  Without numbers values are drawn inside their codes.
     """
     cells = {c.attribute: c.cells.fine for c in before.codecs if isinstance(c, OrderedCodec)}
     cut = {c.sources[0] for c in after.codecs if isinstance(c, OrderedCodec) and c.cells.fine != cells[c.attribute]}
     columns: dict[str, pa.Array] = {}
-    for codec in before.codecs:
-        if isinstance(codec, OrderedCodec) and codec.attribute in cut:
-            columns[codec.attribute] = codec.read_numbers(numbers.column(codec.attribute))
+    if numbers is not None:
+        seen = (codec for codec in before.codecs if isinstance(codec, OrderedCodec) and codec.attribute in cut)
+        columns = {codec.attribute: codec.read_numbers(numbers.column(codec.attribute)) for codec in seen}
+    elif cut:
+        by_attribute = {a: np.asarray(codes.column(a)) for a in before.domain.attributes}
+        columns = before.decode(by_attribute, np.random.default_rng(0))
     schema, arrays = build_code_schema(after.domain), []
     for codec in after.codecs:
         encoded = codes.column(codec.attribute)
@@ -282,6 +299,12 @@ def encode_finer(
             encoded = codec.encode(values)[0]
         arrays.append(pa.array(encoded, type=schema.field(codec.attribute).type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def encode_rows_finer(rows: CodeTable, before: EncodingPlan, after: EncodingPlan) -> CodeTable:
+    """Return rows in the codes of ``after`` from codes of ``before`` alone."""
+    parts = [encode_finer(batch, None, before, after) for batch in rows.to_arrow().to_batches()]
+    return CodeTable.from_arrow(pa.Table.from_batches(parts, build_code_schema(after.domain)), after.domain)
 
 
 def _restore(column: str, codes: pa.RecordBatch, columns: Mapping[str, pa.Array], plan: EncodingPlan) -> pa.Array:

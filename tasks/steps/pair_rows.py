@@ -24,7 +24,7 @@ from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import find_kinds
 from privsyn.tasks.panels.choose_rows import KeptRuns, iterate_stored_runs, take_at
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.steps.encode import PERSON_ROWS, list_numbered
+from privsyn.tasks.steps.encode import PERSON_ROWS, list_compared
 
 Columns: TypeAlias = tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]
 
@@ -108,7 +108,7 @@ def _pair_rows(
 ) -> list[NDArray[Any]]:
     """Return the columns of the pairs of rows of a person."""
     drawn = runs.find_pairs()
-    fine, numbers = rows.read(tuple(codes), list_numbered(plan), runs.place[np.concatenate([drawn, drawn + 1])])
+    fine, numbers = rows.read(tuple(codes), list_compared(plan), runs.place[np.concatenate([drawn, drawn + 1])])
     arrays: list[NDArray[Any]] = []
     for a, c in codes.items():
         first, after = np.split(fine[a], 2)

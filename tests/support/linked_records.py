@@ -64,7 +64,7 @@ def count_paired(table: pa.Table, request: Request, codes: Mapping[str, Transiti
     """The records that transitions, or pairs of members, are counted over."""
     persons, stored = choose_and_encode(table, request)
     runs = list(runs_to_batches(persons.list_runs(), build_runs_domain(request.encoding)))
-    rows = StoredRows(lambda: (m.kept for m in stored), lambda: (m.numbers for m in stored), lambda: runs)
+    rows = StoredRows(lambda: (m.kept for m in stored), lambda: (m.numbers_of_rows for m in stored), lambda: runs)
     return count_batches(pair_rows(rows, request.encoding, codes))
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
+from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.receipts import Query
+from privsyn.engine.inputs import PrivateAccess
+from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.full_cell_steps import CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
+from privsyn.sources.public_table import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
 from privsyn.tasks.estimation.full_cells import (
@@ -33,6 +43,9 @@ from privsyn.tasks.steps.encode import (
     iterate_kept_batches,
 )
 from tests.support.answered import released
+from tests.support.linked_records import choose_and_encode
+from tests.support.linked_tables import make_tables_spec, make_tree_content, make_visits_content
+from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
 from tests.support.specs import make_spec
 from tests.unit.answers.test_computed import Asked
 from tests.unit.tasks.estimation.test_frequent_values import noisy_counts
@@ -320,3 +333,95 @@ def test_rows_at_a_bound_stay_there(top: float, decimals: dict[str, int]) -> Non
     made = released(pa.table({"x": values, "y": np.arange(4_000) * 2}), asked, 0).table["x"].to_numpy()
     assert abs((made == top).mean() - 0.3) < 0.05
     assert abs((made == 0).mean() - (values == 0).mean()) < 0.08
+
+
+def test_where_one_value_has_most_rows_the_others_have_narrow_cells() -> None:
+    """Of claims that are 0 in most rows the others are few: the look shows them as a run, or not at all."""
+    column = {"kind": "integer", "min": 0, "max": 5_999}
+    seen = choose(column, {0: 5_500.0, 1: 350.0, 2: 100.0}, 150.0, 40.0)
+    assert {1.0, 2.0} <= {cell.low for cell in seen if not cell.doubtful}
+    hidden = choose(column, {0: 5_500.0, 3: 350.0}, 150.0, 40.0)
+    assert {1.0, 2.0, 4.0, 8.0} <= {cell.low for cell in hidden if not cell.doubtful}
+
+
+def make_widened_panel(width: float, **changes: Any) -> Any:
+    """The spec of the small panel with bounds of incomes so many times as wide."""
+    income = {"kind": "number", "min": 0, "max": 100 * width, "decimals": 1}
+    return make_panel_spec(columns={**PANEL_COLUMNS, "income": income}, **changes)
+
+
+def test_records_and_rows_of_persons_are_encoded_in_the_chosen_cells() -> None:
+    """From stored numbers each record, and each kept row, has the codes that its values have in these cells."""
+    panel = make_panel(40, most=7)
+    panel = panel.set_column(4, "income", pc.round(panel["income"], 1))
+    request = Request(make_widened_panel(50), tuple(name for name in panel.column_names if name != "pid"))
+    (codec,) = list_looked_at(request.encoding)
+    counts = np.bincount(codec.encode({"income": panel["income"].combine_chunks()})[0], minlength=codec.size)
+    cuts = find_full_cells([codec], {"income": (Query(("income",), codec.size, 1, 1.0), counts)}, {"income": 1.0})
+    after = request.cut_cells(tuple(cuts))
+    assert after.encoding.uncut is not None and after.encoding.of_rows.uncut is not None
+    (_, stored), (_, expected) = (choose_and_encode(panel, asked) for asked in (request, after))
+    for made, whole in zip(stored, expected, strict=True):
+        plans = after.encoding, after.encoding.of_rows, after.encoding.of_rows
+        numbers = made.numbers, made.numbers_of_rows, made.numbers_without_rows
+        for codes, own, chosen, wanted in zip(made[:3], numbers, plans, whole[:3], strict=True):
+            assert encode_finer(codes, own, chosen.uncut, chosen).to_pydict() == wanted.to_pydict()
+
+
+def compute_persistence(rows: pd.DataFrame) -> float:
+    """The correlation of incomes between a row and the person's next one."""
+    rows = rows.sort_values(["pid", "year"], kind="stable")
+    return float(rows["income"].corr(rows.groupby("pid")["income"].shift()))
+
+
+def test_incomes_persist_whatever_the_bounds_of_linked_rows() -> None:
+    panel = make_panel(3_000, most=5)
+    made = release_panel(make_widened_panel(100), panel).to_pandas()
+    real = panel.to_pandas()
+    assert compute_persistence(made) > 0.8 * compute_persistence(real)  # as with bounds that fit; with equal cells 0
+    assert abs(made["income"].median() - real["income"].median()) < 0.05 * real["income"].std()
+    assert abs(made["income"].std() / real["income"].std() - 1) < 0.4
+
+
+def release_panel(asked: Any, panel: pa.Table) -> pa.Table:
+    """Synthetic rows of a panel, with seeded noise."""
+    request = Request(asked, tuple(name for name in panel.column_names if name != "pid"), 1)
+    access = PrivateAccess(lambda repairs=None: panel.to_batches())
+    return MemoryRun(request, build_steps(request), draw_from_seed(0), access).run()["decode"]["synthetic"]
+
+
+def test_two_tables_have_the_look_and_three_have_not() -> None:
+    for content, looks in ((make_visits_content(), 1), (make_tree_content(), 0)):
+        asked = Request(make_tables_spec(content))
+        assert sum(step.name.endswith(CELL_COUNTS) for step in build_steps(asked)) == looks
+
+
+def test_rows_of_a_prior_are_read_in_the_chosen_cells(tmp_path: Path) -> None:
+    """Plans of as many cells that lie elsewhere are not taken for each other."""
+    file = tmp_path / "prior.parquet"
+    pq.write_table(pa.table({"x": [5, 700, 700], "y": [1, 2, 3]}), file)
+    stated = Prior(table=str(file), statement="Rows that a test made up.", sha256=compute_sha256(file))
+    request = Request(make_spec({"x": WEIGHT, "y": WEIGHT}, prior=stated), ("x", "y"))
+    for low in (600.0, 800.0):
+        cut = request.cut_cells((CutCell("x", 0.0, doubtful=False), CutCell("x", low, doubtful=False)))
+        assert cut.prior is not None and cut.public.prior is not None
+        codes = cut.encoding.codecs[0].encode({"x": pa.array([5, 700, 700])})[0].tolist()
+        assert cut.prior.column("x").tolist() == codes
+        held = replace(request, prior_rows=request.prior).cut_cells(cut.cuts).prior
+        assert held is not None and held.domain == cut.encoding.domain and held.column("x")[0] == codes[0]
+
+
+def test_a_prior_with_wide_bounds_is_of_use() -> None:
+    """With equal cells between them nearly all rows of both tables lie in one."""
+    rng = np.random.default_rng(0)
+    tables = [
+        pa.table({"x": np.exp(rng.normal(3, 0.4, n)).astype(int), "y": rng.integers(0, 9_999, n)})
+        for n in (2_000, 5_000)
+    ]
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "prior.parquet"
+        pq.write_table(tables[1], file)
+        stated = Prior(table=str(file), statement="Rows that a test made up.", sha256=compute_sha256(file))
+        made = released(tables[0], make_spec({"x": WEIGHT, "y": WEIGHT}, prior=stated), 0).table["x"].to_numpy()
+    real = tables[0]["x"].to_numpy()
+    assert abs(np.median(made) - np.median(real)) < 2 and abs(made.std() / real.std() - 1) < 0.5
