@@ -137,7 +137,7 @@ def remake_rows(
         tables_by_step[FIND] = {"cuts": tabulate_cuts(released.request.cuts)}
     recode = recode_by(released, measured)
     tables_by_step["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
-    start = next(i for i, step in enumerate(released.steps) if step.name == "make_consistent")
+    start = next(i for i, step in enumerate(released.steps) if step.name == "refine_codes")
     known_steps = (replace(step, inputs=()) for step in released.steps[:start] if step.name in tables_by_step)
     steps = [*known_steps, *released.steps[start:]]
     request = released.request

@@ -207,8 +207,8 @@ def test_words_about_a_column_make_no_other_request(home: Path) -> None:
 
 
 def test_the_fields_whose_defaults_changed_are_named(home: Path) -> None:
-    assert "(mechanism.split.one_way, " in refusal(home).problem
-    assert "(its steps changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
+    assert "(null_values, mechanism.split.one_way, " in refusal(home).problem
+    assert "(null_values changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
 
 
 def test_a_default_that_was_another_when_it_was_said_is_no_other_request(home: Path) -> None:
