@@ -59,7 +59,7 @@ def test_01_totals_and_settings_are_the_same_whatever_the_private_table(save: Sa
     assert found[0] == found[1] == found[2]
     known = {name for name, (settings, _) in found[0][0].items() if "known" in settings or "totals" in settings}
     assert known == {
-        "one_way_marginals", "compress_domain", "make_consistent", "synthesize", "append_attributes"
+        "one_way_marginals", "compress_domain", "refine_codes", "make_consistent", "synthesize", "append_attributes"
     }  # fmt: skip
 
 

@@ -49,7 +49,8 @@ def outputs(step: Step, tables: dict[str, pa.Table], spec: ReleaseSpec, rows: An
     assert step.run is not None
     access = None if step.kind is StepKind.POSTPROCESS else PrivateAccess(lambda repairs=None: rows())
     inputs = Inputs({n: (lambda n=n: tables[n]) for n in tables}, access)
-    made = step.run(Request(spec, tuple(spec.released_columns)), inputs, lambda done, total: None)
+    request = Request(spec, tuple(spec.released_columns))
+    made = step.run(request, step.lend(request, inputs), lambda done, total: None)
     found = {}
     for name, output in made.items():
         if hasattr(output, "batches"):
