@@ -25,7 +25,8 @@ from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors, label_run
 from privsyn.flows.states import DATASET, make_failed_state
-from privsyn.storage.released_files import read_manifest, release_folder
+from privsyn.storage.find_release import find_release
+from privsyn.storage.released_files import read_manifest
 
 
 class EvaluationSummary(BaseModel):
@@ -88,7 +89,7 @@ def _label_with_dataset(release: str) -> str:
     Empty where there is no such release, which is said elsewhere.
     """
     try:
-        manifest = read_manifest(release_folder(release, Settings(), "evaluate.release"))
+        manifest = read_manifest(find_release(release, Settings(), "evaluate.release"))
     except RequestError:
         return ""
     dataset = str(manifest.spec.get("dataset", ""))

@@ -36,8 +36,9 @@ from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import DESCRIPTIONS
 from privsyn.publish.versions import list_versions
 from privsyn.sources.public_table import check_file
+from privsyn.storage.find_release import find_release
 from privsyn.storage.records import Records
-from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
+from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation.noisy import read_receipts
 
@@ -212,7 +213,7 @@ def rerun(
     nothing but ``keep``.  Raises RequestError if ``release`` is not a release, or is of a form that this program does
     not know, or if ``prior`` does not fit it; the result holds whatever does not agree.
     """
-    folder = release_folder(release, settings, FIELD)
+    folder = find_release(release, settings, FIELD)
     manifest = read_manifest(folder)
     spec = _add_prior(read_public_spec(manifest, FIELD), prior)
     noisy = {*list_published_files(release_steps(plan_release(spec).steps)), "certificate.json"}
