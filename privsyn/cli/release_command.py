@@ -49,9 +49,9 @@ from privsyn.cli.common import (
 if TYPE_CHECKING:
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.release_spec import ReleaseSpec
-    from privsyn.engine.candidate import Candidate
     from privsyn.engine.checked_tables import State
     from privsyn.engine.plan import Plan
+    from privsyn.engine.proposal import Proposal
     from privsyn.forecasts.forecast import Forecast
     from privsyn.ledgers.dataset_summary import DatasetSummary
     from privsyn.publish.folder import ReleaseSummary
@@ -102,7 +102,7 @@ def release_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         from privsyn.engine.choose_accountant import read_dataset_summary
-        from privsyn.pipelines.release_plan import build_candidate
+        from privsyn.pipelines.release_plan import propose_release
         from privsyn.specs.spec_file import load_spec, override_options
 
         table = parse_table(data, "--data")
@@ -116,18 +116,18 @@ def release_command(
             _print_estimate(request, settings, rows_about, workers, as_json=as_json)
             return
         warn_of_epsilon(request.privacy.epsilon)
-        candidate = build_candidate(request, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
+        proposal = propose_release(request, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
-            _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
+            _print_dry_run(look_ahead(proposal), rows_about, as_json=as_json)
             return
         if not yes and is_interactive() and read_dataset_summary(request.dataset, settings) is None:
-            confirm(look_ahead(candidate), rows_about)
+            confirm(look_ahead(proposal), rows_about)
             start = time.monotonic()  # what a person took to answer is no time of the run
         if out is not None:  # not before: a no leaves no trace
             make_folder(settings)
         with _end_if_released(request.dataset, settings, as_json=as_json):
-            summary = run_here_or_in_prefect(candidate, prefect=prefect)
-        show_summary(candidate, summary, start, as_json=as_json)
+            summary = run_here_or_in_prefect(proposal, prefect=prefect)
+        show_summary(proposal, summary, start, as_json=as_json)
         print_misread(Path(summary.private), spec)
         if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
             warn(
@@ -168,27 +168,27 @@ def _print_estimate(
     people.print("An estimate: no table was read, nothing was charged.")
 
 
-def run_here_or_in_prefect(candidate: Candidate, *, prefect: bool) -> ReleaseSummary:
+def run_here_or_in_prefect(proposal: Proposal, *, prefect: bool) -> ReleaseSummary:
     """Return the release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
     from privsyn.engine.admission import check_request
     from privsyn.server.environment import is_server_configured
 
     if not (prefect or is_server_configured()):
-        return _run_here(candidate)
-    check_request(candidate)  # what is wrong is said before a server starts
-    for line in _describe_new_name(candidate):
+        return _run_here(proposal)
+    check_request(proposal)  # what is wrong is said before a server starts
+    for line in _describe_new_name(proposal):
         people.print(line, soft_wrap=True, markup=False)
-    return _run_flow(candidate)
+    return _run_flow(proposal)
 
 
-def show_summary(candidate: Candidate, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
+def show_summary(proposal: Proposal, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
     """Print the release's JSON object, if asked for, and its summary for people; ``start``: by the monotonic clock."""
     seconds = round(time.monotonic() - start, 1)
     if as_json:
-        shown = _as_json(candidate.spec.dataset, candidate.settings, summary)
+        shown = _as_json(proposal.spec.dataset, proposal.settings, summary)
         print_answer(json.dumps({**shown, "seconds": seconds}))
-    _print_summary(candidate, summary, seconds, open_results(as_json=as_json))
-    _print_relations(candidate.plan, summary)
+    _print_summary(proposal, summary, seconds, open_results(as_json=as_json))
+    _print_relations(proposal.plan, summary)
 
 
 def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
@@ -205,15 +205,15 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
         warn(f"{certificate.relations or explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
-def _describe_new_name(candidate: Candidate) -> list[str]:
+def _describe_new_name(proposal: Proposal) -> list[str]:
     """Return what to say where the ledger does not know the name.
 
     It is a new data set, whose cap cannot be changed later.
     """
     from privsyn.engine.choose_accountant import read_dataset_summary
 
-    spec = candidate.spec
-    if read_dataset_summary(spec.dataset, candidate.settings) is not None:
+    spec = proposal.spec
+    if read_dataset_summary(spec.dataset, proposal.settings) is not None:
         return []
     cap = spec.budget
     return [
@@ -247,15 +247,15 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
         raise typer.Exit(0) from None
 
 
-def _run_here(candidate: Candidate) -> ReleaseSummary:
+def _run_here(proposal: Proposal) -> ReleaseSummary:
     """Return the release in this process, which says so once nothing is wrong with the request."""
     from privsyn.api.progress import show_progress_bars
-    from privsyn.api.release import run_candidate
+    from privsyn.api.release import run_proposal
 
-    with show_progress_bars(candidate.plan.steps, people) as report:
+    with show_progress_bars(proposal.plan.steps, people) as report:
         first = [
             "Running in this process: no Prefect server is configured (--prefect starts one).",
-            *_describe_new_name(candidate),
+            *_describe_new_name(proposal),
         ]
 
         def report_first_lines(step: str, done: int, total: int) -> None:
@@ -263,10 +263,10 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=report_first_lines, warn=warn))
+        return run_proposal(replace(proposal, report=report_first_lines, warn=warn))
 
 
-def _run_flow(candidate: Candidate) -> ReleaseSummary:
+def _run_flow(proposal: Proposal) -> ReleaseSummary:
     """Return the release as a Prefect flow."""
     from privsyn.api.progress import show_progress_bars
 
@@ -277,16 +277,16 @@ def _run_flow(candidate: Candidate) -> ReleaseSummary:
         from privsyn.flows.caller import use_settings
         from privsyn.flows.release import release, report_steps
         from privsyn.flows.schedule import scheduled_release
-    plan, spec = candidate.plan, candidate.spec
+    plan, spec = proposal.plan, proposal.spec
     with (
         translate_server_loss(),
-        use_settings(candidate.settings),
+        use_settings(proposal.settings),
         show_progress_bars(plan.steps, people) as report,
         report_steps(report),
     ):
         if plan.period is not None:
-            return scheduled_release(spec, period=plan.period, early=candidate.early, new_dataset=candidate.new_dataset)
-        return release(spec, fresh=candidate.fresh, new_dataset=candidate.new_dataset)
+            return scheduled_release(spec, period=plan.period, early=proposal.early, new_dataset=proposal.new_dataset)
+        return release(spec, fresh=proposal.fresh, new_dataset=proposal.new_dataset)
 
 
 def _as_json(dataset: str, settings: Settings, summary: ReleaseSummary) -> dict[str, Any]:
@@ -298,10 +298,10 @@ def _as_json(dataset: str, settings: Settings, summary: ReleaseSummary) -> dict[
     return {**summary.model_dump(mode="json"), "budget_left": remaining}
 
 
-def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float, results: Console) -> None:
+def _print_summary(proposal: Proposal, summary: ReleaseSummary, seconds: float, results: Console) -> None:
     from privsyn.ledgers.ledger import Ledger
 
-    request, settings = candidate.spec, candidate.settings
+    request, settings = proposal.spec, proposal.settings
     state = Ledger(settings.ledger).summary(request.dataset)[0]
     drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
     nothing = "nothing: every noisy table was there already, no noise was drawn"
@@ -399,14 +399,14 @@ def improve_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         from privsyn.engine.improved_run import build_improved_spec
-        from privsyn.pipelines.release_plan import build_candidate
+        from privsyn.pipelines.release_plan import propose_release
 
         table, settings = parse_table(data, "--data"), read_settings(out)
         request = build_improved_spec(release, settings, epsilon, table)
         warn_of_epsilon(request.privacy.epsilon)
-        candidate = build_candidate(request, settings, fresh=fresh)
-        summary = run_here_or_in_prefect(candidate, prefect=prefect)
-        show_summary(candidate, summary, start, as_json=as_json)
+        proposal = propose_release(request, settings, fresh=fresh)
+        summary = run_here_or_in_prefect(proposal, prefect=prefect)
+        show_summary(proposal, summary, start, as_json=as_json)
 
 
 FORECAST_SIZES = (3_000, 30_000, 300)
@@ -475,7 +475,7 @@ class FirstCharge(NamedTuple):
         }
 
 
-def look_ahead(candidate: Candidate) -> FirstCharge:
+def look_ahead(proposal: Proposal) -> FirstCharge:
     """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
     from privsyn.api.check import measures_no_pair
     from privsyn.engine.admission import REQUEST_CHECKS, admit
@@ -483,12 +483,12 @@ def look_ahead(candidate: Candidate) -> FirstCharge:
     from privsyn.engine.checks import check_whole_cap
     from privsyn.engine.choose_accountant import read_dataset_summary
 
-    admit(candidate, REQUEST_CHECKS)
-    state = read_dataset_summary(candidate.spec.dataset, candidate.settings)
+    admit(REQUEST_CHECKS, proposal)
+    state = read_dataset_summary(proposal.spec.dataset, proposal.settings)
     if state is None:
-        check_whole_cap(candidate.plan.request)
-    checked = find_state(candidate.spec, candidate.settings)
-    return FirstCharge(candidate.spec, candidate.plan.rho, state, checked, measures_no_pair(candidate.plan))
+        check_whole_cap(proposal.plan.request)
+    checked = find_state(proposal.spec, proposal.settings)
+    return FirstCharge(proposal.spec, proposal.plan.rho, state, checked, measures_no_pair(proposal.plan))
 
 
 def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecast]:

@@ -23,11 +23,11 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan, account_rho
+from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, release_steps, run_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
@@ -118,11 +118,11 @@ def publish_quality(
         output="figures",
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
-    candidate = Candidate(plan=plan, settings=settings, noise=noise or OpenDPNoise())
+    proposal = Proposal(plan=plan, settings=settings, noise=noise or OpenDPNoise())
     telemetry = Telemetry(settings)
     with (
         translate_refusals(),
-        open_run(candidate) as run,
+        open_run(proposal) as run,
         telemetry.observe(run.dataset, run.name, "evaluation", released=[release.manifest.run]) as observed,
     ):
         refs = run_steps(run.steps, observed.trace(run.execute))

@@ -18,13 +18,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privsyn import cli
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
 from privsyn.publish.folder import ReleaseSummary
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from privsyn.api.release import release_in_process
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
@@ -37,7 +36,7 @@ from privsyn.tasks.steps.encode import Repairs, encode
 from tests.support import databases, postgres, repeated_noise
 from tests.support.households import make_household_spec, make_households
 from tests.support.places import ROOT
-from tests.support.releases import QUICK, few
+from tests.support.releases import QUICK, few, release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.settings import Settings
@@ -40,6 +39,7 @@ from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.commands import privsyn
+from tests.support.releases import release_in_process
 from tests.support.specs import PEOPLE_YAML, changed, make_spec, people
 
 Save = Callable[..., str]
