@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
+from privsyn.evaluation.private_evaluation import AskedEvaluation, Report
 from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.flows.metrics import note_run
@@ -72,8 +72,8 @@ def evaluate(
             if epsilon_report is not None:
                 summary = EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
             else:
-                request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
-                report = evaluate_release(request, Settings(), _run_stage)
+                asked = AskedEvaluation(release, data, holdout, tuple(against or ()), settings)
+                report = evaluate_release(asked, Settings(), _run_stage)
                 _link_report(report.evaluation.run, report)
                 summary = EvaluationSummary(report=str(report.html), figures=str(report.figures))
             with ignore_page_errors("gauge"):

@@ -50,13 +50,13 @@ def evaluate(
 
     Privacy: nothing is released and nothing is charged, but every figure is a function of the private rows.
     """
-    from privsyn.evaluation.private_evaluation import EvaluationRequest
+    from privsyn.evaluation.private_evaluation import AskedEvaluation
     from privsyn.evaluation.private_evaluation import evaluate as run_evaluation
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
     evaluation_spec = load_evaluation_spec(None if settings is None else Path(settings), labels)
     return run_evaluation(
-        EvaluationRequest(_name_release(release), data, holdout, against, evaluation_spec), load_settings(out)
+        AskedEvaluation(_name_release(release), data, holdout, against, evaluation_spec), load_settings(out)
     )
 
 

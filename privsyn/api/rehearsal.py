@@ -234,7 +234,7 @@ class Rehearsal:
         if not path.exists():
             folder.mkdir(parents=True)
             _write_made_up_rows(self.spec, self.encoding, rows_in, path)
-        spec = self.spec.model_copy(update={"data": str(path)}).with_rows(rows=rows_out, **self._choose_oversample())
+        spec = self.spec.read_at(str(path)).with_rows(rows=rows_out, **self._choose_oversample())
         engine = _AssumedEngine(assume_chances(self.encoding, DEFAULT_STRENGTH, 0), self.rows)
         proposal = Proposal(plan=plan_release(spec), settings=_make_settings(folder), engine=engine)
         with ExitStack() as stack:

@@ -155,7 +155,7 @@ def _place_data(data: Table | None, spec: ReleaseSpec) -> tuple[ReleaseSpec, Any
         return spec, data
     if not str(data):
         raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
-    return spec.model_copy(update={"data": resolve_place(data, "release.data"), "query": ""}), None
+    return spec.read_at(resolve_place(data, "release.data")), None
 
 
 def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping[str, Any] | None]:
@@ -166,9 +166,8 @@ def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping
         wanted = f"a mapping with a table each for {' and '.join(spec.tables)}"
         raise RequestError("does not fit the spec's tables", f"Hand over {wanted}", "release.data")
     paths = {n: resolve_place(place, "release.data") for n, place in data.items() if isinstance(place, str | Path)}
-    tables = {name: t.model_copy(update={"data": paths.get(name, "")}) for name, t in spec.tables.items()}
-    placed = spec.model_copy(update={"tables": tables})
-    return placed, None if len(paths) == len(tables) else {**data, **paths}
+    placed = spec.read_at({name: paths.get(name, "") for name in spec.tables})
+    return placed, None if len(paths) == len(spec.tables) else {**data, **paths}
 
 
 @check_arguments

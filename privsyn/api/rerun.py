@@ -253,15 +253,14 @@ def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
             f"the release had a public prior (SHA-256 {spec.prior.sha256[:12]}...), whose file is not in its folder"
         )
         raise RequestError(problem, "Name the file", PRIOR)
-    place = {"release" if file.is_dir() else "table": str(file)}
-    prior = spec.prior.model_copy(update=place)
+    prior = spec.prior.at(str(file), release=file.is_dir())
     try:
         check_file(prior)
     except RequestError:
         problem = f"is not the public prior of the release, the file with the SHA-256 {prior.sha256[:12]}..."
         cure = "Name that file, or the folder of a release whose synthetic.parquet or synthetic.csv it is"
         raise RequestError(problem, cure, PRIOR) from None
-    return spec.model_copy(update={"prior": prior})
+    return spec.with_prior(prior)
 
 
 def _make(

@@ -180,11 +180,9 @@ def load_policy(path: Path) -> Policy:
     except ValidationError as error:
         raise _refuse_file(error, document, path) from None
     folder = path.absolute().parent
-    return policy.model_copy(
-        update={
-            "datasets": {name: _resolve_paths(rules, folder) for name, rules in policy.datasets.items()},
-            "others": None if policy.others is None else _resolve_paths(policy.others, folder),
-        }
+    return Policy(
+        datasets={name: _resolve_paths(rules, folder) for name, rules in policy.datasets.items()},
+        others=None if policy.others is None else _resolve_paths(policy.others, folder),
     )
 
 

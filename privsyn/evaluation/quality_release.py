@@ -373,7 +373,7 @@ def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings
     that had nothing to ask (one column has no pairs) gave its reservation back.
     """
     ledger = Ledger(settings.ledger)
-    releases = release_steps(plan_release(spec.model_copy(update={"prior": None})).steps)
+    releases = release_steps(plan_release(spec.with_prior(None)).steps)
     states = {s.name: ledger.state(spec.dataset, keys.get(s.name, "")) for s in releases}
     if states[releases[0].name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
         raise LedgerError(

@@ -49,7 +49,7 @@ def propose_release(
     Raises RequestError as :func:`plan_release`, and LedgerError where the accountant is that of the data set's cap
     and the ledger cannot be read.
     """
-    spec_to_plan = spec if data is None else spec.model_copy(update={"data": ""})
+    spec_to_plan = spec if data is None else spec.read_at("")
     settled = settle_accountant(spec_to_plan, settings, partial(plan_release, period=period), fresh=fresh)
     plan = plan_release(settled, period)
     return Proposal(

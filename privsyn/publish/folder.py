@@ -147,7 +147,7 @@ def _add_formats(run: Run) -> Run:
     formats = check_known_formats((*spec.formats, *read_added_formats(run.records, run.name)))
     if formats == tuple(spec.formats):
         return run
-    request = replace(run.request, spec=spec.model_copy(update={"formats": formats}))
+    request = replace(run.request, spec=spec.with_formats(formats))
     return replace(run, plan=replace(run.plan, request=request))
 
 
@@ -361,7 +361,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
         if folder.name != manifest.run or not is_whole(folder):
             raise _make_damage_error(folder)
         public_spec = read_public_spec(manifest, ADD_FIELD)
-        spec = public_spec.model_copy(update={"formats": check_known_formats((*public_spec.formats, *formats))})
+        spec = public_spec.with_formats(check_known_formats((*public_spec.formats, *formats)))
         if spec.formats != public_spec.formats:
             store.released.publish(
                 manifest.run, lambda new: _build(new, folder, manifest, certificate, spec), replace=True

@@ -24,7 +24,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
 from privsyn.engine.request import Request
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
@@ -93,7 +93,7 @@ def test_a_release_is_there_for_who_asks_again_and_for_an_evaluation(database: A
     first = release(few(url))
     paid = spent()
     assert release(few(url)).drawn == () and spent() == paid > 0
-    report = evaluate(EvaluationRequest(first.run, None, None, ()), Settings())
+    report = evaluate(AskedEvaluation(first.run, None, None, ()), Settings())
     assert report.evaluation.rows_real == 400
 
 

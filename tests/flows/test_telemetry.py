@@ -21,7 +21,7 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.itemsets.publish_itemsets import publish_itemsets
 from privsyn.ledgers.ledger import Ledger
@@ -155,7 +155,7 @@ def test_an_evaluation_is_traced_and_told_with_the_release_that_it_reads(spec: R
     (places / f"{CANARY}.parquet").write_bytes(Path(spec.data).read_bytes())
     file = places / "lineage.json"
     quick = EvaluationSpec(range_queries=5, nist_schemas=2, nist_queries=2, attack_rows=20)
-    asked = EvaluationRequest(made.run, against=[str(places / f"{CANARY}.parquet")], spec=quick)
+    asked = AskedEvaluation(made.run, against=[str(places / f"{CANARY}.parquet")], spec=quick)
     with receiver() as (url, heard):
         settings = Settings(traces=f"{url}/v1/traces", lineage=str(file))
         evaluate(asked, settings)
