@@ -109,7 +109,7 @@ Watch = Callable[[str, Sequence[Query], noisy.Answers, Sequence[noisy.Answers]],
 
 
 def open_private(spec: ReleaseSpec, data: AnyPlace, batch_rows: int | None = None) -> PrivateAccess:
-    """Return the access to a private table, as a run has it (privsyn/engine/candidate.py)."""
+    """Return the access to a private table, as a run has it (privsyn/engine/draw.py)."""
     order = RowOrder(KEY)
     source = open_source(data, spec, order)
     source.check_rows()

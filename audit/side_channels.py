@@ -29,9 +29,10 @@ from audit.planted_faults import BY_NAME
 from audit.referee_cases import Case, hand_over
 from audit.referee_tables import NEW, Tables, insert, shuffle
 from audit.table import write_table
-from privsyn.api.release import release_in_process
+from privsyn.api.release import run_proposal
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
+from privsyn.pipelines.release_plan import propose_release
 
 CASE = "privsyn, persons of 2"
 RUNS, PERSONS, TIMES = 20, 1_000, 10
@@ -72,7 +73,7 @@ def _run_release(case: Case, tables: Tables, folder: Path, writing: int) -> None
     size, rows, refusal = 0, 0, ""
     try:
         settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
-        summary = release_in_process(case.spec, settings, data=hand_over(tables))
+        summary = run_proposal(propose_release(case.spec, settings, data=hand_over(tables)))
         released = Path(summary.released)
         size = sum(file.stat().st_size for file in released.rglob("*") if file.is_file())
         rows = int(summary.rows)

@@ -25,11 +25,12 @@ from benchmarks.census_like import census_like
 from benchmarks.pages import write_between
 from benchmarks.tables import FOLDER, table_spec
 from benchmarks.whole_release import census_spec
-from privsyn.api.release import release_in_process
+from privsyn.api.release import run_proposal
 from privsyn.base.process_memory import memory_mb
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.synthesize import synthesize
 
@@ -59,7 +60,7 @@ def released(spec: ReleaseSpec, folder: Path) -> tuple[float, float, int, int]:
     """Wall and CPU seconds of a release into ``folder``, its rows, and the marginals it measured."""
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
     start, used = time.perf_counter(), time.process_time()
-    summary = release_in_process(spec, settings)
+    summary = run_proposal(propose_release(spec, settings))
     seconds, cpu = time.perf_counter() - start, time.process_time() - used
     receipts = Path(summary.released) / "marginals" / "measured_receipts.parquet"
     return seconds, cpu, summary.rows, pq.ParquetFile(receipts).metadata.num_rows

@@ -9,7 +9,7 @@ import argparse
 
 from benchmarks.pages import write_between
 from benchmarks.paper_figures import PAGE, adult_spec
-from privsyn.comparison.compare_methods import CompareRequest, run_all
+from privsyn.comparison.compare_methods import AskedComparison, run_all
 from privsyn.comparison.methods import REFERENCES
 from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
 from privsyn.data_contracts.columns import DropColumn
@@ -31,7 +31,7 @@ def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
         spec = spec.model_copy(
             update={"columns": {name: c if name in columns else drop for name, c in spec.columns.items()}}
         )
-    request = CompareRequest(spec, METHODS, EPSILONS, seeds)
+    request = AskedComparison(spec, METHODS, EPSILONS, seeds)
     return run_all(request, 0, lambda what, done, total: print(f"{done}/{total} {what}", flush=True), METRICS)
 
 

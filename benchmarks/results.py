@@ -20,7 +20,7 @@ from benchmarks.accuracy import TABLES
 from benchmarks.pages import write_between
 from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
-from privsyn.comparison.compare_methods import CompareRequest, run_all
+from privsyn.comparison.compare_methods import AskedComparison, run_all
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.plot import build_chart
 from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
@@ -160,7 +160,7 @@ def measure(seeds: int) -> Comparison:
     spec_path, data = TABLES["Adult"]
     if not data.exists():
         sys.exit(f"{data} is not there; {spec_path.name} says where to get it")
-    request = CompareRequest(
+    request = AskedComparison(
         spec=measured_only(override_options(load_spec(spec_path), data=data)),
         methods=tuple(name for name in METHODS if any(name in shown for shown, _ in FIGURES.values())),
         epsilons=EPSILONS,

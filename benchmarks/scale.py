@@ -34,7 +34,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
 from privsyn.engine.step import Step, run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import publish
 from privsyn.tasks.kernels.counting import CodeTable
 
@@ -162,7 +162,7 @@ def release_costs(spec: ReleaseSpec, folder: Path) -> list[Cost]:
     """
     found: list[Cost] = []
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
-    opening = open_run(build_candidate(spec, settings))
+    opening = open_run(propose_release(spec, settings))
     with measured("preflight", found):
         run = opening.__enter__()
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from benchmarks.census_like import census_like
 from benchmarks.tables import table_spec
 from benchmarks.whole_release import census_spec
-from privsyn.api.release import release_in_process
+from privsyn.api.release import run_proposal
 from privsyn.base.settings import Settings
 from privsyn.counting import synthetic_parts
 from privsyn.counting.row_work import RowWork
@@ -27,6 +27,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.pipelines.synthesis_steps import make_core_parts
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
@@ -49,7 +50,7 @@ def released(table: CodeTable, folder: Path) -> tuple[Recode, list[Marginal]]:
     pq.write_table(table.to_arrow(), folder / "table.parquet")
     spec = census_spec(table.domain, str(folder / "table.parquet"))
     spec = spec.with_rows(rows=1_000)
-    summary = release_in_process(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite")))
+    summary = run_proposal(propose_release(spec, Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))))
     place = Path(summary.released) / "marginals"
     recode = recode_from_table(pq.read_table(place / "recode.parquet"))
     domain = build_coarse_domain(recode)

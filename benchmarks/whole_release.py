@@ -15,10 +15,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_domain, census_like
-from privsyn.api.release import release_in_process
+from privsyn.api.release import run_proposal
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.specs.spec_file import load_spec, override_options
 
 ADULT_SPEC = Path(__file__).parents[1] / "examples" / "adult.yaml"
@@ -115,7 +116,7 @@ def warm_seconds(repeats: int = 5) -> tuple[float, float]:
         with tempfile.TemporaryDirectory() as name:
             settings = Settings(out=Path(name) / "out", ledger=str(Path(name) / "ledger.sqlite"))
             start, used = time.perf_counter(), time.process_time()
-            release_in_process(spec, settings)
+            run_proposal(propose_release(spec, settings))
             found.append((time.perf_counter() - start, time.process_time() - used))
     return min(wall for wall, _ in found[1:]), min(cpu for _, cpu in found[1:])
 

@@ -150,6 +150,10 @@ class PanelFigure(PrivateResult):
     sample: float | None = None
     sample_distance: float | None = None
 
+    def of_table(self, name: str) -> PanelFigure:
+        """Return the figure of a further table, whose name it begins with."""
+        return self.model_copy(update={"name": f"{name}: {self.name}"})
+
 
 class Pair(PrivateResult):
     """One pair of columns.

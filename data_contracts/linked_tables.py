@@ -82,6 +82,10 @@ class LinkedTable(FrozenModel):
         description="Of a third table and further ones: `workload` of the spec, each with a column of the table.",
     )
 
+    def read_at(self, place: str) -> LinkedTable:
+        """Return the same table at another place; empty: in memory."""
+        return self.model_copy(update={"data": place})
+
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
         """Return the JSON schema, with what :func:`fold_tables` takes out of a table as people write it."""

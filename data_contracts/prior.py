@@ -71,9 +71,10 @@ class Prior(FrozenModel):
         """Where the rows are: a file, or a release's folder."""
         return self.table or self.release
 
-    def at(self, file: str) -> Prior:
-        """Return the same prior, whose file lies there."""
-        return self.model_copy(update={"table": file, "release": ""})
+    def at(self, place: str, sha256: str | None = None, *, release: bool = False) -> Prior:
+        """Return the same prior, whose file, or ``release``, lies there; ``sha256``: the file's, where it is known."""
+        table, folder = ("", place) if release else (place, "")
+        return self.model_copy(update={"table": table, "release": folder, "sha256": sha256 or self.sha256})
 
     def key(self) -> dict[str, Any]:
         """Return what results depend on: the content, not its place."""

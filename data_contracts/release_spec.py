@@ -584,7 +584,7 @@ class ReleaseSpec(FrozenModel):
         """Return the spec whose columns with open bins have equal cells."""
         options = self.mechanism
         compression = options.compression.model_copy(update={"ladder": False})
-        return self.model_copy(update={"mechanism": options.model_copy(update={"compression": compression})})
+        return self.by(options.model_copy(update={"compression": compression}))
 
     @property
     def looks_for_triples(self) -> bool:
@@ -659,12 +659,35 @@ class ReleaseSpec(FrozenModel):
         return self.accountant or DEFAULT_ACCOUNTANT
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
-        """Return the same request with other ``rows``, ``seed`` or ``shard_rows``.
-
-        The values are checked by the caller.
-        """
+        """Return the same request with other values of ``mechanism.synthesis``, which the caller has checked."""
         rows = self.mechanism.synthesis.model_copy(update=values)
-        return self.model_copy(update={"mechanism": self.mechanism.model_copy(update={"synthesis": rows})})
+        return self.by(self.mechanism.model_copy(update={"synthesis": rows}))
+
+    def by(self, mechanism: AnyMechanism) -> ReleaseSpec:
+        """Return the same request, by another mechanism or other options of it."""
+        return self.model_copy(update={"mechanism": mechanism})
+
+    def at_price(self, privacy: Guarantee, budget: Guarantee | None = None) -> ReleaseSpec:
+        """Return the same request for another promise, under another lifetime cap where one is given."""
+        return self.model_copy(update={"privacy": privacy, "budget": budget or self.budget})
+
+    def read_at(self, place: str | Mapping[str, str]) -> ReleaseSpec:
+        """Return the same request of the private table at another place, or of each of its tables; empty: in memory."""
+        if isinstance(place, str):
+            return self.model_copy(update={"data": place, "query": ""})
+        return self.model_copy(update={"tables": {name: t.read_at(place[name]) for name, t in self.tables.items()}})
+
+    def with_prior(self, prior: Prior | None) -> ReleaseSpec:
+        """Return the same request with another public prior, or with none."""
+        return self.model_copy(update={"prior": prior})
+
+    def with_columns(self, columns: Mapping[str, Column], unit: Unit | None = None) -> ReleaseSpec:
+        """Return the spec by which these columns of a table are read, its rows those of ``unit`` (None: as before)."""
+        return self.model_copy(update={"columns": dict(columns), "unit": unit or self.unit})
+
+    def with_formats(self, formats: tuple[Format, ...]) -> ReleaseSpec:
+        """Return the same request, published in these formats."""
+        return self.model_copy(update={"formats": formats})
 
     def public(self) -> dict[str, Any]:
         """Return the spec as JSON without paths and machines: what a manifest may show.

@@ -20,8 +20,8 @@ from privsyn.comparison.compare_methods import (
     DEFAULT_EPSILONS,
     DEFAULT_METHODS,
     MOST_SEEDS,
+    AskedComparison,
     Compared,
-    CompareRequest,
     Report,
 )
 from privsyn.comparison.compare_methods import compare as compare_methods
@@ -73,9 +73,9 @@ def compare(
     """
     try:
         with hide_private_errors("comparison"):
-            request = CompareRequest(spec, methods, epsilons, seeds, holdout, settings)
-            request.check()
-            compared = compare_methods(request, Settings(), _report_progress(spec.dataset))
+            asked = AskedComparison(spec, methods, epsilons, seeds, holdout, settings)
+            asked.check()
+            compared = compare_methods(asked, Settings(), _report_progress(spec.dataset))
             _link_report(compared)
             runs = compared.results.runs
             done = sum(run.outcome == "done" for run in runs)

@@ -18,14 +18,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
+from privsyn.evaluation.private_evaluation import AskedEvaluation, Report
 from privsyn.evaluation.private_evaluation import evaluate as evaluate_release
 from privsyn.evaluation.quality_release import QualitySummary, publish_quality
 from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors, label_run
 from privsyn.flows.states import DATASET, make_failed_state
-from privsyn.storage.released_files import read_manifest, release_folder
+from privsyn.storage.find_release import find_release
+from privsyn.storage.released_files import read_manifest
 
 
 class EvaluationSummary(BaseModel):
@@ -71,8 +72,8 @@ def evaluate(
             if epsilon_report is not None:
                 summary = EvaluationSummary(quality=publish_quality(release, epsilon_report, Settings(), data=data))
             else:
-                request = EvaluationRequest(release, data, holdout, tuple(against or ()), settings)
-                report = evaluate_release(request, Settings(), _run_stage)
+                asked = AskedEvaluation(release, data, holdout, tuple(against or ()), settings)
+                report = evaluate_release(asked, Settings(), _run_stage)
                 _link_report(report.evaluation.run, report)
                 summary = EvaluationSummary(report=str(report.html), figures=str(report.figures))
             with ignore_page_errors("gauge"):
@@ -88,7 +89,7 @@ def _label_with_dataset(release: str) -> str:
     Empty where there is no such release, which is said elsewhere.
     """
     try:
-        manifest = read_manifest(release_folder(release, Settings(), "evaluate.release"))
+        manifest = read_manifest(find_release(release, Settings(), "evaluate.release"))
     except RequestError:
         return ""
     dataset = str(manifest.spec.get("dataset", ""))

@@ -75,10 +75,10 @@ from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.candidate import log_warning
 from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
+from privsyn.engine.proposal import log_warning
 from privsyn.engine.step import Step, get_step, run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.caller import get_settings
@@ -86,7 +86,7 @@ from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import Published, ReleaseSummary, publish, summarize
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]
@@ -138,7 +138,7 @@ def run_release(
     """
     try:
         with hide_private_errors("release"):
-            candidate = build_candidate(
+            proposal = propose_release(
                 spec,
                 get_settings(),
                 fresh=fresh,
@@ -147,10 +147,10 @@ def run_release(
                 calendar=calendar,
                 new_dataset=new_dataset,
             )
-            telemetry = Telemetry(candidate.settings)
-            log_lock_holder(spec.dataset, candidate.settings)
+            telemetry = Telemetry(proposal.settings)
+            log_lock_holder(spec.dataset, proposal.settings)
             with (
-                open_run(replace(candidate, report=_report, warn=_warn)) as run,
+                open_run(replace(proposal, report=_report, warn=_warn)) as run,
                 telemetry.observe(run.dataset, run.name) as observed,
             ):
                 run.validate = validate_with_great_expectations

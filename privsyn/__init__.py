@@ -11,6 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privsyn.api.after_release import evaluate as evaluate
+    from privsyn.api.after_release import ledger as ledger
+    from privsyn.api.after_release import rerun as rerun
     from privsyn.api.before_release import check_spec as check_spec
     from privsyn.api.before_release import compare as compare
     from privsyn.api.before_release import epsilon as epsilon
@@ -24,11 +27,8 @@ if TYPE_CHECKING:
     from privsyn.api.ledger import LedgerView as LedgerView
     from privsyn.api.open_release import Release as Release
     from privsyn.api.open_release import open_release as open_release
-    from privsyn.api.release import evaluate as evaluate
     from privsyn.api.release import improve as improve
-    from privsyn.api.release import ledger as ledger
     from privsyn.api.release import release as release
-    from privsyn.api.release import rerun as rerun
     from privsyn.api.rerun import Rerun as Rerun
     from privsyn.base.errors import BudgetRefusedError as BudgetRefusedError
     from privsyn.base.errors import ContractError as ContractError
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from privsyn.forecasts.forecast import Forecast as Forecast
 
 _MODULES = {
-    "api.release": ("evaluate", "improve", "ledger", "release", "rerun"),
+    "api.release": ("improve", "release"),
+    "api.after_release": ("evaluate", "ledger", "rerun"),
     "api.before_release": ("check_spec", "compare", "epsilon", "estimate", "forecast"),
     "api.draft": ("draft_spec", "SpecDraft"),
     "api.example": ("example",),

@@ -20,8 +20,7 @@ from privsyn.answers.best_linear import compute_normal_factor
 from privsyn.answers.cell_weights import Cells
 from privsyn.answers.computed import state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
-from privsyn.answers.counted import answer_counts
-from privsyn.answers.question import Question
+from privsyn.answers.in_groups import answer_in_groups, ask_counts, ask_shares, list_levels_within
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
@@ -32,30 +31,29 @@ from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_s
 if TYPE_CHECKING:
     import pandas as pd
 
-    from privsyn.answers.questions import Questions
 
-
-def answer_persons(release: Questions, text: str, by: Sequence[str], level: float, *, share: bool) -> pd.DataFrame:
+def answer_persons(
+    released: ReleasedCounts, text: str, by: Sequence[str], level: float, *, share: bool
+) -> pd.DataFrame:
     """Return the number of persons that a statement is true of, or their share, in groups by constant columns.
 
     Raises RequestError for a release without linked rows, a text that says nothing of a person's rows together, a
     column to group by that is not constant, and a statement that no count bounds.
     """
-    released = release._counts
     text = drop_table_names(text, released.tables)
     summary = _read_statement(released, text, by)
     whom = "which" if " " in released.record_unit else "whom"
     about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {text} holds"
     event = find_event(released, summary)
     if event is not None:
-        return _answer_measured(release, event, by, level, about, share=share)
+        return _answer_measured(released, event, by, level, about, share=share)
     if summary.function not in OF_TRUTH or released.request.given:  # of rows above that are made, no rows are counted
         raise RequestError(
             f"not known: {summary.name} of a {released.record_unit} was not measured",
             "Ask about what the release's `workload` names, or let the next release name it there",
             "query.where",
         )
-    return _answer_by_bounds(release, summary, by, level, about, share=share)
+    return _answer_by_bounds(released, summary, by, level, about, share=share)
 
 
 def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> Summary:
@@ -81,17 +79,13 @@ def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> S
 
 
 def _answer_measured(
-    release: Questions, event: AtLevel, by: Sequence[str], level: float, about: str, *, share: bool
+    released: ReleasedCounts, event: AtLevel, by: Sequence[str], level: float, about: str, *, share: bool
 ) -> pd.DataFrame:
     """Return the answer from the counts of the figure of persons that the statement is about."""
-    from privsyn.answers.questions import build_answer_table  # here: that module's answers are made by this one
-
-    released = release._counts
     if share:
-        table = release._ask_shares(event, level, about, False)(tuple(by), None)
+        table = ask_shares(released, event, level, about)(tuple(by), None)
     else:
-        question = Question.of(released, tuple(by), event)
-        table = build_answer_table(question, answer_counts(question, level), about)
+        table = ask_counts(released, level, about)(tuple(by), event)
     of_rows = describe_kept_rows(released)  # figures are of all kept rows, not of a drawn one
     words = [word for word in table.attrs["words"] if word not in of_rows]
     table.attrs["words"] = [*words, describe_kept(released)]
@@ -99,14 +93,12 @@ def _answer_measured(
 
 
 def _answer_by_bounds(
-    release: Questions, summary: Summary, by: Sequence[str], level: float, about: str, *, share: bool
+    released: ReleasedCounts, summary: Summary, by: Sequence[str], level: float, about: str, *, share: bool
 ) -> pd.DataFrame:
     """Return the answer between what counts of drawn rows and of all rows leave possible (see the module's header)."""
-    released = release._counts
     condition, always = state_rule(released, summary.of), summary.function == "always"
     end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
-    number = release.count(*by, level=end_level)
-    drawn = release.count(*by, where=summary.of, level=end_level)
+    number, drawn = (_count(released, by, where, end_level) for where in (None, summary.of))
     labels = [name_label(name) for name in by]
     drawn_bounds = drawn.rename(columns={end: f"{end}_drawn" for end in ("low", "high")})[
         [*labels, "low_drawn", "high_drawn"]
@@ -122,7 +114,9 @@ def _answer_by_bounds(
         high = np.full(len(merged), rows)
     low, high = np.minimum(low, most), np.clip(high, low, most)
     sources = np.where((low > 0) | (high < most), "bounded", "not known").tolist()
-    shares = _share_made(release, condition, by, list(merged[labels].itertuples(index=False, name=None)), always=always)
+    shares = _share_made(
+        released, condition, by, list(merged[labels].itertuples(index=False, name=None)), always=always
+    )
     estimate = np.clip(shares * np.maximum(merged["estimate"].to_numpy(), 0.0), low, high)
     if share:
         persons = np.maximum(merged["estimate"].to_numpy(), 1.0)
@@ -132,6 +126,11 @@ def _answer_by_bounds(
     table = answer_table(columns, estimate, np.nan, low, high, sources, about)
     table.attrs["words"].append(describe_kept(released))
     return table
+
+
+def _count(released: ReleasedCounts, by: Sequence[str], where: str | None, level: float) -> pd.DataFrame:
+    """Return the number of rows that are counted of each group, one a person."""
+    return answer_in_groups(released, tuple(by), where, "", ask_counts(released, level, ""))
 
 
 def read_summary(text: str) -> Summary | None:
@@ -190,16 +189,22 @@ def _is_decided_by_ends(released: ReleasedCounts, attribute: str, condition: Con
 
 
 def _share_made(
-    release: Questions, condition: Condition, by: Sequence[str], labels: Sequence[tuple[str, ...]], *, always: bool
+    released: ReleasedCounts,
+    condition: Condition,
+    by: Sequence[str],
+    labels: Sequence[tuple[str, ...]],
+    *,
+    always: bool,
 ) -> np.ndarray:
     """Return the share of each group's synthetic persons for whom it holds in a row, or in all; 0 for no person."""
-    released = release._counts
     table, first = released.persons
     holds, starts = condition.holds({name: table[name] for name in table.column_names}), np.flatnonzero(first)
     true = np.logical_and.reduceat(holds, starts) if always else np.logical_or.reduceat(holds, starts)
     of_each = table.take(pa.array(starts))
     values = {name: of_each[name] for name in of_each.column_names}
-    levels = [[(label, event.holds(values)) for label, event in release._list_levels(name, (), None)] for name in by]
+    levels = [
+        [(label, event.holds(values)) for label, event in list_levels_within(released, name, (), None)] for name in by
+    ]
     groups = {}
     for combined in product(*levels):
         inside = np.logical_and.reduce([mask for _, mask in combined]) if combined else np.ones(len(true), bool)

@@ -25,13 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.answers.conditions import Condition
-    from privsyn.answers.counted import Estimates
-    from privsyn.answers.question import Question
     from privsyn.answers.released_counts import ReleasedCounts
     from privsyn.answers.simulated import Kind, Progress, Simulated
-
-    Ask = Callable[[tuple[str, ...], str | Condition | None], pd.DataFrame]
-    """A question by columns that were counted, where a condition holds."""
 
 
 LEVEL = 0.95
@@ -76,16 +71,10 @@ class Questions:
 
         An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
         """
-        from privsyn.answers.counted import answer_counts
-        from privsyn.answers.question import Question
+        from privsyn.answers.in_groups import answer_in_groups, ask_counts
 
         about, level = f"rows{_describe_groups(by)}{_describe_condition(where)}", _check_level(level)
-
-        def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            question = Question.of(self._counts, by, where, population=population)
-            return build_answer_table(question, answer_counts(question, level), about)
-
-        return self._answer_in_groups(by, where, about, ask)
+        return answer_in_groups(self._counts, by, where, about, ask_counts(self._counts, level, about, population))
 
     @check_arguments
     def share(
@@ -101,6 +90,7 @@ class Questions:
         ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
         """
         from privsyn.answers.computed import check_column, state_rule
+        from privsyn.answers.in_groups import answer_in_groups, ask_shares
 
         groups, released = _list_names(by), self._counts
         about = f"share of {what}{_describe_groups(groups)}{_describe_condition(where)}"
@@ -113,7 +103,9 @@ class Questions:
         if column and released.language.types[what] != "truth":
             return self._answer_shares_of_values(what, groups, where, level, about, population)
         event = state_rule(released, f"`{what}`" if column else what)
-        return self._answer_in_groups(groups, where, about, self._ask_shares(event, level, about, population))
+        return answer_in_groups(
+            self._counts, groups, where, about, ask_shares(self._counts, event, level, about, population)
+        )
 
     @check_arguments
     def mean(
@@ -126,6 +118,7 @@ class Questions:
     ) -> pd.DataFrame:
         """Return the mean of a column of numbers (moments: seconds since 1970), nulls left out, in each group."""
         from privsyn.answers.counted import answer_means
+        from privsyn.answers.in_groups import answer_in_groups, build_answer_table
         from privsyn.answers.question import Question
 
         groups, level = _list_names(by), _check_level(level)
@@ -135,7 +128,7 @@ class Questions:
             question = Question.of(self._counts, by, where, (column,), population=population)
             return build_answer_table(question, answer_means(question, column, level), about)
 
-        table = self._answer_in_groups(groups, where, about, ask)
+        table = answer_in_groups(self._counts, groups, where, about, ask)
         table.attrs["words"] += self._describe_moments(column)
         return table
 
@@ -232,7 +225,7 @@ class Questions:
         """
         from privsyn.answers.persons import answer_persons
 
-        return answer_persons(self, what, _list_names(by), _check_level(level), share=share)
+        return answer_persons(self._counts, what, _list_names(by), _check_level(level), share=share)
 
     @check_arguments
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
@@ -281,9 +274,13 @@ class Questions:
     ) -> pd.DataFrame:
         import pandas as pd
 
+        from privsyn.answers.in_groups import answer_in_groups, ask_shares, list_levels_within
+
         parts, words = [], []
-        for label, event in self._list_levels(column, groups, where):
-            table = self._answer_in_groups(groups, where, about, self._ask_shares(event, level, about, population))
+        for label, event in list_levels_within(self._counts, column, groups, where):
+            table = answer_in_groups(
+                self._counts, groups, where, about, ask_shares(self._counts, event, level, about, population)
+            )
             table.insert(len(groups), name_label(column), label)
             parts.append(table)
             words += table.attrs["words"]
@@ -293,58 +290,10 @@ class Questions:
         joined.attrs["about"], joined.attrs["words"] = about, list(dict.fromkeys(words))
         return joined
 
-    def _list_levels(self, column: str, groups: tuple[str, ...], where: str | None) -> list[tuple[str, Condition]]:
-        from privsyn.answers.cell_weights import split_by_level
-        from privsyn.answers.computed import list_levels
-        from privsyn.answers.question import Question
-
-        released = self._counts
-        if column not in released.columns:
-            return list_levels(released, column)
-        behind = released.language.list_attributes(groups)
-        return split_by_level(Question.of(released, (), where, (column, *behind)).cells, column)
-
-    def _ask_shares(self, event: Condition, level: float, about: str, population: bool) -> Ask:
-        from privsyn.answers.counted import answer_shares
-        from privsyn.answers.question import Question
-
-        def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
-            question = Question.of(self._counts, by, where, event=event, population=population)
-            return build_answer_table(question, answer_shares(question, event, level), about)
-
-        return ask
-
     def _describe_moments(self, column: str) -> list[str]:
         """Return what a figure of dates or times is counted in; nothing of numbers."""
         moment = self._counts.language.types.get(column) == "moment"
         return ["Dates are seconds since 1970-01-01, times of day seconds since midnight."] if moment else []
-
-    def _answer_in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
-        """Return the answers in groups, by columns that were counted and by those that rules compute."""
-        from privsyn.answers.computed import ask_by_levels, check_column
-
-        checked = [check_column(self._counts, name) for name in groups]
-        if all(name in self._counts.columns for name in checked):
-            return ask(groups, where)
-        table = ask_by_levels(self._counts, groups, where, ask)
-        table.attrs["about"] = about
-        return table
-
-
-def build_answer_table(question: Question, estimates: Estimates, about: str) -> pd.DataFrame:
-    """Return the table of answers to a question, with what is to be said of them."""
-    from privsyn.answers.answer_table import NOT_A_SAMPLE, POPULATION_NOTE, answer_table
-    from privsyn.answers.released_counts import describe_kept_rows, describe_known_totals
-
-    sources = np.where(np.isnan(estimates.low), "not known", estimates.source)
-    table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), about)
-    table.attrs["words"] += [
-        *describe_known_totals(question.released, question.columns),
-        *describe_kept_rows(question.released),
-    ]
-    if question.population:
-        table.attrs["words"] = [POPULATION_NOTE if word == NOT_A_SAMPLE else word for word in table.attrs["words"]]
-    return table
 
 
 def _build_simulated_table(released: ReleasedCounts, simulated: Simulated, heading: str, about: str) -> pd.DataFrame:

@@ -142,7 +142,7 @@ def remake_rows(
     steps = [*known_steps, *released.steps[start:]]
     request = released.request
     if mechanism is not None:
-        request = replace(request, spec=request.spec.model_copy(update={"mechanism": mechanism}))
+        request = replace(request, spec=request.spec.by(mechanism))
     run = MemoryRun(request, steps, lambda step, queries: [], given=tables_by_step)
     rows: pa.Table = run.run()["decode"]["synthetic"]
     return rows

@@ -207,12 +207,12 @@ def compare(
     Privacy: the noise has a seed and the figures are exact functions of the real rows, so this is for data that is
     public or stays where it is.  Nothing is released and nothing is charged.
     """
-    from privsyn.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, CompareRequest
+    from privsyn.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, AskedComparison
     from privsyn.comparison.compare_methods import compare as run_comparison
     from privsyn.comparison.methods import METHODS
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
-    request = CompareRequest(
+    request = AskedComparison(
         spec=load_any_spec(spec),
         methods=DEFAULT_METHODS if methods is None else tuple(METHODS) if methods == "all" else methods,
         epsilons=DEFAULT_EPSILONS if epsilons is None else epsilons,

@@ -246,7 +246,7 @@ def _describe_budget(plan: Plan, settings: Settings | None) -> str:
 
 def _keep_own_columns(spec: ReleaseSpec, table: str) -> ReleaseSpec:
     """Return the spec of a further table with its own columns alone, without those above."""
-    return spec.model_copy(update={"columns": {name: spec.columns[name] for name in spec.tables[table].columns}})
+    return spec.with_columns({name: spec.columns[name] for name in spec.tables[table].columns})
 
 
 def _name_column(spec: ReleaseSpec, column: str) -> str:
@@ -286,7 +286,7 @@ def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) ->
         raise RequestError(f"is one table, and the spec has {len(spec.tables)}", named, "data")
     if not spec.tables:
         return open_source(data, spec)
-    rows_alone = spec.model_copy(update={"unit": Unit(records_per_person=1)})  # no rows that stand for a lack of rows
+    rows_alone = spec.with_columns(spec.columns, Unit(records_per_person=1))  # no rows that stand for a lack of rows
     return open_source(data, rows_alone)
 
 

@@ -19,7 +19,7 @@ from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.linked_tables import list_further
-from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
@@ -200,7 +200,7 @@ def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
         plain = _simplify(branch)
         if spec.branches:
             epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.effective_accountant)
-            plain = plain.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": epsilon})})
+            plain = plain.at_price(Guarantee(epsilon=epsilon, delta=spec.privacy.delta))
         by_table[name if number else ""] = plain
     return by_table
 

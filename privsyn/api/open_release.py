@@ -25,13 +25,13 @@ from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.storage.find_release import find_release
 from privsyn.storage.released_files import (
     check_released_file,
     list_synthetic_names,
     read_certificate,
     read_manifest,
     read_public_spec,
-    release_folder,
 )
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def open_release(release: str | Path, *, out: str | Path | None = None) -> Relea
 
     Privacy: reads nothing but the released folder, draws nothing and spends nothing.
     """
-    opened = Release(release_folder(str(release), load_settings(out), _FIELD))
+    opened = Release(find_release(str(release), load_settings(out), _FIELD))
     read_public_spec(opened.manifest, _FIELD)
     _ = opened.certificate
     return opened

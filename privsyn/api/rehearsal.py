@@ -20,16 +20,16 @@ import pyarrow.parquet as pq
 
 from privsyn.base.process_memory import forget_peak_memory, memory_mb
 from privsyn.base.settings import Settings
-from privsyn.counting.engine import Engine, LocalEngine, WritePart
+from privsyn.counting.engine import LocalEngine, WritePart
 from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Synthesis
-from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
 from privsyn.engine.open_run import open_run
+from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, run_steps
 from privsyn.engine.step_tables import StepRefs
@@ -159,18 +159,6 @@ class _AssumedEngine:
         """Do nothing: there is nothing to give back."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _RehearsedCandidate(Candidate):
-    """A candidate whose rows are counted by ``counted``."""
-
-    counted: Engine
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The engine that was given."""
-        return self.counted
-
-
 @dataclass
 class Rehearsal:
     """A release of few made-up rows of the columns of ``spec``, with the counts that ``rows`` rows would have.
@@ -246,12 +234,12 @@ class Rehearsal:
         if not path.exists():
             folder.mkdir(parents=True)
             _write_made_up_rows(self.spec, self.encoding, rows_in, path)
-        spec = self.spec.model_copy(update={"data": str(path)}).with_rows(rows=rows_out, **self._choose_oversample())
+        spec = self.spec.read_at(str(path)).with_rows(rows=rows_out, **self._choose_oversample())
         engine = _AssumedEngine(assume_chances(self.encoding, DEFAULT_STRENGTH, 0), self.rows)
-        candidate = _RehearsedCandidate(plan=plan_release(spec), settings=_make_settings(folder), counted=engine)
+        proposal = Proposal(plan=plan_release(spec), settings=_make_settings(folder), engine=engine)
         with ExitStack() as stack:
             with _measured(BEFORE, costs):
-                run = stack.enter_context(open_run(candidate))
+                run = stack.enter_context(open_run(proposal))
             refs = run_steps(run.steps[:steps], lambda step, inputs: self._execute(run, engine, costs, step, inputs))
             if steps is None:
                 with _measured(PUBLISH, costs):

@@ -1,4 +1,4 @@
-"""The public functions that make releases and look at them: release, improve, evaluate, rerun and ledger.
+"""The public functions that make releases: release and improve.
 
 The command line and the Prefect flows do the same by the same parts.  What a function needs is imported when it is
 called, so that ``import privsyn`` is quick.  Errors are those of ``privsyn.base.errors``: each says in one paragraph
@@ -7,7 +7,7 @@ what is wrong with which argument or field, and how to mend it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -30,13 +30,8 @@ from privsyn.sources.private_table import Table
 from privsyn.specs.spec_file import AnySpec, load_any_spec
 
 if TYPE_CHECKING:
-    from privsyn.api.ledger import LedgerView
-    from privsyn.api.rerun import Rerun
-    from privsyn.engine.candidate import Candidate
-    from privsyn.engine.execute import ReportProgress
-    from privsyn.evaluation.private_evaluation import Report
+    from privsyn.engine.proposal import Proposal
     from privsyn.publish.folder import ReleaseSummary
-    from privsyn.tasks.privacy.noise import NoiseSource
 
 
 @check_arguments
@@ -87,33 +82,57 @@ def release(
     what the spec's ``unit`` says.  The ledger reserves the whole price before anything is counted.
     """
     loaded = load_any_spec(spec, {"privacy": {"epsilon": epsilon, "delta": delta}})
-    in_memory: AnyPlace | None = None
-    if loaded.tables:
-        loaded, in_memory = _place_tables(data, loaded)
-    elif isinstance(data, str | Path):
-        if not str(data):
-            raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
-        loaded = loaded.model_copy(update={"data": resolve_place(data, "release.data"), "query": ""})
-    else:
-        in_memory = data
-    settings = load_settings(out)
+    return _make_release(
+        data, loaded, load_settings(out), progress, fresh=fresh, period=period, early=early, new_dataset=new_dataset
+    )
+
+
+def _make_release(
+    data: Table | None,
+    spec: ReleaseSpec,
+    settings: Settings,
+    progress: bool | None,
+    *,
+    fresh: bool,
+    period: str | None = None,
+    early: str | None = None,
+    new_dataset: str | None = None,
+) -> Release:
+    """Make a release of ``data``, or find it; arguments and errors as :func:`release`."""
+    placed, in_memory = _place_data(data, spec)
     shown = is_in_notebook() if progress is None else progress
     with defer_interrupts():
         with pause_gc():
-            from privsyn.pipelines.release_plan import build_candidate
+            from privsyn.pipelines.release_plan import propose_release
 
-        candidate = build_candidate(
-            loaded, settings, data=in_memory, fresh=fresh, period=period, early=early, new_dataset=new_dataset
+        proposal = propose_release(
+            placed, settings, data=in_memory, fresh=fresh, period=period, early=early, new_dataset=new_dataset
         )
-        with show_progress(candidate.plan.steps) if shown else nullcontext(candidate.report) as report:
+        with show_progress(proposal.plan.steps) if shown else nullcontext(proposal.report) as report:
             try:
-                summary = run_candidate(replace(candidate, report=report))
+                summary = run_proposal(replace(proposal, report=report))
             except PeriodReleasedError as done:
                 return _open_released_period(done, settings)
     return Release(Path(summary.released), summary.drawn)
 
 
-_make_release = release
+def run_proposal(proposal: Proposal) -> ReleaseSummary:
+    """Run a release that is admitted in this process, and publish it: the one way of the command line and of Python.
+
+    Noise other than the release source marks the run not private and keeps it private.  Guarantee and errors as
+    :func:`release`; PeriodReleasedError for a period that has its release.
+    """
+    with defer_interrupts():
+        with pause_gc():
+            from privsyn.engine.open_run import open_run
+            from privsyn.engine.step import run_steps
+            from privsyn.publish.folder import publish, summarize
+
+        telemetry = Telemetry(proposal.settings)
+        with open_run(proposal) as run, telemetry.observe(run.dataset, run.name) as observed:
+            published = publish(run, run_steps(run.steps, observed.trace(run.run_reported)))
+            observed.released = published.folder.name
+            return summarize(run, published)
 
 
 def _open_released_period(done: PeriodReleasedError, settings: Settings) -> Release:
@@ -128,6 +147,17 @@ def _open_released_period(done: PeriodReleasedError, settings: Settings) -> Rele
     return Release(folder)
 
 
+def _place_data(data: Table | None, spec: ReleaseSpec) -> tuple[ReleaseSpec, AnyPlace | None]:
+    """Return the spec with the place of ``data``, and the table where it is in memory."""
+    if spec.tables:
+        return _place_tables(data, spec)
+    if not isinstance(data, str | Path):
+        return spec, data
+    if not str(data):
+        raise RequestError("names no table", "Give a path, or hand over a table in memory", "release.data")
+    return spec.read_at(resolve_place(data, "release.data")), None
+
+
 def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping[str, Any] | None]:
     """Return the spec with the places of its tables, and the tables where one is in memory; ``data``: as given."""
     if data is None:
@@ -136,9 +166,8 @@ def _place_tables(data: object, spec: ReleaseSpec) -> tuple[ReleaseSpec, Mapping
         wanted = f"a mapping with a table each for {' and '.join(spec.tables)}"
         raise RequestError("does not fit the spec's tables", f"Hand over {wanted}", "release.data")
     paths = {n: resolve_place(place, "release.data") for n, place in data.items() if isinstance(place, str | Path)}
-    tables = {name: t.model_copy(update={"data": paths.get(name, "")}) for name, t in spec.tables.items()}
-    placed = spec.model_copy(update={"tables": tables})
-    return placed, None if len(paths) == len(tables) else {**data, **paths}
+    placed = spec.read_at({name: paths.get(name, "") for name in spec.tables})
+    return placed, None if len(paths) == len(spec.tables) else {**data, **paths}
 
 
 @check_arguments
@@ -184,145 +213,4 @@ def improve(
         raise RequestError(
             f"the table of {run} was handed over in memory, and is not here", "Hand it over again", "release.data"
         )
-    return _make_release(spec.data if data is None else data, spec, out=out, fresh=fresh, progress=progress)
-
-
-def release_in_process(
-    spec: ReleaseSpec,
-    settings: Settings,
-    *,
-    data: AnyPlace | None = None,
-    fresh: bool = False,
-    period: str | None = None,
-    early: str | None = None,
-    new_dataset: str | None = None,
-    noise: NoiseSource | None = None,
-    report: ReportProgress | None = None,
-) -> ReleaseSummary:
-    """Run a release, of a period or of none: ``release`` for callers with settings and a progress of their own.
-
-    ``data``: the table in memory (None: the file that the spec names); ``noise`` other than the release source marks
-    the run not private and keeps it private.  Guarantee and errors as ``release``; PeriodReleasedError for a
-    period that has its release.
-    """
-    with defer_interrupts():
-        with pause_gc():
-            from privsyn.pipelines.release_plan import build_candidate
-
-        candidate = build_candidate(
-            spec, settings, data=data, fresh=fresh, period=period, early=early, new_dataset=new_dataset
-        )
-        if noise is not None:
-            candidate = replace(candidate, noise=noise)
-        return run_candidate(replace(candidate, report=report or candidate.report))
-
-
-def run_candidate(candidate: Candidate) -> ReleaseSummary:
-    """Run an admitted release in this process, and publish it.  Guarantee and errors as ``release``."""
-    with defer_interrupts():
-        with pause_gc():
-            from privsyn.engine.open_run import open_run
-            from privsyn.engine.step import run_steps
-            from privsyn.publish.folder import publish, summarize
-
-        telemetry = Telemetry(candidate.settings)
-        with open_run(candidate) as run, telemetry.observe(run.dataset, run.name) as observed:
-            published = publish(run, run_steps(run.steps, observed.trace(run.run_reported)))
-            observed.released = published.folder.name
-            return summarize(run, published)
-
-
-@check_arguments
-def evaluate(
-    release: Release | str | Path,
-    data: Table | None = None,
-    *,
-    holdout: Table | None = None,
-    against: Sequence[Table] = (),
-    settings: str | Path | None = None,
-    labels: Sequence[str] = (),
-    out: str | Path | None = None,
-) -> Report:
-    """Compare a release with the private table: scores, causes, and one private page.  PRIVATE: do not share.
-
-    Args:
-        release: The release, a run's name, or a released folder.
-        data: The private table; None: the file that the run remembers.
-        holdout: Real rows that the release has not seen, for attacks and honest model tests.
-        against: Other tables of the same columns, to be scored beside it.
-        settings: The path of an evaluation settings file (YAML).
-        labels: Columns that models predict; default: the settings', or none.
-        out: As for ``release``; the report lies in its private folder.
-
-    Returns:
-        The report: ``scores`` by table and metric; ``html`` and ``figures``, its files.  It prints no figure.
-
-    Raises:
-        RequestError: An argument is wrong, or a table does not fit the release; raised before any row is read.
-
-    Privacy: nothing is released and nothing is charged, but every figure is a function of the private rows.
-    """
-    from privsyn.evaluation.private_evaluation import EvaluationRequest
-    from privsyn.evaluation.private_evaluation import evaluate as run_evaluation
-    from privsyn.evaluation.settings_file import load_evaluation_spec
-
-    evaluation_spec = load_evaluation_spec(None if settings is None else Path(settings), labels)
-    return run_evaluation(
-        EvaluationRequest(_name_release(release), data, holdout, against, evaluation_spec), load_settings(out)
-    )
-
-
-@check_arguments
-def rerun(
-    release: Release | str | Path,
-    *,
-    keep: str | Path | None = None,
-    out: str | Path | None = None,
-    prior: str | Path | None = None,
-) -> Rerun:
-    """Make a release again from its released folder alone, and compare every file with its manifest.
-
-    Args:
-        release: The release, a run's name, or a released folder.
-        keep: A folder that is not there yet, for the files that were made; None: they are not kept.
-        out: As for ``open_release``.
-        prior: The file of the release's public prior, or the folder of the release that it was, where it had one.
-
-    Returns:
-        What agrees: ``agrees`` (all does), ``files``, ``problems``.
-
-    Raises:
-        RequestError: It is not a release or is one of another version, ``prior`` is not its public prior, or ``keep``
-            exists already.
-
-    Privacy: anybody may do this.  It needs no ledger, no private folder and no table, draws nothing and costs nothing.
-    """
-    from privsyn.api.rerun import rerun as run_again
-
-    places = [None if place is None else Path(place) for place in (keep, prior)]
-    return run_again(_name_release(release), load_settings(out), places[0], prior=places[1])
-
-
-@check_arguments
-def ledger(*, out: str | Path | None = None) -> LedgerView:
-    """Return the privacy ledger, to look at: ``show()``, ``entries(dataset)``, ``verify()``.
-
-    Args:
-        out: The folder whose certificates ``verify`` compares it with; default: as for ``release``.
-
-    Returns:
-        A view of the ledger that ``PRIVSYN_LEDGER`` names, else of the one in the user's data folder.
-
-    Raises:
-        RequestError: A setting is wrong.  The view's own methods say what they raise.
-
-    Privacy: reads no private table, spends nothing, and makes no ledger where there is none.
-    """
-    from privsyn.api.ledger import LedgerView
-
-    return LedgerView(load_settings(out))
-
-
-def _name_release(release: Release | str | Path) -> str:
-    """Return the folder of a release, or the run or folder that names it."""
-    return str(release.folder if isinstance(release, Release) else release)
+    return _make_release(spec.data if data is None else data, spec, settings, progress, fresh=fresh)

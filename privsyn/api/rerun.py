@@ -36,8 +36,9 @@ from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.writing import DESCRIPTIONS
 from privsyn.publish.versions import list_versions
 from privsyn.sources.public_table import check_file
+from privsyn.storage.find_release import find_release
 from privsyn.storage.records import Records
-from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec, release_folder
+from privsyn.storage.released_files import read_certificate, read_manifest, read_public_spec
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation.noisy import read_receipts
 
@@ -212,7 +213,7 @@ def rerun(
     nothing but ``keep``.  Raises RequestError if ``release`` is not a release, or is of a form that this program does
     not know, or if ``prior`` does not fit it; the result holds whatever does not agree.
     """
-    folder = release_folder(release, settings, FIELD)
+    folder = find_release(release, settings, FIELD)
     manifest = read_manifest(folder)
     spec = _add_prior(read_public_spec(manifest, FIELD), prior)
     noisy = {*list_published_files(release_steps(plan_release(spec).steps)), "certificate.json"}
@@ -252,15 +253,14 @@ def _add_prior(spec: ReleaseSpec, file: Path | None) -> ReleaseSpec:
             f"the release had a public prior (SHA-256 {spec.prior.sha256[:12]}...), whose file is not in its folder"
         )
         raise RequestError(problem, "Name the file", PRIOR)
-    place = {"release" if file.is_dir() else "table": str(file)}
-    prior = spec.prior.model_copy(update=place)
+    prior = spec.prior.at(str(file), release=file.is_dir())
     try:
         check_file(prior)
     except RequestError:
         problem = f"is not the public prior of the release, the file with the SHA-256 {prior.sha256[:12]}..."
         cure = "Name that file, or the folder of a release whose synthetic.parquet or synthetic.csv it is"
         raise RequestError(problem, cure, PRIOR) from None
-    return spec.model_copy(update={"prior": prior})
+    return spec.with_prior(prior)
 
 
 def _make(

@@ -89,10 +89,10 @@ def _find_releaser(dataset: str, settings: Settings, stack: ExitStack) -> tuple[
 
 def _release_here(spec: ReleaseSpec, settings: Settings, period: str) -> str:
     from privsyn.cli.release_command import run_here_or_in_prefect
-    from privsyn.pipelines.release_plan import build_candidate
+    from privsyn.pipelines.release_plan import propose_release
 
     try:
-        summary = run_here_or_in_prefect(build_candidate(spec, settings, period=period), prefect=False)
+        summary = run_here_or_in_prefect(propose_release(spec, settings, period=period), prefect=False)
     except PeriodReleasedError as done:  # by somebody else, meanwhile
         return str(done)
     return f"{summary.rows:,} rows, {summary.released}"

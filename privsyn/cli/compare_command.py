@@ -26,7 +26,7 @@ from privsyn.cli.common import (
 
 if TYPE_CHECKING:
     from privsyn.base.settings import Settings
-    from privsyn.comparison.compare_methods import Compared, CompareRequest
+    from privsyn.comparison.compare_methods import AskedComparison, Compared
 
 
 def compare_command(
@@ -55,11 +55,11 @@ def compare_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         table, held, settings = parse_table(data, "--data"), parse_table(holdout, "--holdout"), read_settings(out)
-        from privsyn.comparison.compare_methods import CompareRequest
+        from privsyn.comparison.compare_methods import AskedComparison
         from privsyn.evaluation.settings_file import load_evaluation_spec
         from privsyn.specs.spec_file import load_spec, override_options
 
-        request = CompareRequest(
+        asked = AskedComparison(
             spec=override_options(load_spec(spec), data=table),
             methods=_parse_methods(methods),
             epsilons=_parse_numbers(epsilons),
@@ -67,10 +67,10 @@ def compare_command(
             holdout=None if held is None else str(held),
             evaluation=load_evaluation_spec(None, label or "auto"),
         )
-        request.check()
+        asked.check()
         if out is not None:
             make_folder(settings)
-        compared = _compare(request, settings)
+        compared = _compare(asked, settings)
         _show(compared, round(time.monotonic() - start, 1), as_json=as_json)
         if all(r.outcome != "done" for r in compared.results.runs):
             raise typer.Exit(1)
@@ -95,7 +95,7 @@ def _parse_numbers(text: str) -> tuple[float, ...]:
     return tuple(numbers)
 
 
-def _compare(request: CompareRequest, settings: Settings) -> Compared:
+def _compare(asked: AskedComparison, settings: Settings) -> Compared:
     from privsyn.comparison.compare_methods import compare
 
     notice = "Not private: for comparing on data that is public or that stays with you. Charges nothing."
@@ -107,7 +107,7 @@ def _compare(request: CompareRequest, settings: Settings) -> Compared:
             if not people.is_terminal:
                 people.print(f"{done}/{total} {work}", style="dim")
 
-        return compare(request, settings, report)
+        return compare(asked, settings, report)
 
 
 def _show(compared: Compared, seconds: float, *, as_json: bool) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.evaluation_results import Evaluation, Metric
-    from privsyn.evaluation.private_evaluation import EvaluationRequest, Report
+    from privsyn.evaluation.private_evaluation import AskedEvaluation, Report
 
 
 def evaluate_command(
@@ -87,18 +87,18 @@ def evaluate_command(
                 )
             _release_figures(release, epsilon_report, settings, table, as_json=as_json)
             return
-        from privsyn.evaluation.private_evaluation import EvaluationRequest
+        from privsyn.evaluation.private_evaluation import AskedEvaluation
         from privsyn.evaluation.settings_file import load_evaluation_spec
 
         spec = load_evaluation_spec(parse_path(settings_file, "--settings"), label or ())
-        request = EvaluationRequest(
+        asked = AskedEvaluation(
             release,
             None if table is None else str(table),
             _check_choice(holdout, "--holdout"),
             _list_each(against),
             spec,
         )
-        report = _evaluate(request, settings)
+        report = _evaluate(asked, settings)
         seconds = round(time.monotonic() - start, 1)
         if as_json:
             print_answer(json.dumps(_as_json(report, seconds)))
@@ -114,7 +114,7 @@ def _list_each(paths: list[str] | None) -> list[str]:
     return [str(parse_table(p, "--against")) for p in paths or ()]
 
 
-def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
+def _evaluate(asked: AskedEvaluation, settings: Settings) -> Report:
     from privsyn.evaluation.private_evaluation import evaluate
 
     with people.status("Opening the release ...") as status:
@@ -125,7 +125,7 @@ def _evaluate(request: EvaluationRequest, settings: Settings) -> Report:
                 people.print(name, style="dim")
             return run()
 
-        return evaluate(request, settings, stage)
+        return evaluate(asked, settings, stage)
 
 
 def _print_summary(report: Report, seconds: float, results: Console) -> None:

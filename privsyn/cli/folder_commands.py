@@ -157,9 +157,9 @@ def publish_command(
     with print_errors(debug=debug, out=out):
         from privsyn.base.data_url import is_object_url
         from privsyn.publish.database_tables import publish_tables
-        from privsyn.storage.released_files import release_folder
+        from privsyn.storage.find_release import find_release
 
-        folder = release_folder(release, read_settings(out), "publish.release")
+        folder = find_release(release, read_settings(out), "publish.release")
         if is_object_url(database):
             from privsyn.storage.released_store import copy_released
 

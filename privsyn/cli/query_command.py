@@ -72,9 +72,9 @@ def query_command(
 def _open(release: str, out: Path | None, field: str) -> Release:
     from privsyn.api.open_release import open_release
     from privsyn.base.settings import load_settings
-    from privsyn.storage.released_files import release_folder
+    from privsyn.storage.find_release import find_release
 
-    return open_release(release_folder(release, load_settings(None if out is None else out.absolute()), field))
+    return open_release(find_release(release, load_settings(None if out is None else out.absolute()), field))
 
 
 def _build_answers(releases: Sequence[Questions], question: str, level: float, *, population: bool) -> pd.DataFrame:

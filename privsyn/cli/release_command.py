@@ -49,9 +49,9 @@ from privsyn.cli.common import (
 if TYPE_CHECKING:
     from privsyn.base.settings import Settings
     from privsyn.data_contracts.release_spec import ReleaseSpec
-    from privsyn.engine.candidate import Candidate
     from privsyn.engine.checked_tables import State
     from privsyn.engine.plan import Plan
+    from privsyn.engine.proposal import Proposal
     from privsyn.forecasts.forecast import Forecast
     from privsyn.ledgers.dataset_summary import DatasetSummary
     from privsyn.publish.folder import ReleaseSummary
@@ -102,52 +102,52 @@ def release_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         from privsyn.engine.choose_accountant import read_dataset_summary
-        from privsyn.pipelines.release_plan import build_candidate
+        from privsyn.pipelines.release_plan import propose_release
         from privsyn.specs.spec_file import load_spec, override_options
 
         table = parse_table(data, "--data")
         settings = read_settings(out)  # a wrong variable is refused before anything starts
-        request = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
+        asked = override_options(load_spec(spec), epsilon, delta, table, seed_synthesis, engine)
         if estimate and dry_run:
             raise RequestError("--estimate and --dry-run are two answers", "Ask for one of them")
         if workers and not estimate:
             raise RequestError("is for an estimate", "Add --estimate, or leave it out", "--workers")
         if estimate:
-            _print_estimate(request, settings, rows_about, workers, as_json=as_json)
+            _print_estimate(asked, settings, rows_about, workers, as_json=as_json)
             return
-        warn_of_epsilon(request.privacy.epsilon)
-        candidate = build_candidate(request, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
+        warn_of_epsilon(asked.privacy.epsilon)
+        proposal = propose_release(asked, settings, fresh=fresh, period=period, early=early, new_dataset=new_dataset)
         if dry_run:
-            _print_dry_run(look_ahead(candidate), rows_about, as_json=as_json)
+            _print_dry_run(look_ahead(proposal), rows_about, as_json=as_json)
             return
-        if not yes and is_interactive() and read_dataset_summary(request.dataset, settings) is None:
-            confirm(look_ahead(candidate), rows_about)
+        if not yes and is_interactive() and read_dataset_summary(asked.dataset, settings) is None:
+            confirm(look_ahead(proposal), rows_about)
             start = time.monotonic()  # what a person took to answer is no time of the run
         if out is not None:  # not before: a no leaves no trace
             make_folder(settings)
-        with _end_if_released(request.dataset, settings, as_json=as_json):
-            summary = run_here_or_in_prefect(candidate, prefect=prefect)
-        show_summary(candidate, summary, start, as_json=as_json)
+        with _end_if_released(asked.dataset, settings, as_json=as_json):
+            summary = run_here_or_in_prefect(proposal, prefect=prefect)
+        show_summary(proposal, summary, start, as_json=as_json)
         print_misread(Path(summary.private), spec)
-        if summary.rows == 0 and request.mechanism.synthesis.rows == "auto":
+        if summary.rows == 0 and asked.mechanism.synthesis.rows == "auto":
             warn(
-                f"the release has 0 rows: the noisy total is zero, since epsilon {request.privacy.epsilon:g} is too "
+                f"the release has 0 rows: the noisy total is zero, since epsilon {asked.privacy.epsilon:g} is too "
                 "small for a table of this size. What was spent stays spent."
             )
 
 
 def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool) -> None:
-    forecasts = simulate_sizes(ahead.request, rows_about)
+    forecasts = simulate_sizes(ahead.spec, rows_about)
     if as_json:
         print_answer(json.dumps(ahead.as_json(forecasts)))
     results = open_results(as_json=as_json)
     print_price(ahead, results)
-    print_forecasts(ahead.request, forecasts, results)
+    print_forecasts(ahead.spec, forecasts, results)
     people.print("A dry run: nothing was read, nothing was charged.")
 
 
 def _print_estimate(
-    request: ReleaseSpec, settings: Settings, rows_about: int | None, workers: int, *, as_json: bool
+    spec: ReleaseSpec, settings: Settings, rows_about: int | None, workers: int, *, as_json: bool
 ) -> None:
     from privsyn.api.estimate import estimate
     from privsyn.cli.forecasts import build_table
@@ -156,8 +156,8 @@ def _print_estimate(
     if rows_about is None:
         raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
     people.print("Rehearsing the release on made-up rows ...", style="dim")
-    request, _ = assume_accountant(request, settings)
-    result = estimate(request, rows_about, workers=workers, loading=time.process_time())
+    spec, _ = assume_accountant(spec, settings)
+    result = estimate(spec, rows_about, workers=workers, loading=time.process_time())
     if as_json:
         print_answer(json.dumps(result.as_json()))
     results = open_results(as_json=as_json)
@@ -168,27 +168,27 @@ def _print_estimate(
     people.print("An estimate: no table was read, nothing was charged.")
 
 
-def run_here_or_in_prefect(candidate: Candidate, *, prefect: bool) -> ReleaseSummary:
+def run_here_or_in_prefect(proposal: Proposal, *, prefect: bool) -> ReleaseSummary:
     """Return the release as a Prefect flow, where that is asked for or a server is configured, else in this process."""
     from privsyn.engine.admission import check_request
     from privsyn.server.environment import is_server_configured
 
     if not (prefect or is_server_configured()):
-        return _run_here(candidate)
-    check_request(candidate)  # what is wrong is said before a server starts
-    for line in _describe_new_name(candidate):
+        return _run_here(proposal)
+    check_request(proposal)  # what is wrong is said before a server starts
+    for line in _describe_new_name(proposal):
         people.print(line, soft_wrap=True, markup=False)
-    return _run_flow(candidate)
+    return _run_flow(proposal)
 
 
-def show_summary(candidate: Candidate, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
+def show_summary(proposal: Proposal, summary: ReleaseSummary, start: float, *, as_json: bool) -> None:
     """Print the release's JSON object, if asked for, and its summary for people; ``start``: by the monotonic clock."""
     seconds = round(time.monotonic() - start, 1)
     if as_json:
-        shown = _as_json(candidate.spec.dataset, candidate.settings, summary)
+        shown = _as_json(proposal.spec.dataset, proposal.settings, summary)
         print_answer(json.dumps({**shown, "seconds": seconds}))
-    _print_summary(candidate, summary, seconds, open_results(as_json=as_json))
-    _print_relations(candidate.plan, summary)
+    _print_summary(proposal, summary, seconds, open_results(as_json=as_json))
+    _print_relations(proposal.plan, summary)
 
 
 def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
@@ -205,15 +205,15 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
         warn(f"{certificate.relations or explain_missing_relations(prior=certificate.prior is not None)}.")
 
 
-def _describe_new_name(candidate: Candidate) -> list[str]:
+def _describe_new_name(proposal: Proposal) -> list[str]:
     """Return what to say where the ledger does not know the name.
 
     It is a new data set, whose cap cannot be changed later.
     """
     from privsyn.engine.choose_accountant import read_dataset_summary
 
-    spec = candidate.spec
-    if read_dataset_summary(spec.dataset, candidate.settings) is not None:
+    spec = proposal.spec
+    if read_dataset_summary(spec.dataset, proposal.settings) is not None:
         return []
     cap = spec.budget
     return [
@@ -247,15 +247,15 @@ def _end_if_released(dataset: str, settings: Settings, *, as_json: bool) -> Iter
         raise typer.Exit(0) from None
 
 
-def _run_here(candidate: Candidate) -> ReleaseSummary:
+def _run_here(proposal: Proposal) -> ReleaseSummary:
     """Return the release in this process, which says so once nothing is wrong with the request."""
     from privsyn.api.progress import show_progress_bars
-    from privsyn.api.release import run_candidate
+    from privsyn.api.release import run_proposal
 
-    with show_progress_bars(candidate.plan.steps, people) as report:
+    with show_progress_bars(proposal.plan.steps, people) as report:
         first = [
             "Running in this process: no Prefect server is configured (--prefect starts one).",
-            *_describe_new_name(candidate),
+            *_describe_new_name(proposal),
         ]
 
         def report_first_lines(step: str, done: int, total: int) -> None:
@@ -263,10 +263,10 @@ def _run_here(candidate: Candidate) -> ReleaseSummary:
                 people.print(first.pop(0), soft_wrap=True, markup=False)
             report(step, done, total)
 
-        return run_candidate(replace(candidate, report=report_first_lines, warn=warn))
+        return run_proposal(replace(proposal, report=report_first_lines, warn=warn))
 
 
-def _run_flow(candidate: Candidate) -> ReleaseSummary:
+def _run_flow(proposal: Proposal) -> ReleaseSummary:
     """Return the release as a Prefect flow."""
     from privsyn.api.progress import show_progress_bars
 
@@ -277,16 +277,16 @@ def _run_flow(candidate: Candidate) -> ReleaseSummary:
         from privsyn.flows.caller import use_settings
         from privsyn.flows.release import release, report_steps
         from privsyn.flows.schedule import scheduled_release
-    plan, spec = candidate.plan, candidate.spec
+    plan, spec = proposal.plan, proposal.spec
     with (
         translate_server_loss(),
-        use_settings(candidate.settings),
+        use_settings(proposal.settings),
         show_progress_bars(plan.steps, people) as report,
         report_steps(report),
     ):
         if plan.period is not None:
-            return scheduled_release(spec, period=plan.period, early=candidate.early, new_dataset=candidate.new_dataset)
-        return release(spec, fresh=candidate.fresh, new_dataset=candidate.new_dataset)
+            return scheduled_release(spec, period=plan.period, early=proposal.early, new_dataset=proposal.new_dataset)
+        return release(spec, fresh=proposal.fresh, new_dataset=proposal.new_dataset)
 
 
 def _as_json(dataset: str, settings: Settings, summary: ReleaseSummary) -> dict[str, Any]:
@@ -298,22 +298,22 @@ def _as_json(dataset: str, settings: Settings, summary: ReleaseSummary) -> dict[
     return {**summary.model_dump(mode="json"), "budget_left": remaining}
 
 
-def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float, results: Console) -> None:
+def _print_summary(proposal: Proposal, summary: ReleaseSummary, seconds: float, results: Console) -> None:
     from privsyn.ledgers.ledger import Ledger
 
-    request, settings = candidate.spec, candidate.settings
-    state = Ledger(settings.ledger).summary(request.dataset)[0]
+    spec, settings = proposal.spec, proposal.settings
+    state = Ledger(settings.ledger).summary(spec.dataset)[0]
     drawn = ", ".join(s.replace("_", " ") for s in summary.drawn)
     nothing = "nothing: every noisy table was there already, no noise was drawn"
     cost = f"rho {summary.rho:.4g} at most; noise drawn for {drawn}" if drawn else nothing
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    columns, unmeasured = len(request.released_columns), len(request.unmeasured_columns)
+    columns, unmeasured = len(spec.released_columns), len(spec.unmeasured_columns)
     random = f" ({unmeasured} of them not measured: drawn at random)" if unmeasured else ""
     grid.add_row("Released", f"{summary.rows:,} synthetic rows, {columns} columns{random}, run {summary.run}")
     promise = f"({summary.epsilon:g}, {summary.delta:g})-differential privacy"
-    grid.add_row("Promise", f"{promise} for adding or removing {request.describe_unit()}")
+    grid.add_row("Promise", f"{promise} for adding or removing {spec.describe_unit()}")
     grid.add_row("This run cost", cost)
     grid.add_row("Budget", f"{_draw_budget_bar(state)} {state.use}")
     grid.add_row("", state.epsilon_words)
@@ -330,7 +330,7 @@ def _print_summary(candidate: Candidate, summary: ReleaseSummary, seconds: float
     results.print(
         f"  {get_command_name()} evaluate {summary.run}{where}   how good it is: a private report", soft_wrap=True
     )
-    results.print(f"  {get_command_name()} ledger show {request.dataset}   every charge so far", soft_wrap=True)
+    results.print(f"  {get_command_name()} ledger show {spec.dataset}   every charge so far", soft_wrap=True)
 
 
 def _draw_budget_bar(state: DatasetSummary, width: int = 24) -> str:
@@ -399,14 +399,14 @@ def improve_command(
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
         from privsyn.engine.improved_run import build_improved_spec
-        from privsyn.pipelines.release_plan import build_candidate
+        from privsyn.pipelines.release_plan import propose_release
 
         table, settings = parse_table(data, "--data"), read_settings(out)
-        request = build_improved_spec(release, settings, epsilon, table)
-        warn_of_epsilon(request.privacy.epsilon)
-        candidate = build_candidate(request, settings, fresh=fresh)
-        summary = run_here_or_in_prefect(candidate, prefect=prefect)
-        show_summary(candidate, summary, start, as_json=as_json)
+        asked = build_improved_spec(release, settings, epsilon, table)
+        warn_of_epsilon(asked.privacy.epsilon)
+        proposal = propose_release(asked, settings, fresh=fresh)
+        summary = run_here_or_in_prefect(proposal, prefect=prefect)
+        show_summary(proposal, summary, start, as_json=as_json)
 
 
 FORECAST_SIZES = (3_000, 30_000, 300)
@@ -438,7 +438,7 @@ class FirstCharge(NamedTuple):
     of columns, whatever the rows.
     """
 
-    request: ReleaseSpec
+    spec: ReleaseSpec
     rho: Fraction
     state: DatasetSummary | None
     checked: State
@@ -453,18 +453,18 @@ class FirstCharge(NamedTuple):
         """Return the epsilon at the cap's delta of so much rho, as the ledger shows it."""
         from privsyn.tasks.privacy.accountant import cap_accountant, convert_rho_to_epsilon
 
-        accountant = cap_accountant(self.request.effective_accountant)
+        accountant = cap_accountant(self.spec.effective_accountant)
         return convert_rho_to_epsilon(
-            rho, self.request.budget.delta, accountant if self.state is None else self.state.accountant
+            rho, self.spec.budget.delta, accountant if self.state is None else self.state.accountant
         )
 
     def as_json(self, forecasts: Sequence[Forecast]) -> dict[str, Any]:
         """Return the same, JSON-ready."""
-        privacy, cap = self.request.privacy, self.request.budget
+        privacy, cap = self.spec.privacy, self.spec.budget
         used = 0.0 if self.state is None else self.state.epsilon
         return {
             "dry_run": True,
-            "dataset": self.request.dataset,
+            "dataset": self.spec.dataset,
             "new": self.state is None,
             "price": {"epsilon": privacy.epsilon, "delta": privacy.delta, "rho": float(self.rho)},
             "cap": {"epsilon": cap.epsilon, "delta": cap.delta},
@@ -475,7 +475,7 @@ class FirstCharge(NamedTuple):
         }
 
 
-def look_ahead(candidate: Candidate) -> FirstCharge:
+def look_ahead(proposal: Proposal) -> FirstCharge:
     """Return the price and cap of a release, from public things and the ledger; nothing is read or written."""
     from privsyn.api.check import measures_no_pair
     from privsyn.engine.admission import REQUEST_CHECKS, admit
@@ -483,33 +483,33 @@ def look_ahead(candidate: Candidate) -> FirstCharge:
     from privsyn.engine.checks import check_whole_cap
     from privsyn.engine.choose_accountant import read_dataset_summary
 
-    admit(candidate, REQUEST_CHECKS)
-    state = read_dataset_summary(candidate.spec.dataset, candidate.settings)
+    admit(REQUEST_CHECKS, proposal)
+    state = read_dataset_summary(proposal.spec.dataset, proposal.settings)
     if state is None:
-        check_whole_cap(candidate.plan.request)
-    checked = find_state(candidate.spec, candidate.settings)
-    return FirstCharge(candidate.spec, candidate.plan.rho, state, checked, measures_no_pair(candidate.plan))
+        check_whole_cap(proposal.plan.request)
+    checked = find_state(proposal.spec, proposal.settings)
+    return FirstCharge(proposal.spec, proposal.plan.rho, state, checked, measures_no_pair(proposal.plan))
 
 
-def simulate_sizes(request: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
+def simulate_sizes(spec: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
     """Return a forecast for each size; none where the mechanism takes long and nobody said how many rows."""
     from privsyn.api.progress import show_bar
     from privsyn.forecasts.forecast import forecast
 
-    if rows_about is None and request.mechanism.name not in QUICK_MECHANISMS:
+    if rows_about is None and spec.mechanism.name not in QUICK_MECHANISMS:
         return []
-    known = count_public_records(request) if rows_about is None else rows_about
+    known = count_public_records(spec) if rows_about is None else rows_about
     start, forecasts = time.monotonic(), []
     for rows in FORECAST_SIZES if known is None else (known,):
         if time.monotonic() - start > FORECAST_SECONDS:
             break
         with show_bar(f"simulating {rows:,} rows") as report:
             seeds = 1 if known is None else 2
-            forecasts.append(forecast(request, rows, epsilons=(), seeds=seeds, progress=report))
+            forecasts.append(forecast(spec, rows, epsilons=(), seeds=seeds, progress=report))
     return sorted(forecasts, key=lambda forecast: forecast.rows)
 
 
-def count_public_records(request: ReleaseSpec) -> int | None:
+def count_public_records(spec: ReleaseSpec) -> int | None:
     """Return how many rows the spec itself says that the table has, or persons of linked rows; None where it does not.
 
     A known total of all rows says so, else the number of rows to make.  Of linked rows, of which a person has at most
@@ -517,12 +517,12 @@ def count_public_records(request: ReleaseSpec) -> int | None:
     """
     from privsyn.forecasts.forecast import MOST_ROWS
 
-    made = request.mechanism.synthesis.rows
-    stated = [total.rows for total in request.totals if total.rows is not None]
+    made = spec.mechanism.synthesis.rows
+    stated = [total.rows for total in spec.totals if total.rows is not None]
     rows = next(iter(stated), None if made == "auto" else made)
     if rows is None:
         return None
-    most = request.unit.max_records if request.panel is not None else None
+    most = spec.unit.max_records if spec.panel is not None else None
     return min(max(-(-rows // (most or 1)), 1), MOST_ROWS)
 
 
@@ -530,27 +530,27 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
     """Print price and cap."""
     from privsyn.engine.budget_ahead import describe_use_after
 
-    request, state = ahead.request, ahead.state
-    privacy, cap = request.privacy, request.budget
+    spec, state = ahead.spec, ahead.state
+    privacy, cap = spec.privacy, spec.budget
     price = (
         f"epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (rho {float(ahead.rho):.4g}, "
-        f"accountant {request.effective_accountant}) at most"
+        f"accountant {spec.effective_accountant}) at most"
     )
     whole = f"epsilon {cap.epsilon:g} at delta {cap.delta:g}"
     lines = [("Price", price)]
-    use, epsilons = describe_use_after(request, ahead.rho, state)
+    use, epsilons = describe_use_after(spec, ahead.rho, state)
     used = [("After", f"{use}."), ("", f"{epsilons}.")]
     if state is None:
         lines += [
             (
                 "Cap",
-                f"{whole}, for all releases of {request.dataset!r} together.",
+                f"{whole}, for all releases of {spec.dataset!r} together.",
             ),
             ("", "The first charge sets it for good: it cannot be changed later."),
             *used,
             (
                 "New name",
-                f"The ledger does not know {request.dataset!r}: it gets a budget of its own. So would a part of a "
+                f"The ledger does not know {spec.dataset!r}: it gets a budget of its own. So would a part of a "
                 "table that was released under another name. Nothing here can tell that, and what is told of its "
                 "people adds up.",
             ),
@@ -565,18 +565,16 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
     grid.add_column(overflow="fold")
     for name, text in lines:
         grid.add_row(name, text)
-    title = f"Before the first charge of {request.dataset!r}" if state is None else f"A release of {request.dataset!r}"
+    title = f"Before the first charge of {spec.dataset!r}" if state is None else f"A release of {spec.dataset!r}"
     console.print(Panel(grid, title=title, border_style="yellow", expand=False))
 
 
-def print_forecasts(request: ReleaseSpec, forecasts: Sequence[Forecast], console: Console) -> None:
+def print_forecasts(spec: ReleaseSpec, forecasts: Sequence[Forecast], console: Console) -> None:
     """Print what the release would be worth, by the number of rows, and where no relation would be measured."""
     from privsyn.cli.forecasts import build_sizes_table
 
     if not forecasts:
-        reason = (
-            f"No forecast: the mechanism {request.mechanism.name} takes long to simulate. --rows-about N makes one."
-        )
+        reason = f"No forecast: the mechanism {spec.mechanism.name} takes long to simulate. --rows-about N makes one."
         console.print(reason, soft_wrap=True)
         return
     console.print(build_sizes_table(forecasts))
@@ -594,12 +592,12 @@ def print_forecasts(request: ReleaseSpec, forecasts: Sequence[Forecast], console
 
 def confirm(ahead: FirstCharge, rows_about: int | None) -> None:
     """Show what lies ahead and ask.  Ends with exit code 1 for a no, before anything was read."""
-    request = ahead.request
+    spec = ahead.spec
     print_price(ahead, people)
-    print_forecasts(request, simulate_sizes(request, rows_about), people)
+    print_forecasts(spec, simulate_sizes(spec, rows_about), people)
     try:
         wanted = typer.confirm(
-            f"Set the cap of {request.dataset!r} to epsilon {request.budget.epsilon:g} for good, and release?", err=True
+            f"Set the cap of {spec.dataset!r} to epsilon {spec.budget.epsilon:g} for good, and release?", err=True
         )
     except typer.Abort:
         people.print()

@@ -12,6 +12,7 @@ import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ Report = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class CompareRequest:
+class AskedComparison:
     """A request to compare methods.
 
     The spec names the table, the columns, delta and the settings of the method ``default``.
@@ -122,7 +123,7 @@ class Compared:
 
 
 def compare(
-    request: CompareRequest,
+    asked: AskedComparison,
     settings: Settings,
     report: Report = lambda what, done, total: None,
     only: Sequence[str] | None = None,
@@ -133,25 +134,25 @@ def compare(
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
     get_roots(settings.private_root, settings.released_root)
-    for table, argument in ((request.spec.place, "data"), (request.holdout, "comparison.holdout")):
+    for table, argument in ((asked.spec.place, "data"), (asked.holdout, "comparison.holdout")):
         if table is not None:
-            check_table(request.spec.dataset, table, settings, argument)
-    check_public_inputs(request.spec, settings)
-    dataset = request.spec.dataset
+            check_table(asked.spec.dataset, table, settings, argument)
+    check_public_inputs(asked.spec, settings)
+    dataset = asked.spec.dataset
     with Telemetry(settings).observe(dataset, dataset, "comparison"):
-        results = run_all(request, settings.threads, report, only)
+        results = run_all(asked, settings.threads, report, only)
         return Compared(_write(results, settings), results)
 
 
 def run_all(
-    request: CompareRequest, threads: int, report: Report = lambda *_: None, only: Sequence[str] | None = None
+    asked: AskedComparison, threads: int, report: Report = lambda *_: None, only: Sequence[str] | None = None
 ) -> Comparison:
     """Return the comparison without its files; arguments and errors as :func:`compare`."""
-    request.check()
-    spec = request.spec
+    asked.check()
+    spec = asked.spec
     source = open_source(spec.place, spec)
     encoding = plan_every_column(spec, tuple(c for c in source.columns if c in spec.released_columns))
-    holdout = None if request.holdout is None else read_table(request.holdout, encoding, spec, "comparison.holdout")
+    holdout = None if asked.holdout is None else read_table(asked.holdout, encoding, spec, "comparison.holdout")
     rows = CodeTable.from_arrow(list(encode(source.batches, encoding, spec.unit, Repairs())), encoding.domain)
     real = encode_table(source.batches(), encoding)
 
@@ -159,10 +160,10 @@ def run_all(
         from privsyn.evaluation.scores import Scorer
 
         # a scorer of its own for every table: it remembers tables by identity
-        return Scorer(real, holdout, encoding, request.evaluation, threads).score(table, only)
+        return Scorer(real, holdout, encoding, asked.evaluation, threads).score(table, only)
 
-    methods = [METHODS[name] for name in request.methods]
-    runs = tuple(_iterate_runs(request, methods, rows, encoding, threads, score, report))
+    methods = [METHODS[name] for name in asked.methods]
+    runs = tuple(_iterate_runs(asked, methods, rows, encoding, threads, score, report))
     return Comparison(
         dataset=spec.dataset,
         rows_real=real.bins.rows,
@@ -170,20 +171,20 @@ def run_all(
         columns=encoding.domain.attributes,
         delta=spec.privacy.delta,
         unit_of_protection=spec.unit.describe(),
-        settings=request.evaluation,
+        settings=asked.evaluation,
         machine=_describe_machine(),
         methods=tuple(
             ComparedMethod(name=m.name, title=m.title, description=m.description, source=m.source, private=m.private)
             for m in methods
         ),
-        epsilons=tuple(request.epsilons),
-        seeds=request.seeds,
+        epsilons=tuple(asked.epsilons),
+        seeds=asked.seeds,
         runs=runs,
     )
 
 
 def _iterate_runs(
-    request: CompareRequest,
+    asked: AskedComparison,
     methods: Sequence[Method],
     rows: CodeTable,
     encoding: EncodingPlan,
@@ -191,8 +192,8 @@ def _iterate_runs(
     score: Score,
     report: Report,
 ) -> Iterator[MethodRun]:
-    spec, done = request.spec, 0
-    total = len(methods) * len(request.epsilons) * request.seeds
+    spec, done = asked.spec, 0
+    total = len(methods) * len(asked.epsilons) * asked.seeds
     public = None if spec.prior is None else read_public_rows(spec, encoding)
     few = CodeTable(rows.domain, tuple(c[:WARM_UP_ROWS].copy() for c in rows.columns))
 
@@ -211,9 +212,9 @@ def _iterate_runs(
         )
 
     for method in methods:
-        run_method(method, trial(few, request.epsilons[0], 0), lambda table: ())  # compiles kernels; discarded
-        for epsilon in request.epsilons:
-            for seed in range(request.seeds):
+        run_method(method, trial(few, asked.epsilons[0], 0), lambda table: ())  # compiles kernels; discarded
+        for epsilon in asked.epsilons:
+            for seed in range(asked.seeds):
                 report(f"{method.name} at epsilon {epsilon:g}", done, total)
                 yield run_method(method, trial(rows, epsilon, seed), score)
                 done += 1
@@ -225,31 +226,29 @@ def run_method(method: Method, trial: MethodInput, score: Score) -> MethodRun:
 
     Never an exception of the method.
     """
-    base = MethodRun(method=method.name, epsilon=trial.epsilon, seed=trial.seed, outcome="failed")
+    describe = partial(MethodRun, method=method.name, epsilon=trial.epsilon, seed=trial.seed)
     started = time.perf_counter()
     try:
         result = method.run(trial)
     except ImportError as error:
-        return base.model_copy(update={"outcome": "not installed", "note": f"needs the package {error.name}"})
+        return describe(outcome="not installed", note=f"needs the package {error.name}")
     except DomainTooLargeError as error:
-        return base.model_copy(update={"outcome": "did not fit", "note": str(error)})
+        return describe(outcome="did not fit", note=str(error))
     except (TimeoutError, MemoryError) as error:
-        return base.model_copy(update={"outcome": "did not finish", "note": type(error).__name__})
+        return describe(outcome="did not finish", note=type(error).__name__)
     except Exception as error:
-        return base.model_copy(update={"note": f"{type(error).__name__} at {locate_error(error)}"})
+        return describe(outcome="failed", note=f"{type(error).__name__} at {locate_error(error)}")
     seconds = time.perf_counter() - started
     spent = result.epsilon(trial.delta) if result.zcdp or result.pure or result.choices else None
     if spent is not None and spent > trial.epsilon:
-        return base.model_copy(update={"note": f"its receipts cost epsilon {spent:.6g}"})
-    return base.model_copy(
-        update={
-            "outcome": "done",
-            "seconds": seconds,
-            "rows": result.table.rows,
-            "marginals": result.marginals,
-            "receipts_epsilon": spent,
-            "metrics": score(_encode_tables(result, trial)),
-        }
+        return describe(outcome="failed", note=f"its receipts cost epsilon {spent:.6g}")
+    return describe(
+        outcome="done",
+        seconds=seconds,
+        rows=result.table.rows,
+        marginals=result.marginals,
+        receipts_epsilon=spent,
+        metrics=score(_encode_tables(result, trial)),
     )
 
 

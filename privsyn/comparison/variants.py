@@ -307,7 +307,7 @@ def request_of(trial: MethodInput, mechanism: AnyMechanism) -> CodeRequest:
         columns={a: BooleanColumn(kind="boolean") for a in trial.rows.domain.attributes},
         accountant=trial.settings.accountant,
     )
-    spec = spec.model_copy(update={"mechanism": mechanism}).with_rows(seed=trial.seed)
+    spec = spec.by(mechanism).with_rows(seed=trial.seed)
     if isinstance(mechanism, Aim) or (
         isinstance(mechanism, PrivSyn) and mechanism.selection.criterion == "expected_error"
     ):

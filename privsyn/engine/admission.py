@@ -1,6 +1,6 @@
-"""The desk at which a release is admitted: small checks over one candidate, in one order, each of which may refuse it.
+"""The desk at which a release is admitted: small checks over what is handed in, in one order; each may refuse it.
 
-A refused candidate has read no more than the checks up to there, has drawn nothing and spent nothing.
+A refused release has opened no more than its desk had by then, has drawn nothing and spent nothing.
 """
 
 from __future__ import annotations
@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ParamSpec
 
 from privsyn.base.errors import RequestError
 from privsyn.engine import checks
-from privsyn.engine.candidate import Candidate
+from privsyn.engine.draw import Draw
+from privsyn.engine.opening import Books, has_makers, open_books, open_store, open_table
 from privsyn.engine.policy_checks import check_policy
+from privsyn.engine.proposal import Proposal
+from privsyn.ledgers.known_tables import KnownTable
+from privsyn.sources.private_table import Source
+from privsyn.storage.records import Records
+from privsyn.storage.store import Store
 
-Check = Callable[[Candidate], None]
-"""Raises RequestError, BudgetRefusedError or LedgerError for a candidate that is not admitted."""
+Handed = ParamSpec("Handed")
 
-REQUEST_CHECKS: tuple[Check, ...] = (
-    checks.check_reason,  # a second name for one table is asked for in words, if at all
+REQUEST_CHECKS: tuple[Callable[[Proposal], None], ...] = (
+    checks.check_new_name,  # a second name for one table is asked for in words, if at all
     check_policy,  # the operator allows it
     checks.check_begun,  # the period has begun, or is asked for early in words
     checks.check_package,  # what the mechanism needs is installed
@@ -29,23 +35,25 @@ REQUEST_CHECKS: tuple[Check, ...] = (
 )
 """By public things alone, before anything is locked or opened."""
 
-LEDGER_CHECKS: tuple[Check, ...] = (
+LEDGER_CHECKS: tuple[Callable[[Proposal, Books], None], ...] = (
     checks.check_ledger,  # it is the right one, whole, writable and has this cap
     checks.check_period,  # the period is not released yet
     checks.check_payer,  # no other private folder was paid for it, for a request that was never seen
     checks.check_room,  # the price fits under the cap, for a request that was never seen
 )
-"""Under the data set's lock, before the table is looked for."""
+"""Under the data set's lock, before the table is opened: which refuses one that is not there or has other columns."""
 
-TABLE_CHECKS: tuple[Check, ...] = (
-    checks.check_columns,  # the table is there, with the spec's columns
+TABLE_CHECKS: tuple[Callable[[Proposal, Books, Source], None], ...] = (
     checks.check_public_folder,  # workers that make rows find no private file in their folder
+)
+"""Of the table's place and structure, before its fingerprint is taken."""
+
+DATA_CHECKS: tuple[Callable[[Proposal, Books, Source, tuple[str, ...]], None], ...] = (
     checks.check_public_inputs,  # nothing that the spec calls public is a private table
 )
-"""Of the table: its structure, and what its fingerprint tells."""
+"""Of what the table's fingerprints tell, before its draw is chosen: which refuses to improve releases of another."""
 
-RUN_CHECKS: tuple[Check, ...] = (
-    checks.check_improved,  # the releases that it improves were made of this table and request
+RUN_CHECKS: tuple[Callable[[Draw], None], ...] = (
     checks.check_redraw,  # nothing that an earlier version was paid for is drawn anew unasked
     checks.check_place,  # the released folder can be written
     checks.check_workers,  # somebody is there to count, somebody else to make rows, where that is asked for
@@ -53,47 +61,62 @@ RUN_CHECKS: tuple[Check, ...] = (
 )
 """Of the run that would be opened; what it has drawn already is taken up, and asked about no more."""
 
-CHARGE_CHECKS: tuple[Check, ...] = (
-    checks.check_paid_tables,  # what was paid for is there
+CHARGE_CHECKS: tuple[Callable[[Proposal, Books, KnownTable], None], ...] = (
     checks.check_second_price,  # no other private folder was paid for it
     checks.check_duplicate,  # the table has no second name, so that its people have one budget
 )
-"""Of what is to be charged, before it is reserved."""
+"""Of a run that has to be charged, before that is reserved."""
 
 
-def admit(candidate: Candidate, passed: Iterable[Check]) -> None:
-    """Ask each check in turn."""
+def admit(passed: Iterable[Callable[Handed, None]], *handed: Handed.args, **named: Handed.kwargs) -> None:
+    """Ask each check in turn of what is handed in.
+
+    A check raises RequestError, BudgetRefusedError or LedgerError for what is not admitted.
+    """
     for check in passed:
-        check(candidate)
+        check(*handed, **named)
 
 
-def check_request(candidate: Candidate) -> None:
-    """Refuse a candidate that would be refused for its request, ledger or table; charge and draw nothing.
+def check_request(proposal: Proposal) -> None:
+    """Refuse a proposal that would be refused for its request, ledger or table; charge and draw nothing.
 
     For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
     seen before are left to the run, which knows whether they are encoded already.
     """
-    with hold_lock(candidate):
-        admit(candidate, (*LEDGER_CHECKS, *TABLE_CHECKS))
-        if candidate.seen is None:
-            candidate.source.check_rows()
+    with open_desk(proposal) as (books, source):
+        if proposal.spec.public_inputs:
+            admit(DATA_CHECKS, proposal, books, source, source.fingerprints(books.store))
+        if books.load_request() is None:
+            source.check_rows()
 
 
 @contextmanager
-def hold_lock(candidate: Candidate) -> Iterator[None]:
-    """Hold the data set's lock for a candidate whose request is admitted, and remove what killed runs left.
+def open_desk(proposal: Proposal) -> Iterator[tuple[Books, Source]]:
+    """Open what a proposal is admitted by, each once what stands before it is passed: lock, ledger, table."""
+    admit(REQUEST_CHECKS, proposal)
+    store = open_store(proposal)
+    with _hold_lock(proposal, store):
+        books = open_books(proposal, store)
+        admit(LEDGER_CHECKS, proposal, books)
+        source = open_table(proposal, store)
+        admit(TABLE_CHECKS, proposal, books, source)
+        yield books, source
+
+
+@contextmanager
+def _hold_lock(proposal: Proposal, store: Store) -> Iterator[None]:
+    """Hold the data set's lock, and remove what killed runs left.
 
     The lock makes concurrent releases of one data set wait for each other: one draws, the other finds the result.  The
     operating system holds it, so a killed process leaves none behind; Prefect's own lock files can then only be
     left-overs of a killed run.
     """
-    admit(candidate, REQUEST_CHECKS)
-    store, dataset = candidate.store, candidate.spec.dataset
+    settings, dataset = proposal.settings, proposal.spec.dataset
     with store.lock(f"release-{dataset}"):
         store.remove_leftovers()
-        if candidate.makers is not None:
-            store.remove_leftovers(candidate.settings.dask_public_folder)
-        candidate.records.remove_leftovers()
+        if has_makers(proposal.spec.engine, settings):
+            store.remove_leftovers(settings.dask_public_folder)
+        Records(settings.private_root, dataset).remove_leftovers()
         _clear_stale_locks(store.private_root / "prefect" / "locks" / dataset)
         yield
 

@@ -1,4 +1,4 @@
-"""The checks of a candidate, one question each; privsyn/engine/admission.py asks them in their order."""
+"""The checks of a proposal, one question each; privsyn/engine/admission.py asks them in their order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.data_contracts.tables import build_code_schema
-from privsyn.engine.candidate import Candidate
+from privsyn.engine.draw import Draw
 from privsyn.engine.earlier_runs import refuse_silent_redraw
 from privsyn.engine.improved_run import name_asked_epsilon
+from privsyn.engine.opening import Books, choose_engines, find_payer, has_makers
+from privsyn.engine.proposal import Proposal
 from privsyn.engine.public_inputs import PrivateTables
 from privsyn.engine.request import Request
 from privsyn.ledgers.calendar_periods import find_beginning, format_moment
+from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.ledger import ChargeLine
 from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
+from privsyn.sources.private_table import Source
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.knowledge.totals import check_totals_possible
@@ -36,22 +40,22 @@ _RUN_BYTES = 16
 """Bytes of a kept row among the runs of persons, at most."""
 
 
-def check_reason(candidate: Candidate) -> None:
+def check_new_name(proposal: Proposal) -> None:
     """Refuse an empty or a very long reason for a table's second name."""
-    _ = candidate.reason_for_new_name
+    proposal.read_reason_for_new_name()
 
 
-def check_begun(candidate: Candidate) -> None:
+def check_begun(proposal: Proposal) -> None:
     """Refuse a period that has not begun, unless a reason is stated why it is released early.
 
     A period is over the rows that have come by then: released before, it is spent on those of another one.
     """
-    period, early = candidate.plan.period, candidate.reason_for_early_period
+    period, early = proposal.plan.period, proposal.read_reason_for_early_period()
     if period is None:
         if early:
             raise RequestError("is for a period", "Name the period, or leave it out", "release.early")
         return
-    begins = find_beginning(period, candidate.calendar)
+    begins = find_beginning(period, proposal.calendar)
     if not early and begins > datetime.now(UTC):
         raise RequestError(
             f"{period} has not begun: it begins at {format_moment(begins)}; nothing was read, nothing was spent",
@@ -60,9 +64,9 @@ def check_begun(candidate: Candidate) -> None:
         )
 
 
-def check_package(candidate: Candidate) -> None:
+def check_package(proposal: Proposal) -> None:
     """Refuse a mechanism whose options ask for a package that is not installed."""
-    wanted = candidate.spec.mechanism.package
+    wanted = proposal.spec.mechanism.package
     if wanted is None:
         return
     package, extra = wanted
@@ -74,21 +78,19 @@ def check_package(candidate: Candidate) -> None:
         )
 
 
-def check_engine(candidate: Candidate) -> None:
+def check_engine(proposal: Proposal) -> None:
     """Refuse clusters whose settings cannot be trusted."""
-    engine, makers = candidate.engine, candidate.makers
-    if makers is not None:
-        makers.check_apart(engine)
+    choose_engines(proposal).check_apart()
 
 
-def check_promise(candidate: Candidate) -> None:
+def check_promise(proposal: Proposal) -> None:
     """Refuse a promise or a cap that cannot be accounted, and a public prior whose file is not the stated one."""
-    candidate.plan.check()
+    proposal.plan.check()
 
 
-def check_rules(candidate: Candidate) -> None:
+def check_rules(proposal: Proposal) -> None:
     """Refuse rules that no row keeps, and totals that no rows have."""
-    check_keepable(candidate.plan.request)
+    check_keepable(proposal.plan.request)
 
 
 def check_keepable(request: Request) -> None:
@@ -121,22 +123,22 @@ def _check_rows(request: Request, place: tuple[str, ...]) -> None:
         raise RequestError(error.problem, error.cure, format_place((*place, *error.place))) from None
 
 
-def check_noise(candidate: Candidate) -> None:
+def check_noise(proposal: Proposal) -> None:
     """Refuse an epsilon at which the first look would say nothing."""
-    candidate.plan.check_noise()
+    proposal.plan.check_noise()
 
 
-def check_ledger(candidate: Candidate) -> None:
+def check_ledger(proposal: Proposal, books: Books) -> None:
     """Refuse a ledger that this private folder's releases were not charged to, and one that has another cap.
 
     Raises LedgerError for another ledger (an empty one would forget what was spent), for an older copy of the right
     one (privsyn/ledgers/noted_history.py) and for one that does not add up or takes no entry, RequestError for another
     cap.  A new data set is registered later, when nothing but the reservation is left to refuse.
     """
-    spec, ledger = candidate.spec, candidate.ledger
+    spec, ledger = proposal.spec, books.ledger
     ledger.check()
     known = ledger.summary(spec.dataset)
-    before = open_noted_ledger(candidate.records)
+    before = open_noted_ledger(books.records)
     if before is not None and (not known or known[0].created != before.created):
         raise LedgerError(
             f"the releases of {spec.dataset!r} in this private folder were charged to another ledger, not to "
@@ -149,39 +151,39 @@ def check_ledger(candidate: Candidate) -> None:
         ledger.register(spec.dataset, spec.budget)
 
 
-def check_period(candidate: Candidate) -> None:
+def check_period(proposal: Proposal, books: Books) -> None:
     """Raise PeriodReleasedError for a period that has its release, before the data is looked for."""
-    period = candidate.plan.period
+    period = proposal.plan.period
     if period is None:
         return
-    if candidate.fresh:
+    if proposal.fresh:
         raise RequestError(
             "a period is drawn once, so it cannot have new noise", "Leave out one of them", "release.fresh"
         )
-    stands = candidate.begun_period
+    stands = books.ledger.period(proposal.spec.dataset, period)
     if stands is not None and stands.released:
-        raise PeriodReleasedError(candidate.spec.dataset, period, stands.run)
+        raise PeriodReleasedError(proposal.spec.dataset, period, stands.run)
 
 
-def check_payer(candidate: Candidate) -> None:
+def check_payer(proposal: Proposal, books: Books) -> None:
     """Refuse a request that is sure to be charged and was last paid for from another private folder."""
-    if candidate.seen is None and candidate.payer is not None:
-        candidate.ledger.check_payer(candidate.spec.dataset, candidate.payer)
+    if books.load_request() is None:
+        _refuse_other_payer(proposal, books)
 
 
-def check_room(candidate: Candidate) -> None:
+def check_room(proposal: Proposal, books: Books) -> None:
     """Refuse a request that is sure to be charged and cannot fit; a new data set has its whole cap."""
-    seen, spec = candidate.seen, candidate.spec
-    unbegun = candidate.plan.period is not None and candidate.begun_period is None
-    if seen is not None and not (seen.finished and (candidate.fresh or unbegun)):
+    seen, spec, period = books.load_request(), proposal.spec, proposal.plan.period
+    is_unbegun = period is not None and books.ledger.period(spec.dataset, period) is None
+    if seen is not None and not (seen.finished and (proposal.fresh or is_unbegun)):
         return
-    price = candidate.plan.request.rounds[-1]
-    if candidate.ledger.summary(spec.dataset):
+    price = proposal.plan.request.rounds[-1]
+    if books.ledger.summary(spec.dataset):
         line = ChargeLine("release", f"room-{secrets.token_hex(8)}", price, {"accountant": spec.effective_accountant})
         with name_asked_epsilon(spec):
-            candidate.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
+            books.ledger.check_room(spec.dataset, [line], spec.privacy.delta)
     else:
-        check_whole_cap(candidate.plan.request)
+        check_whole_cap(proposal.plan.request)
 
 
 def check_whole_cap(request: Request) -> None:
@@ -198,20 +200,15 @@ def check_whole_cap(request: Request) -> None:
         )
 
 
-def check_columns(candidate: Candidate) -> None:
-    """Refuse a table that is not there, or has other columns than the spec."""
-    _ = candidate.source
-
-
-def check_public_folder(candidate: Candidate) -> None:
+def check_public_folder(proposal: Proposal, books: Books, source: Source) -> None:
     """Refuse a folder of the workers that make rows in which they would find the private table, the ledger or a key."""
-    settings = candidate.settings
-    if candidate.makers is None or settings.dask_public_folder is None:
+    settings = proposal.settings
+    if not has_makers(proposal.spec.engine, settings) or settings.dask_public_folder is None:
         return
     folder = settings.dask_public_folder.resolve()
     files: dict[Text, Iterable[Path | None]] = {
-        "the private table": map(_locate_file, candidate.source.names),
-        "the ledger": [_locate_file(candidate.ledger.name)],
+        "the private table": map(_locate_file, source.names),
+        "the ledger": [_locate_file(books.ledger.name)],
     }
     for name in ("dask_key", "dask_public_key", "database_password_file", "login_file"):
         files["the file of " + mention(f"settings.{name}")] = [getattr(settings, name)]
@@ -232,60 +229,48 @@ def _locate_file(name: str) -> Path | None:
     return url.file if url is not None and url.is_file else None
 
 
-def check_public_inputs(candidate: Candidate) -> None:
+def check_public_inputs(proposal: Proposal, books: Books, source: Source, fingerprints: tuple[str, ...]) -> None:
     """Refuse a file that the spec calls public and that is the run's private table or one of the ledger's data sets."""
-    spec = candidate.spec
-    if spec.public_inputs:
-        tables = PrivateTables(
-            source=candidate.source,
-            own=candidate.table_fingerprints,
-            store=candidate.store,
-            ledger=candidate.ledger,
-            private_root=candidate.settings.private_root,
-        )
-        tables.refuse_as_public(spec, candidate.records)
+    private_root = proposal.settings.private_root
+    tables = PrivateTables(source, fingerprints, books.store, books.ledger, private_root)
+    tables.refuse_as_public(proposal.spec, books.records)
 
 
-def check_improved(candidate: Candidate) -> None:
-    """Refuse to improve releases that were made of another table or request."""
-    _ = candidate.given
-
-
-def check_redraw(candidate: Candidate) -> None:
+def check_redraw(draw: Draw) -> None:
     """Refuse to draw again, unasked, what an earlier version of this program was paid for."""
-    if not candidate.fresh and not candidate.run.has_drawn_all():
-        refuse_silent_redraw(candidate.run, candidate.settings, candidate.fingerprints[0], candidate.plan.asks)
+    proposal, run = draw.proposal, draw.run
+    if not proposal.fresh and not run.has_drawn_all():
+        refuse_silent_redraw(run, proposal.settings, draw.fingerprints[0], proposal.plan.asks)
 
 
-def check_place(candidate: Candidate) -> None:
+def check_place(draw: Draw) -> None:
     """Refuse a run whose released folder's place is taken by a link or a file."""
-    candidate.store.released.check_place(candidate.run.name)
+    draw.run.store.released.check_place(draw.run.name)
 
 
-def check_workers(candidate: Candidate) -> None:
+def check_workers(draw: Draw) -> None:
     """Refuse a run that has to count or to make rows where nobody is there to do so.
 
     Workers that make rows have to reach the folder that they share with this process, and not to be those that count.
     """
-    engine, makers, run = candidate.engine, candidate.makers, candidate.run
-    if makers is not None and not all(run.is_whole(step) for step in run.steps):
-        folder = candidate.make_public_folder()
+    engines, run = draw.engines, draw.run
+    if engines.makes is not None and not all(run.is_whole(step) for step in run.steps):
+        folder = run.store.make_scratch(draw.proposal.settings.dask_public_folder)
         try:
-            makers.check_folder(folder)
+            engines.makes.check_folder(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if not all(run.is_whole(step) for step in run.release_steps):
-        engine.open()
-    if makers is not None:
-        makers.check_apart(engine)
+        engines.counts.open()
+    engines.check_apart()
 
 
-def check_rows(candidate: Candidate) -> None:
+def check_rows(draw: Draw) -> None:
     """Refuse a table that cannot be read to its end, or whose codes the disk may not hold, before it is encoded."""
-    if candidate.run.is_encoded:
+    if draw.run.is_encoded:
         return
-    needed = candidate.source.check_rows() * compute_row_bytes(candidate.ordered_plan.request)
-    free = shutil.disk_usage(candidate.store.private_root).free
+    needed = draw.source.check_rows() * compute_row_bytes(draw.run.request)
+    free = shutil.disk_usage(draw.run.store.private_root).free
     if needed > free:
         raise RequestError(
             f"its disk has {free / 1e9:.3g} GB free, and the rows in codes may need {needed / 1e9:.3g} GB before any "
@@ -312,18 +297,17 @@ def compute_row_bytes(request: Request) -> int:
     return 3 * codes + numbers + _RUN_BYTES * sum(r.encoding.panel is not None for r in requests)
 
 
-def check_paid_tables(candidate: Candidate) -> None:
-    """Refuse a run whose noisy table was paid for and is gone: drawing again must be asked for."""
-    _ = candidate.charges
+def check_second_price(proposal: Proposal, books: Books, table: KnownTable) -> None:
+    """Refuse a charge for a request that was last paid for from another private folder, unless it is asked for."""
+    _refuse_other_payer(proposal, books)  # before its name is entered
 
 
-def check_second_price(candidate: Candidate) -> None:
-    """Refuse new charges for a request that was last paid for from another private folder, unless asked for."""
-    if candidate.charges and candidate.payer is not None:
-        candidate.ledger.check_payer(candidate.spec.dataset, candidate.payer)  # before its name is entered
+def _refuse_other_payer(proposal: Proposal, books: Books) -> None:
+    payer = find_payer(proposal, books)
+    if payer is not None:
+        books.ledger.check_payer(proposal.spec.dataset, payer)
 
 
-def check_duplicate(candidate: Candidate) -> None:
-    """Refuse new charges on a table that is known under another name, unless a reason is stated."""
-    if candidate.charges:
-        candidate.ledger.check_table(candidate.spec.dataset, candidate.known_table)  # before its name is entered
+def check_duplicate(proposal: Proposal, books: Books, table: KnownTable) -> None:
+    """Refuse a charge on a table that is known under another name, unless a reason is stated."""
+    books.ledger.check_table(proposal.spec.dataset, table)  # before its name is entered

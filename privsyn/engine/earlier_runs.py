@@ -137,18 +137,19 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
     last = max(place for place, step in enumerate(plan.steps) if step.name in looks)
     synthesis = spec.mechanism.synthesis
 
-    def settings(**changes: Any) -> list[str]:
-        request = replace(plan.request, spec=spec.model_copy(update=changes))
+    def list_settings(asked: ReleaseSpec) -> list[str]:
+        request = replace(plan.request, spec=asked)
         return [step.settings_json(request) for step in plan.steps[: last + 1]]
 
-    def of_rows(name: str, value: Any) -> list[str]:
-        values = synthesis.model_copy(update={name: value})
-        return settings(mechanism=spec.mechanism.model_copy(update={"synthesis": values}))
-
-    current = settings()
+    current = list_settings(spec)
     options = {name: getattr(earlier.mechanism.synthesis, name, None) for name in type(synthesis).model_fields}
-    free = {f"mechanism.synthesis.{n}" for n, value in options.items() if value is None or of_rows(n, value) == current}
-    return frozenset(free | ({"null_values"} if settings(null_values=earlier.null_values) == current else set()))
+    free = {
+        f"mechanism.synthesis.{name}"
+        for name, value in options.items()
+        if value is None or list_settings(spec.with_rows(**{name: value})) == current
+    }
+    with_nulls = spec.model_copy(update={"null_values": earlier.null_values})
+    return frozenset(free | ({"null_values"} if list_settings(with_nulls) == current else set()))
 
 
 def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:

@@ -15,6 +15,7 @@ from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys
 from privsyn.engine.plan import Plan, account_rho
@@ -64,7 +65,7 @@ def build_improved_spec(
         several = bool(note["spec"].get("tables"))  # each with its own place, and refused with `improves` below
         spec = ReleaseSpec.model_validate({**note["spec"], **({} if several else {"data": place})})
         if spec.prior is not None:
-            spec = spec.model_copy(update={"prior": spec.prior.at(str(note.get("prior", "")))})
+            spec = spec.with_prior(spec.prior.at(str(note.get("prior", ""))))
     except ValidationError:
         raise RequestError(
             f"{note['run']} was made by another version of this program", "Improve it with that version", RUN
@@ -83,9 +84,9 @@ def build_improved_spec(
     except ValidationError as error:
         problem = f"{note['run']} cannot be improved: {messages.from_validation(error, {})[0].text}"
         raise RequestError(problem, "Make a release of its own instead", RUN) from None
-    account_rho(spec.privacy.model_copy(update={"epsilon": epsilon}), EPSILON, spec.effective_accountant)
+    account_rho(Guarantee(epsilon=epsilon, delta=delta), EPSILON, spec.effective_accountant)
     together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.effective_accountant)
-    return new.model_copy(update={"privacy": spec.privacy.model_copy(update={"epsilon": together})})
+    return new.at_price(spec.privacy.model_copy(update={"epsilon": together}))
 
 
 def _run_of(release: str, settings: Settings) -> str:

@@ -1,22 +1,30 @@
-"""Opening a run: a candidate is admitted, its price reserved, and what it began is noted until it is finished."""
+"""Opening a run: a proposal is admitted, its price reserved, and what it began is noted until it is finished."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
-from datetime import datetime
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.engine import admission
-from privsyn.engine.candidate import Candidate
+from privsyn.engine.draw import Draw, RunMaker, choose_draw, find_begun_run, prepare_runs
 from privsyn.engine.execute import Run
 from privsyn.engine.improved_run import name_asked_epsilon
 from privsyn.engine.keys import keep_run_name, key_result
 from privsyn.engine.lost_tables import restore_lost_tables
+from privsyn.engine.names_of_tables import find_names, map_fingerprints
+from privsyn.engine.opening import Books, choose_engines, find_payer
+from privsyn.engine.proposal import Proposal
 from privsyn.ledgers.calendar_periods import find_beginning, format_moment
+from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.noted_history import note_ledger
+from privsyn.sources.file_source import FileSource
+from privsyn.sources.private_table import Source
 from privsyn.sources.public_table import locate_public_file
 from privsyn.storage.disk import remove_parts, translate_os_errors
 from privsyn.storage.records import write_json
@@ -24,130 +32,156 @@ from privsyn.tasks.privacy.accountant import cap_accountant
 
 
 @contextmanager
-def open_run(candidate: Candidate) -> Iterator[Run]:
-    """Open the run of a candidate that every check admits, with its whole price reserved; a released period is closed.
+def open_run(proposal: Proposal) -> Iterator[Run]:
+    """Open the run of a proposal that every check admits, with its whole price reserved; a released period is closed.
 
     Raises RequestError, BudgetRefusedError or LedgerError before anything is spent.  A run that fails gives back what
     it has not drawn; one that is killed is taken up by the next that asks for the same.
     """
-    with (
-        defer_interrupts(),
-        admission.hold_lock(candidate),
-        closing(candidate.engine),
-        nullcontext() if candidate.makers is None else closing(candidate.makers),
-    ):
-        admission.admit(candidate, (*admission.LEDGER_CHECKS, *admission.TABLE_CHECKS))
-        _give_back_begun_run(candidate)
-        _restore_lost_tables(candidate)
-        admission.admit(candidate, admission.RUN_CHECKS)
-        _warn_of_old_files(candidate)
-        _reserve(candidate)
-        run = candidate.run
-        _note_generation(candidate, finished=candidate.generation.finished)
-        try:
-            _write_private_note(candidate)
-            yield run
-        except BaseException:
-            run.give_back()
-            raise
-        note_ledger(run.ledger, run.records, run.dataset)
-        _note_generation(candidate, finished=True)
-        run.discard_transient_tables()
-        if run.plan.period is not None:
-            run.ledger.release_period(run.dataset, run.plan.period, run.name)
+    with defer_interrupts(), admission.open_desk(proposal) as (books, source):
+        engines = choose_engines(proposal)
+        with engines.close_at_end():
+            fingerprints = source.fingerprints(books.store)
+            admission.admit(admission.DATA_CHECKS, proposal, books, source, fingerprints)
+            maker = prepare_runs(proposal, books, source, engines, fingerprints)
+            draw = choose_draw(maker, _settle_begun_run(maker, fingerprints))
+            _restore_lost_tables(draw)
+            admission.admit(admission.RUN_CHECKS, draw)
+            _warn_of_old_files(draw)
+            _reserve(draw, books)
+            run = draw.run
+            _note_generation(draw, books, finished=draw.generation.finished)
+            try:
+                _write_private_note(draw)
+                yield run
+            except BaseException:
+                run.give_back()
+                raise
             note_ledger(run.ledger, run.records, run.dataset)
+            _note_generation(draw, books, finished=True)
+            run.discard_transient_tables()
+            if run.plan.period is not None:
+                run.ledger.release_period(run.dataset, run.plan.period, run.name)
+                note_ledger(run.ledger, run.records, run.dataset)
 
 
-def _give_back_begun_run(candidate: Candidate) -> None:
-    """Give back the charges of a run that began the period, of a table that has changed since and is not encoded.
+def _settle_begun_run(maker: RunMaker, fingerprints: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the fingerprints of the data to release: the table's, unless a run that began the period encoded others.
 
-    It has drawn nothing, and the period is released from the table as it is.
+    Such a run is finished from the rows that it has encoded, though the table has changed since: its noise may be
+    drawn.  One that is not encoded has drawn nothing; its charges are given back, and the table is released as it is.
     """
-    run = candidate.begun_run
-    if run is not None and not run.is_encoded:
-        run.give_back()
+    begun = find_begun_run(maker, fingerprints)
+    if begun is None:
+        return fingerprints
+    run, fingerprint = begun
+    if run.is_encoded:
+        return (fingerprint, *fingerprints[1:])
+    run.give_back()
+    return fingerprints
 
 
-def _restore_lost_tables(candidate: Candidate) -> None:
+def _restore_lost_tables(draw: Draw) -> None:
     """Restore noisy tables that were paid for and are lost, unless new noise is asked for, and say which."""
-    for step in [] if candidate.fresh else restore_lost_tables(candidate.run):
-        candidate.warn(f"The noisy table of the step {step} was lost, and is restored from its released folder.")
+    for step in [] if draw.proposal.fresh else restore_lost_tables(draw.run):
+        draw.proposal.warn(f"The noisy table of the step {step} was lost, and is restored from its released folder.")
 
 
-def _warn_of_old_files(candidate: Candidate) -> None:
+def _warn_of_old_files(draw: Draw) -> None:
     """Say before a period is paid for that no file was written since it began, or since the last one was released.
 
     Its rows may not have arrived.  The files' times are looked at, and nothing in them.
     """
-    period, dataset = candidate.plan.period, candidate.spec.dataset
-    newest = candidate.newest_file if period is not None and candidate.charges else None
+    proposal, run = draw.proposal, draw.run
+    period, dataset = run.plan.period, run.dataset
+    newest = _find_newest_time(draw.source) if period is not None and run.missing_budget() else None
     if period is None or newest is None:
         return
-    begins = find_beginning(period, candidate.calendar)
-    rows = candidate.ledger.periods(dataset)
+    begins = find_beginning(period, proposal.calendar)
+    rows = run.ledger.periods(dataset)
     released = {row.run for row in rows if row.released and row.period != period}
     last = next((row for row in reversed(rows) if not row.released and row.run in released), None)
     written = f"The newest file of {dataset!r} was written at {format_moment(newest)}, before"
     if last is not None and newest < (moment := datetime.fromisoformat(last.created)):
-        candidate.warn(
+        proposal.warn(
             f"{written} the release of {last.period} began at {format_moment(moment)}: no file has changed since. The "
             f"rows of {period} may not have arrived, and it is released once."
         )
     elif newest < begins:
-        candidate.warn(
+        proposal.warn(
             f"{written} the period {period} began at {format_moment(begins)}: its rows may not have arrived, and it is "
             "released once."
         )
 
 
-def _reserve(candidate: Candidate) -> None:
+def _find_newest_time(source: Source) -> datetime | None:
+    """Return when the newest file of the private table was written, in UTC; None of a table not in files here."""
+    tables = (source, *source.further.values())
+    files = [file for table in tables if isinstance(table, FileSource) for file in table.files]
+    written = [file.stat().st_mtime for file in files if isinstance(file, Path)]
+    return datetime.fromtimestamp(max(written), UTC) if written else None
+
+
+def _reserve(draw: Draw, books: Books) -> None:
     """Reserve what is not yet drawn, and begin the period, in one transaction."""
-    run, spec, period = candidate.run, candidate.spec, candidate.plan.period
-    _note_request(candidate, finished=False)  # its room may be its own
+    run, proposal = draw.run, draw.proposal
+    spec, period = proposal.spec, run.plan.period
+    _note_request(draw, books, finished=False)  # its room may be its own
     keep_run_name(run.records, run.name, key_result(run.keys, run.steps))
     if period is not None:
-        run.records.save(f"data-of-{run.name}", {"fingerprint": candidate.fingerprints[0]})
+        run.records.save(f"data-of-{run.name}", {"fingerprint": draw.fingerprints[0]})
     try:
-        admission.admit(candidate, admission.CHARGE_CHECKS)
+        charges = run.missing_budget()
+        table = _name_table(draw) if charges else None
+        if table is not None:
+            admission.admit(admission.CHARGE_CHECKS, proposal, books, table)
         run.ledger.register(run.dataset, spec.budget, cap_accountant(spec.effective_accountant))
         note_ledger(run.ledger, run.records, run.dataset)
-        table = candidate.known_table if candidate.charges else None
         with name_asked_epsilon(spec):
-            run.ledger.reserve(
-                run.dataset, run.name, candidate.charges, spec.privacy.delta, period, table, candidate.payer
-            )
+            payer = find_payer(proposal, books)
+            run.ledger.reserve(run.dataset, run.name, charges, spec.privacy.delta, period, table, payer)
     except PrivsynError:
-        _note_request(candidate, finished=True)
+        _note_request(draw, books, finished=True)
         raise
     note_ledger(run.ledger, run.records, run.dataset)  # before any noise is drawn for these charges
 
 
-def _note_generation(candidate: Candidate, *, finished: bool) -> None:
-    generation, records = candidate.generation, candidate.records
+def _name_table(draw: Draw) -> KnownTable:
+    """Return the table as this private folder and the ledger may know it under another name."""
+    run, proposal = draw.run, draw.proposal
+    by_name = map_fingerprints(proposal.settings.private_root, run.ledger.entries())
+    own = frozenset(by_name.get(run.dataset, ()))
+    elsewhere = find_names(by_name, set(draw.fingerprints) - own) - {run.dataset}
+    reason = proposal.read_reason_for_new_name()
+    return KnownTable(draw.fingerprints, partial(run.store.mark, "table"), elsewhere, own, reason)
+
+
+def _note_generation(draw: Draw, books: Books, *, finished: bool) -> None:
+    generation, records = draw.generation, books.records
     records.save(generation.counter, {"last": max(generation.last, generation.number)})
-    record = {"generation": generation.number, "finished": finished, "fresh": candidate.fresh}
+    record = {"generation": generation.number, "finished": finished, "fresh": draw.proposal.fresh}
     records.save(generation.record, record)
-    _note_request(candidate, finished=finished)
+    _note_request(draw, books, finished=finished)
 
 
-def _note_request(candidate: Candidate, *, finished: bool) -> None:
-    candidate.records.save(candidate.request_record, {"dataset": candidate.spec.dataset, "finished": finished})
+def _note_request(draw: Draw, books: Books, *, finished: bool) -> None:
+    books.records.save(books.request, {"dataset": draw.run.dataset, "finished": finished})
 
 
-def _write_private_note(candidate: Candidate) -> None:
+def _write_private_note(draw: Draw) -> None:
     """Write the run's private folder: where the data came from and which stored tables belong to the run."""
-    run, spec = candidate.run, candidate.spec
+    run, spec = draw.run, draw.proposal.spec
     folder = run.private_folder
     with translate_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_parts(folder)
-    fingerprint, *file_fingerprints = candidate.fingerprints
+    fingerprint, *file_fingerprints = draw.fingerprints
     note = {
         "run": run.name,
-        "data": candidate.source.pin(spec.place),
+        "data": draw.source.pin(spec.place),
         "fingerprint": fingerprint,
         "file_fingerprints": file_fingerprints,
-        "files": list(candidate.source.names),
+        "files": list(draw.source.names),
         "keys": dict(run.keys),
         "steps": {step.name: step.version for step in run.steps},
         "version": version("privsyn-flows"),

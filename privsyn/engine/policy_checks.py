@@ -14,7 +14,7 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.policy import LENGTHS, DatasetPolicy, Policy
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.candidate import Candidate
+from privsyn.engine.proposal import Proposal
 from privsyn.ledgers.calendar_periods import parse_period
 from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
 from privsyn.specs.places import format_place, get_model_at
@@ -22,13 +22,13 @@ from privsyn.specs.yaml_file import Document, read_yaml
 from privsyn.storage.table_files import list_folder_entries
 
 
-def check_policy(candidate: Candidate) -> None:
+def check_policy(proposal: Proposal) -> None:
     """Raise RequestError that names the rule if the operator's policy does not allow this release.
 
     Nothing but the policy's file is read; without one everything is allowed.
     """
-    plan, spec = candidate.plan, candidate.spec
-    policy = _list_rules(spec.dataset, candidate.settings)
+    plan, spec = proposal.plan, proposal.spec
+    policy = _list_rules(spec.dataset, proposal.settings)
     if policy is None:
         return
     rules, section = policy
@@ -54,7 +54,7 @@ def check_policy(candidate: Candidate) -> None:
             _check_output(rules, section, output, "formats")
     if plan.output != "figures":
         _check_period(rules, section, plan.period)
-    if candidate.early is not None and not rules.early:
+    if proposal.early is not None and not rules.early:
         raise _make_refusal(f"is not allowed by the policy's {section}.early", "release.early")
 
 
@@ -180,11 +180,9 @@ def load_policy(path: Path) -> Policy:
     except ValidationError as error:
         raise _refuse_file(error, document, path) from None
     folder = path.absolute().parent
-    return policy.model_copy(
-        update={
-            "datasets": {name: _resolve_paths(rules, folder) for name, rules in policy.datasets.items()},
-            "others": None if policy.others is None else _resolve_paths(policy.others, folder),
-        }
+    return Policy(
+        datasets={name: _resolve_paths(rules, folder) for name, rules in policy.datasets.items()},
+        others=None if policy.others is None else _resolve_paths(policy.others, folder),
     )
 
 

@@ -118,7 +118,7 @@ def _note_comparison(records: Records, field: str, digest: str) -> PublicInputsR
             f"Ask the operator, who allows more by removing {RECORD}.json of this data set from private/records",
             field,
         )
-    record = record.model_copy(update={"compared": (*record.compared, digest)})
+    record = PublicInputsRecord(compared=(*record.compared, digest), refused=record.refused)
     records.save(RECORD, record.model_dump(mode="json"))
     return record
 
@@ -128,7 +128,7 @@ def _note_refusal(records: Records, record: PublicInputsRecord, field: str, dige
     before = record.refused.get(digest)
     times = 1 if before is None else before.times + 1
     refused = {**record.refused, digest: RefusedInput(field=field, last=now, times=times)}
-    records.save(RECORD, record.model_copy(update={"refused": refused}).model_dump(mode="json"))
+    records.save(RECORD, PublicInputsRecord(compared=record.compared, refused=refused).model_dump(mode="json"))
 
 
 def _has_equal_rows(path: Path, spec: ReleaseSpec, source: Source) -> bool:

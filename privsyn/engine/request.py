@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from copy import copy
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
@@ -17,8 +17,49 @@ from privsyn.specs.places import format_place
 from privsyn.tasks.codecs import ColumnCodecs, EncodingPlan, arrange_codecs
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge.public_knowledge import KnowledgePart, PublicKnowledge
+from privsyn.tasks.knowledge.public_knowledge import ALL, KnowledgePart, PublicKnowledge
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
+
+Made = TypeVar("Made")
+
+
+class Facts(NamedTuple):
+    """What codecs and public knowledge follow from: see the attributes of :class:`Request`."""
+
+    spec: ReleaseSpec
+    even: frozenset[str]
+    cuts: tuple[CutCell, ...]
+    prior_rows: CodeTable | None
+
+
+class Basis:
+    """What follows from some facts, made once for all requests that share them."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._made: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+    @cached_property
+    def codecs(self) -> ColumnCodecs:
+        """The codecs of the spec's columns."""
+        return ColumnCodecs(*self._facts[:3])
+
+    @cached_property
+    def branches(self) -> dict[str, tuple[ReleaseSpec, Basis]]:
+        """Table of rows -> its spec and their basis; empty for fewer than three tables."""
+        facts = self._facts
+        return {name: (spec, Basis(facts._replace(spec=spec))) for name, spec in facts.spec.branches.items()}
+
+    def is_of(self, facts: Facts) -> bool:
+        """Return whether it is the basis of these very facts."""
+        return all(own is other for own, other in zip(self._facts, facts, strict=True))
+
+    def make_once(self, what: str, order: tuple[str, ...], make: Callable[[], Made]) -> Made:
+        """Return what ``make`` made when this was asked for first, for this order of the columns."""
+        if (what, order) not in self._made:
+            self._made[what, order] = make()
+        made: Made = self._made[what, order]
+        return made
 
 
 @dataclass(frozen=True)
@@ -37,6 +78,8 @@ class Request:
         above: In the request of rows below others (:attr:`branches`), the columns of the rows above, which are made
             before; else empty.
         short_floats: Columns that the private table stores as floats of fewer than 64 bits.
+        parts: The parts of the public knowledge that it answers for.
+        basis: What was made for a request of the same spec, cells and prior; another one's is not used.
     """
 
     spec: ReleaseSpec
@@ -48,6 +91,13 @@ class Request:
     part: Fraction = Fraction(1)
     above: frozenset[str] = frozenset()
     short_floats: frozenset[str] = frozenset()
+    parts: frozenset[KnowledgePart] = ALL
+    basis: Basis | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def _basis(self) -> Basis:
+        facts = Facts(self.spec, self.even, self.cuts, self.prior_rows)
+        return self.basis if self.basis is not None and self.basis.is_of(facts) else Basis(facts)
 
     @cached_property
     def branches(self) -> dict[str, Request]:
@@ -55,11 +105,12 @@ class Request:
 
         They share the budget equally.  The first table's rows are made together with those of the table above.
         """
-        requests, specs = {}, self.spec.branches
-        for number, (name, spec) in enumerate(specs.items()):
+        requests, branches = {}, self._basis.branches
+        for number, (name, (spec, basis)) in enumerate(branches.items()):
             order = tuple(sorted(spec.released_columns)) if number else self.column_order
             above = frozenset(list_constant_columns(spec)) if number else frozenset()
-            requests[name] = replace(self, spec=spec, column_order=order, part=self.part / len(specs), above=above)
+            part = self.part / len(branches)
+            requests[name] = replace(self, spec=spec, column_order=order, part=part, above=above, basis=basis)
         return requests
 
     @property
@@ -87,7 +138,7 @@ class Request:
             return self.prior_rows
         from privsyn.sources.public_table import read_public_rows  # here: most requests have none
 
-        return read_public_rows(self.spec, self.encoding)
+        return self._make_once("prior", lambda: read_public_rows(self.spec, self.encoding))
 
     @property
     def records(self) -> int:
@@ -97,48 +148,39 @@ class Request:
     @cached_property
     def encoding(self) -> EncodingPlan:
         """The codecs of the released columns, in ``column_order``."""
-        return arrange_codecs(self._codecs, self.column_order)
+        return self._make_once("encoding", lambda: arrange_codecs(self._basis.codecs, self.column_order))
 
-    @cached_property
-    def _codecs(self) -> ColumnCodecs:
-        return ColumnCodecs(self.spec, self.even, self.cuts)
+    def _make_once(self, what: str, make: Callable[[], Made]) -> Made:
+        return self._basis.make_once(what, self.column_order, make)
 
     def order_columns(
         self, order: tuple[str, ...], threads: int | None = None, short_floats: frozenset[str] = frozenset()
     ) -> Request:
         """Return the same request with its columns in ``order``, if it has none, and the same codecs."""
-        ordered = replace(
+        return replace(
             self,
             column_order=self.column_order or order,
             threads=self.threads if threads is None else threads,
             short_floats=short_floats,
+            basis=self._basis,
         )
-        ordered.__dict__["_codecs"] = self._codecs
-        for name, branch in ordered.branches.items():
-            branch.__dict__["_codecs"] = self.branches[name]._codecs
-        return ordered
 
     @cached_property
     def public(self) -> PublicKnowledge:
         """The public knowledge about the rows.  Raises RequestError for a column whose known counts have no codes."""
         try:
-            return PublicKnowledge.of(self.spec, self.encoding, self.prior)
+            whole = self._make_once("public", lambda: PublicKnowledge.of(self.spec, self.encoding, self.prior))
         except FieldError as error:
             raise RequestError(error.problem, error.cure, format_place(error.place)) from None
+        return whole.only(self.parts)
 
     def restrict(self, parts: Iterable[KnowledgePart]) -> Request:
         """Return the same request, whose public knowledge answers for ``parts`` only."""
-        restricted = copy(self)
-        restricted.__dict__["public"] = self.public.only(parts)
-        return restricted
+        return replace(self, parts=frozenset(parts), basis=self._basis)
 
     def cut_cells(self, cuts: tuple[CutCell, ...]) -> Request:
         """Return the same request with these cells cut, whose public knowledge answers for the same parts."""
-        if cuts == self.cuts:
-            return self
-        changed = replace(self, cuts=cuts)
-        changed.__dict__["public"] = changed.public.only(self.public.parts)
-        return changed
+        return self if cuts == self.cuts else replace(self, cuts=cuts)
 
     @property
     def pricing(self) -> Pricing:

@@ -61,7 +61,7 @@ def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure,
             share_broken(synthetic.to_batches(), encoding, branch, person),
         )
         broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
-        figures += [figure.model_copy(update={"name": f"{name}: {figure.name}"}) for figure in broken]
+        figures += [figure.of_table(name) for figure in broken]
     return tuple(figures)
 
 
@@ -109,7 +109,7 @@ def list_branch_figures(
     left_out = {"rows per person"} | ({"gaps in the order"} if panel.order == name_one_place(name) else set())
     for figure in list_panel_figures(*tables, panel):
         if figure.column not in panel.constant and figure.name not in left_out:
-            yield figure.model_copy(update={"name": f"{name}: {figure.name}"})
+            yield figure.of_table(name)
 
 
 def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:

@@ -131,7 +131,7 @@ def open_release(release: str | Path, settings: Settings, data: AnyPlace | None 
     spec = request_of(manifest, "evaluate.release")
     where = data if isinstance(data, str) else ""
     order = RowOrder(read_row_key(settings.private_root))
-    return Release(folder, manifest, spec.model_copy(update={"data": where}), data, order)
+    return Release(folder, manifest, spec.read_at(where), data, order)
 
 
 def _locate_folder(release: str | Path, settings: Settings) -> Path:
@@ -222,7 +222,7 @@ def open_table(
     try:
         names = set(list_table_columns(table, spec))
         columns = {n: c for n, c in spec.columns.items() if n in names or n in needed}
-        source = open_source(table, spec.model_copy(update={"columns": columns, "unit": unit}), order)
+        source = open_source(table, spec.with_columns(columns, unit), order)
     except RequestError as error:
         raise error.about(field, {"release.data": field}) from None
     return OpenTable(source, encoding, unit, kept_by or encoding, order or RowOrder())

@@ -135,20 +135,20 @@ def _describe_column(
     ]
     first, second = real.sorted(), synthetic.sorted()
     for q in QUANTILES:
-        title = "median" if q == 0.5 else f"{q:.0%} quantile"
-        statistic = Statistic(
-            name=title,
-            kind="value",
-            real=_compute_quantile(first, q),
-            synthetic=_compute_quantile(second, q),
-            low=None,
-            high=None,
-        )
+        low = high = None
         if column_noise is not None:
             reach = NOISE_DEVIATIONS * column_noise.below(_compute_quantile(second, q), q)
-            ends = {"low": _compute_quantile(second, q - reach), "high": _compute_quantile(second, q + reach)}
-            statistic = statistic.model_copy(update=ends)
-        values.append(statistic)
+            low, high = _compute_quantile(second, q - reach), _compute_quantile(second, q + reach)
+        values.append(
+            Statistic(
+                name="median" if q == 0.5 else f"{q:.0%} quantile",
+                kind="value",
+                real=_compute_quantile(first, q),
+                synthetic=_compute_quantile(second, q),
+                low=low,
+                high=high,
+            )
+        )
     for i, (value, number) in enumerate(zip(listed, real.exact, strict=True)):
         sd = None if column_noise is None else column_noise.share(codec, number)
         shown = f"{value:.12g}" if isinstance(value, float) else str(value)

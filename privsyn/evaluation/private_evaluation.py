@@ -7,11 +7,11 @@ Nothing here is a release.  Every figure is a function of the private rows; it i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
@@ -46,7 +46,7 @@ REPORT, FIGURES = "report.html", "evaluation.json"
 
 
 @dataclass(frozen=True)
-class EvaluationRequest:
+class AskedEvaluation:
     """A request to evaluate: a run's name or folder, and the tables it is compared with.
 
     Tables are paths or tables in memory; ``data`` None: the one that the run remembers.
@@ -90,7 +90,7 @@ class _Tables:
 
 
 def evaluate(
-    request: EvaluationRequest,
+    asked: AskedEvaluation,
     settings: Settings,
     stage: RunStage = lambda name, run: run(),
 ) -> Report:
@@ -101,7 +101,7 @@ def evaluate(
     """
     get_roots(settings.private_root, settings.released_root)
     telemetry = Telemetry(settings)
-    release = open_release(request.release, settings, request.data)
+    release = open_release(asked.release, settings, asked.data)
     run = release.manifest.run
     with telemetry.observe(release.spec.dataset, run, "evaluation", released=[run]) as observed:
 
@@ -109,23 +109,23 @@ def evaluate(
             with observed.span(name.split(maxsplit=1)[0].lower()):  # the rest may name a file
                 return stage(name, body)
 
-        return _evaluate(request, settings, release, run_traced)
+        return _evaluate(asked, settings, release, run_traced)
 
 
-def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, stage: RunStage) -> Report:
+def _evaluate(asked: AskedEvaluation, settings: Settings, release: Release, stage: RunStage) -> Report:
     for table, argument in (
         (release.private_table, "evaluate.data"),
-        (request.holdout, "evaluate.holdout"),
-        *((table, "evaluate.against") for table in request.against),
+        (asked.holdout, "evaluate.holdout"),
+        *((table, "evaluate.against") for table in asked.against),
     ):
         if table is not None:
             check_table(release.spec.dataset, table, settings, argument)
-    check_settings(request.spec, release.encoding, release.spec.unmeasured_columns.keys())
-    check_analyses(request.spec.analyses, release.spec)
+    check_settings(asked.spec, release.encoding, release.spec.unmeasured_columns.keys())
+    check_analyses(asked.spec.analyses, release.spec)
     released = details.ReleasedTables.read(release)
-    opened = _open(request, release)
-    tables = stage("Read tables", lambda: opened.read(release, request.spec))
-    scorer = Scorer(tables.real, tables.holdout, tables.encoding, request.spec, settings.threads)
+    opened = _open(asked, release)
+    tables = stage("Read tables", lambda: opened.read(release, asked.spec))
+    scorer = Scorer(tables.real, tables.holdout, tables.encoding, asked.spec, settings.threads)
     scores = [
         stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
             table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
@@ -141,10 +141,10 @@ def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, 
             released.recode,
         ),
     )
-    analyses = request.spec.analyses and stage(
+    analyses = asked.spec.analyses and stage(
         "Run analyses",
         lambda: run_analyses(
-            request.spec.analyses,
+            asked.spec.analyses,
             release.spec,
             release.encoding,
             opened.real.batches(),
@@ -160,8 +160,8 @@ def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, 
     ) or ()
     if release.spec.branches:
         panel += stage("Compare further tables", lambda: compute_branch_figures(release, opened.real.source))
-    evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores))
-    evaluation = evaluation.model_copy(update={"statistics": statistics, "analyses": analyses, "panel": panel})
+    figures = {"statistics": statistics, "analyses": analyses, "panel": panel}
+    evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores, figures))
     return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))
 
 
@@ -197,15 +197,15 @@ class _OpenedTables:
         )
 
 
-def _open(request: EvaluationRequest, release: Release) -> _OpenedTables:
+def _open(asked: AskedEvaluation, release: Release) -> _OpenedTables:
     opened = partial(open_table, encoding=release.encoding, spec=release.spec)
     compared = {"release": opened(release.synthetic, field="evaluate.release")}
-    for number, table in enumerate(request.against, start=1):
+    for number, table in enumerate(asked.against, start=1):
         name = Path(table).name if isinstance(table, str | os.PathLike) else f"table {number}"
         while name in compared:
             name += "'"
         compared[name] = opened(table, field="evaluate.against")
-    holdout = None if request.holdout is None else opened(request.holdout, field="evaluate.holdout")
+    holdout = None if asked.holdout is None else opened(asked.holdout, field="evaluate.holdout")
     real = opened(release.private_table, field="evaluate.data", kept_by=release.measured, order=release.order)
     return _OpenedTables(real, holdout, compared)
 
@@ -216,6 +216,7 @@ def _build_evaluation(
     tables: _Tables,
     scorer: Scorer,
     scores: Sequence[TableScores],
+    figures: Mapping[str, Any],
 ) -> Evaluation:
     real, synthetic = tables.real, tables.compared["release"]
     coarse = released.recoded(real, synthetic)
@@ -240,6 +241,7 @@ def _build_evaluation(
         misread=tables.misread,
         prior=release.spec.prior is not None,
         trends=bool(share_trends(plan_release(release.spec).request)),
+        **figures,
     )
 
 

@@ -24,11 +24,11 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.evaluation_results import QualityFigure, QualityReport
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan, account_rho
+from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, release_steps, run_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
@@ -119,11 +119,11 @@ def publish_quality(
         output="figures",
         redraw="ask for another epsilon: that draws new noise at new cost",
     )
-    candidate = Candidate(plan=plan, settings=settings, noise=noise or OpenDPNoise())
+    proposal = Proposal(plan=plan, settings=settings, noise=noise or OpenDPNoise())
     telemetry = Telemetry(settings)
     with (
         translate_refusals(),
-        open_run(candidate) as run,
+        open_run(proposal) as run,
         telemetry.observe(run.dataset, run.name, "evaluation", released=[release.manifest.run]) as observed,
     ):
         refs = run_steps(run.steps, observed.trace(run.execute))
@@ -374,7 +374,7 @@ def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings
     that had nothing to ask (one column has no pairs) gave its reservation back.
     """
     ledger = Ledger(settings.ledger)
-    releases = release_steps(plan_release(spec.model_copy(update={"prior": None})).steps)
+    releases = release_steps(plan_release(spec.with_prior(None)).steps)
     states = {s.name: ledger.state(spec.dataset, keys.get(s.name, "")) for s in releases}
     if states[releases[0].name] != "spent" or not set(states.values()) <= {"spent", "cancelled"}:
         raise LedgerError(

@@ -159,12 +159,12 @@ class MetricValue:
     note: str = ""
 
 
-def compute_metric(name: str, value: MetricValue) -> Metric:
-    """Return the metric of this name with its value, in the contract's form."""
+def compute_metric(name: str, value: MetricValue, label: str = "") -> Metric:
+    """Return the metric of this name with its value, in the contract's form; ``label``: the column that it is of."""
     kind = KINDS[name]
     return Metric(
-        name=name,
-        title=kind.title,
+        name=f"{name}:{label}" if label else name,
+        title=f"{kind.title} of {label}" if label else kind.title,
         group=kind.group,
         value=value.value,
         unit=kind.unit,
@@ -427,8 +427,7 @@ class Scorer:
             if comparison.test_rows
             else MetricValue(None, note="no real row to test on")
         )
-        metric = compute_metric("svm", value)
-        return metric.model_copy(update={"name": f"svm:{label}", "title": f"{metric.title} of {label}"})
+        return compute_metric("svm", value, label)
 
     def _pmse(self, table: CodeTable) -> MetricValue:
         propensity = measure_propensity(self.real.bins, table, self.spec.model_rows, self.spec.seed)

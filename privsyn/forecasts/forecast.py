@@ -27,7 +27,7 @@ from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns, list_further
-from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import ONE_ROW
 from privsyn.data_contracts.rules import Rule, list_conditions, list_continued_expressions, list_expressions
@@ -430,9 +430,9 @@ def _is_of_one_row(rule: Rule, spec: ReleaseSpec) -> bool:
 def _with_epsilon(request: Request, epsilon: float, prior: CodeTable | None = None) -> Request:
     """Return the request at another epsilon, which its lifetime cap allows; ``prior``: in place of the spec's own."""
     spec = request.spec
-    privacy = spec.privacy.model_copy(update={"epsilon": epsilon})
-    budget = spec.budget.model_copy(update={"epsilon": max(epsilon, spec.budget.epsilon)})
-    return replace(request, spec=spec.model_copy(update={"privacy": privacy, "budget": budget}), prior_rows=prior)
+    privacy = Guarantee(epsilon=epsilon, delta=spec.privacy.delta)
+    budget = Guarantee(epsilon=max(epsilon, spec.budget.epsilon), delta=spec.budget.delta)
+    return replace(request, spec=spec.at_price(privacy, budget), prior_rows=prior)
 
 
 def _check_number(rows: int, seeds: int) -> None:
@@ -649,7 +649,7 @@ def simulate_figures(
     """
     order = request.column_order or tuple(request.spec.released_columns)
     unit = Unit(records_per_person=request.records)  # a row is a row of its own, whoever it is of
-    spec = request.spec.with_rows(seed=seed).model_copy(update={"unit": unit})
+    spec = request.spec.with_rows(seed=seed).with_columns(request.spec.columns, unit)
     seeded = replace(request, spec=spec, column_order=order)
     steps = build_steps(seeded)
     given: dict[str, dict[str, pa.Table]] = {"encode": {"encoded_rows": fine.to_arrow()}}

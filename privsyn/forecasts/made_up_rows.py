@@ -25,13 +25,13 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import OpenTable, open_table
 from privsyn.storage.branch_rows import read_branch
+from privsyn.storage.find_release import find_release
 from privsyn.storage.released_files import (
     check_measured,
     check_released_file,
     list_synthetic_names,
     read_manifest,
     read_public_spec,
-    release_folder,
 )
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
@@ -132,7 +132,7 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
     """
     field = "forecast.earlier"
     try:
-        folder = release_folder(str(release), load_settings(None), field)
+        folder = find_release(str(release), load_settings(None), field)
         manifest = read_manifest(folder)
         read_public_spec(manifest, field)
         check_measured(manifest, spec, field)

@@ -16,11 +16,11 @@ from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
-from privsyn.engine.candidate import Candidate, ignore_progress
 from privsyn.engine.choose_accountant import settle_accountant
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.plan import Plan
+from privsyn.engine.proposal import Proposal, ignore_progress
 from privsyn.engine.request import Request
 from privsyn.engine.step import list_published_files, run_steps
 from privsyn.engine.step_tables import StepRefs
@@ -89,7 +89,7 @@ def publish_itemsets(
     the cap would be passed: then nothing was spent.
     """
     asked = settle_accountant(asked, settings, plan_itemsets, fresh=fresh)
-    candidate = Candidate(
+    proposal = Proposal(
         plan=plan_itemsets(asked),
         settings=settings,
         fresh=fresh,
@@ -99,7 +99,7 @@ def publish_itemsets(
         report=report,
     )
     telemetry = Telemetry(settings)
-    with open_run(candidate) as run, telemetry.observe(run.dataset, run.name) as observed:
+    with open_run(proposal) as run, telemetry.observe(run.dataset, run.name) as observed:
         summary = _publish(run, asked, run_steps(run.steps, observed.trace(run.run_reported)))
         observed.released = summary.run
         return summary

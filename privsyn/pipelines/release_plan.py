@@ -1,4 +1,4 @@
-"""A release, from its spec: its public plan, and the candidate that asks to be admitted."""
+"""A release, from its spec: its public plan, and the proposal that asks to be admitted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.candidate import Candidate
 from privsyn.engine.choose_accountant import settle_accountant
 from privsyn.engine.plan import Plan
+from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
 from privsyn.ledgers.calendar_periods import check_period
 from privsyn.pipelines.registry import build_steps
@@ -31,7 +31,7 @@ def plan_release(spec: ReleaseSpec, period: str | None = None, *, column_order: 
     return Plan(request, steps, asks=asks, period=period, name=name, redraw=NO_REDRAW)
 
 
-def build_candidate(
+def propose_release(
     spec: ReleaseSpec,
     settings: Settings,
     *,
@@ -41,17 +41,17 @@ def build_candidate(
     new_dataset: str | None = None,
     early: str | None = None,
     calendar: str | None = None,
-) -> Candidate:
+) -> Proposal:
     """Return a release of ``spec`` that asks to be admitted; of all files the ledger alone is read for it.
 
-    ``data``: the table in memory (None: the file that the spec names); ``early``, ``calendar``: as the candidate's.
+    ``data``: the table in memory (None: the file that the spec names); ``early``, ``calendar``: as the proposal's.
 
     Raises RequestError as :func:`plan_release`, and LedgerError where the accountant is that of the data set's cap
     and the ledger cannot be read.
     """
-    spec_to_plan = spec if data is None else spec.model_copy(update={"data": ""})
+    spec_to_plan = spec if data is None else spec.read_at("")
     settled = settle_accountant(spec_to_plan, settings, partial(plan_release, period=period), fresh=fresh)
     plan = plan_release(settled, period)
-    return Candidate(
+    return Proposal(
         plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset, early=early, calendar=calendar
     )

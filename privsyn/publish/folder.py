@@ -50,6 +50,7 @@ from privsyn.publish.related_pairs import (
 )
 from privsyn.publish.release_note import release_note
 from privsyn.publish.versions import list_file_versions
+from privsyn.storage.find_release import find_release
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json
 from privsyn.storage.released_files import (
@@ -57,7 +58,6 @@ from privsyn.storage.released_files import (
     read_manifest,
     read_manifest_if_readable,
     read_public_spec,
-    release_folder,
     request_of,
 )
 from privsyn.storage.store import Store
@@ -147,7 +147,7 @@ def _add_formats(run: Run) -> Run:
     formats = check_known_formats((*spec.formats, *read_added_formats(run.records, run.name)))
     if formats == tuple(spec.formats):
         return run
-    request = replace(run.request, spec=spec.model_copy(update={"formats": formats}))
+    request = replace(run.request, spec=spec.with_formats(formats))
     return replace(run, plan=replace(run.plan, request=request))
 
 
@@ -361,7 +361,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
         if folder.name != manifest.run or not is_whole(folder):
             raise _make_damage_error(folder)
         public_spec = read_public_spec(manifest, ADD_FIELD)
-        spec = public_spec.model_copy(update={"formats": check_known_formats((*public_spec.formats, *formats))})
+        spec = public_spec.with_formats(check_known_formats((*public_spec.formats, *formats)))
         if spec.formats != public_spec.formats:
             store.released.publish(
                 manifest.run, lambda new: _build(new, folder, manifest, certificate, spec), replace=True
@@ -373,7 +373,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
 
 def _locate_folder(release: str, settings: Settings) -> Path:
     """Return the run's folder in the released root, whose private folder is there too."""
-    folder = release_folder(release, settings, ADD_FIELD)
+    folder = find_release(release, settings, ADD_FIELD)
     if folder != settings.released_root / folder.name or not SAFE_NAME.fullmatch(folder.name):
         raise RequestError(
             f"there is no release {release!r} in {settings.released_root}",

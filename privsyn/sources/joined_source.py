@@ -485,13 +485,13 @@ def _open(
     columns = {c: spec.columns[c] for c in spec.tables[name].columns if c in spec.columns and c != place}
 
     def open_columns(described: Mapping[str, Any]) -> Source:
-        rows = open_one(data, alone.model_copy(update={"columns": described}))
+        rows = open_one(data, alone.with_columns(described))
         return PlacedSource.of(rows, place) if place in spec.columns else rows
 
     if row_key is not None:
         columns[row_key] = CategoricalColumn(kind="categorical", values=("-",))
-    alone = spec.model_copy(
-        update={"columns": columns, "unit": Unit(person_id=key, max_records=1), "tables": {}, "order": None}
+    alone = spec.with_columns(columns, Unit(person_id=key, max_records=1)).model_copy(
+        update={"tables": {}, "order": None}
     )
     if person is not None and person not in columns:
         named = {**columns, person: CategoricalColumn(kind="categorical", values=("-",))}

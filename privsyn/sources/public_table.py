@@ -243,7 +243,7 @@ def open_shared_columns(path: Path, spec: ReleaseSpec) -> Source | None:
             names_of_file = list_table_columns(str(path), written)
             shared = {name: column for name, column in spec.measured_columns.items() if name in names_of_file}
             if len(shared) > 1:
-                public = written.model_copy(update={"columns": shared})
+                public = written.with_columns(shared)
                 return open_source(str(path), _read_for_prior(public, str(path)))
         except RequestError:
             continue
@@ -282,7 +282,7 @@ def _read_for_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
     columns: dict[str, Any] = dict(spec.measured_columns)
     others = set(list_table_columns(path, spec)) - columns.keys()
     columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))
-    return spec.model_copy(update={"columns": columns, "unit": Unit(records_per_person=1), "prior": None})
+    return spec.with_columns(columns, Unit(records_per_person=1)).with_prior(None)
 
 
 def _check_columns(path: str, spec: ReleaseSpec) -> None:

@@ -161,7 +161,7 @@ def _with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     kind = "table" if prior.table else "release"
     field = f"prior.{kind}"
     place = folder.absolute() / expand_path(prior.place, field)
-    prior = prior.model_copy(update={kind: str(place)})
+    prior = prior.at(str(place), release=kind == "release")
     path = locate_public_file(prior)
     refuse_private_file(path, spec.private_places, folder, field)
     sha256 = compute_sha256(path)
@@ -169,4 +169,4 @@ def _with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
         raise RequestError(
             f"{path.name} has another content than its `sha256` says", "Name the file that was meant", "prior.sha256"
         )
-    return spec.model_copy(update={"prior": prior.model_copy(update={"sha256": sha256})})
+    return spec.with_prior(prior.at(prior.place, sha256, release=kind == "release"))

@@ -109,13 +109,11 @@ def override_options(
 
 
 def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    tables = {}
-    for name, table in spec.tables.items():
-        place = _resolve(table.data, "tables", folder) if table.data else ""
-        tables[name] = table.model_copy(update={"data": place})
-    place = _resolve(spec.data, "data", folder, needs_rows=not spec.query) if spec.data else ""
-    changes = {"data": place} if spec.data else {"tables": tables} if tables else {}
-    return spec.model_copy(update=changes) if changes else spec
+    if spec.data:
+        return spec.model_copy(update={"data": _resolve(spec.data, "data", folder, needs_rows=not spec.query)})
+    if not spec.tables:
+        return spec
+    return spec.read_at({n: _resolve(t.data, "tables", folder) if t.data else "" for n, t in spec.tables.items()})
 
 
 def _resolve(place: str, field: str, folder: Path, *, needs_rows: bool = True) -> str:

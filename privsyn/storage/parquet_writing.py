@@ -10,7 +10,7 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.tasks.synthesis.shards import cut
+from privsyn.tasks.kernels.batches import cut_batches
 
 PANDAS = b"pandas"
 """The metadata of a schema by which pandas knows what types a table is read as."""
@@ -26,7 +26,7 @@ def write_parts(
 ) -> None:
     """Write a table into a folder, as files of so many rows each."""
     batches = table.to_batches() if isinstance(table, pa.Table) else table
-    for number, part in groupby(cut(batches, rows), key=lambda numbered: numbered[0]):
+    for number, part in groupby(cut_batches(batches, rows), key=lambda numbered: numbered[0]):
         write_parquet(folder / name_part(number), (batch for _, batch in part), schema)
 
 

@@ -10,11 +10,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from privsyn.base.data_url import is_object_url
 from privsyn.base.errors import RequestError
-from privsyn.base.paths import expand_path, make_safe_name
-from privsyn.base.settings import Settings
-from privsyn.base.wording import mention
+from privsyn.base.paths import make_safe_name
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.linked_tables import join_columns
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -65,27 +62,6 @@ def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
             "Name a release that measured it, or do not measure it here either",
             field,
         )
-
-
-def release_folder(release: str, settings: Settings, field: str) -> Path:
-    """Return a release's folder, by its run's name in the released root or by its path; of a URL, a copy.
-
-    Raises RequestError if there is none.
-    """
-    if is_object_url(release):
-        from privsyn.storage.released_store import fetch_released
-
-        return fetch_released(release, field)
-    path = expand_path(release, field)
-    for folder in (settings.released_root / path, path):
-        if (folder / "manifest.json").is_file():
-            return folder.absolute()
-    raise RequestError(
-        f"there is no release {release!r} here: no folder with a manifest.json, and no run of that name in "
-        f"{settings.released_root}",
-        "Name the folder of a release, or a run of the output folder (" + mention("settings.out") + ")",
-        field,
-    )
 
 
 def check_table(manifest: Manifest, field: str) -> None:

@@ -1,6 +1,6 @@
 """Seeded random streams for post-processing kernels, and exact systematic rounding.
 
-A stream is addressed, not advanced: draw i of a stream is mix(stream + i * GAMMA).  Work that is cut
+A stream is addressed, not advanced: draw i of a stream is mix_integer(stream + i * GAMMA).  Work that is cut
 into fixed blocks, each with its own stream, therefore gives the same result on any number of threads.
 """
 
@@ -8,40 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_MASK = (1 << 64) - 1
-
-
-def _mix(z: int) -> int:
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return z ^ (z >> 31)
+from privsyn.tasks.kernels.splitmix import GAMMA, MASK, mix_bits, mix_integer
 
 
 def derive_stream(seed: int, *address: int) -> np.uint64:
     """Return the 64-bit start of the stream at ``address`` under ``seed``; integers >= 0, any number of them."""
-    state = _mix((seed + int(GAMMA)) & _MASK)
+    state = mix_integer((seed + int(GAMMA)) & MASK)
     for number in address:
-        state = _mix((state * 31 + number + int(GAMMA)) & _MASK)
+        state = mix_integer((state * 31 + number + int(GAMMA)) & MASK)
     return np.uint64(state)
 
 
 def draw_uniform(start: np.uint64, index: int = 0) -> float:
     """Draw number ``index`` of a stream as a float in [0, 1)."""
-    return (_mix((int(start) + (index + 1) * int(GAMMA)) & _MASK) >> 11) * 2.0**-53
+    return (mix_integer((int(start) + (index + 1) * int(GAMMA)) & MASK) >> 11) * 2.0**-53
 
 
 def draw_uniforms(start: np.uint64, number: int) -> np.ndarray:
     """Return the first ``number`` draws of a stream as :func:`draw_uniform` gives them; float64."""
     words = start + np.arange(1, number + 1, dtype=np.uint64) * GAMMA
     return (mix_bits(words) >> np.uint64(11)) * 2.0**-53
-
-
-def mix_bits(z: np.ndarray) -> np.ndarray:
-    """Return the splitmix64 finaliser: uint64 -> uint64, of one word or of many."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 def shuffle(values: np.ndarray, start: np.uint64) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from privsyn.tasks.kernels.shuffling import draw_below, mix
-from privsyn.tasks.kernels.streams import GAMMA, mix_bits
+from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
 
 _CHUNK = 512  # rows whose surplus is computed together
 _BITS, _HALF = np.uint64(11), np.uint64(32)

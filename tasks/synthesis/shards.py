@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.step_options import Rows, Synthesis
+from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.streams import derive_stream
 
 Residuals = dict[int, NDArray[np.int64]]
@@ -68,10 +69,6 @@ def measure_residuals(residuals: Residuals) -> int:
     return sum(int(np.abs(component).sum()) for component in residuals.values())
 
 
-ALL_LEFT = -1
-"""Size of a last part that has whatever rows are left."""
-
-
 def compute_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
     """Return rows of each part of a table in several parts; empty for a table of one shard, which is in one piece."""
     return tuple(shard.rows for shard in parts) if len(parts) > 1 else ()
@@ -83,37 +80,13 @@ def compute_open_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
     return (*rows[:-1], ALL_LEFT) if rows else ()
 
 
-def cut(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the batches, cut where a part of ``sizes`` rows ends, each with its part's number.
-
-    The last size may be ALL_LEFT; then there may be fewer rows than the others say, too.  Raises ValueError unless
-    there are as many rows as ``sizes`` says.
-    """
-    part, remaining = 0, sizes[0]
-    for batch in batches:
-        first = 0
-        while first < batch.num_rows:
-            while remaining == 0 and part + 1 < len(sizes):
-                part, remaining = part + 1, sizes[part + 1]
-            if remaining == ALL_LEFT:
-                yield part, batch.slice(first)
-                break
-            if remaining == 0:
-                raise ValueError(f"there are more rows than the {sum(sizes):,} of the parts")
-            rows = min(remaining, batch.num_rows - first)
-            yield part, batch.slice(first, rows)
-            first, remaining = first + rows, remaining - rows
-    if sizes[-1] != ALL_LEFT and (remaining or any(sizes[part + 1 :])):
-        raise ValueError(f"there are fewer rows than the {sum(sizes):,} of the parts")
-
-
 def iterate_shards(
     batches: Iterable[pa.RecordBatch], parts: Sequence[Shard]
 ) -> Iterator[tuple[Shard, list[pa.RecordBatch]]]:
     """Yield the rows of each shard, shard by shard: no more than one is held."""
     shard_batches: list[pa.RecordBatch] = []
     current = 0
-    for number, batch in cut(batches, [shard.rows for shard in parts]):
+    for number, batch in cut_batches(batches, [shard.rows for shard in parts]):
         while current < number:
             yield parts[current], shard_batches
             shard_batches, current = [], current + 1

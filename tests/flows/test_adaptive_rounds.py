@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.comparison import variants
 from privsyn.comparison.method import MethodInput, MethodSettings
@@ -37,6 +36,7 @@ from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.kept import Kept
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, changed, make_spec, people
 
 ROUNDS = {"rounds": 2, "share": 0.6, "scores": 0.2, "triples": True}

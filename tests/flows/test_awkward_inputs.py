@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -25,6 +24,7 @@ from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
 from tests.support.examples import keep_first
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 Save = Callable[..., str]

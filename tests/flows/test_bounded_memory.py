@@ -23,7 +23,7 @@ privsyn.tasks.kernels.blocks.BLOCK_BYTES = 1 << 18
 privsyn.data_contracts.tables.BATCH_ROWS = 8_192
 from privsyn.base.process_memory import memory_mb
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.api.release import release_in_process
+from tests.support.releases import release_in_process
 from privsyn.base.settings import Settings
 folder, peaks = Path(sys.argv[1]), []
 for name in ("few", "some", "many"):

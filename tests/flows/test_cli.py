@@ -188,8 +188,8 @@ def test_a_wrong_setting_is_2_and_names_the_variable(spec: Path, monkeypatch: py
 def test_a_release_of_no_rows_warns(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cli.release._run_here
 
-    def without_rows(candidate: Any) -> Any:
-        return run(candidate).model_copy(update={"rows": 0})
+    def without_rows(proposal: Any) -> Any:
+        return run(proposal).model_copy(update={"rows": 0})
 
     monkeypatch.setattr(cli.release, "_run_here", without_rows)
     assert "the noisy total is zero, since epsilon 1 is too small" in shown(privsyn("release", spec))
@@ -227,7 +227,7 @@ def test_an_unknown_spec_file_is_2(spec: Path) -> None:
 
 
 def test_an_unexpected_error_is_1_without_its_text(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(candidate: object) -> None:
+    def fail(proposal: object) -> None:
         raise ZeroDivisionError("CANARY-VALUE")
 
     monkeypatch.setattr(cli.release, "_run_here", fail)
@@ -243,7 +243,7 @@ def test_an_unexpected_error_is_1_without_its_text(direct: None, spec: Path, mon
 def test_an_interrupted_run_is_1_and_says_how_to_go_on(
     direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(candidate: object) -> None:
+    def stop(proposal: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli.release, "_run_here", stop)
@@ -253,7 +253,7 @@ def test_an_interrupted_run_is_1_and_says_how_to_go_on(
 
 
 def test_sigterm_ends_a_run_as_an_interrupt_does(direct: None, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(candidate: object) -> None:
+    def stop(proposal: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
 

@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import BudgetRefusedError, LedgerError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.promise import Guarantee
@@ -47,6 +46,7 @@ from privsyn.tasks.estimation.noisy import read_answers, read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.faults import Site, at_every_write
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 PLACES: dict[str, tuple[Any, str]] = {

@@ -28,7 +28,7 @@ from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.candidate import choose_engine
+from privsyn.engine.opening import choose_engine
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels import blocks

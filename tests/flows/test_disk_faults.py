@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -24,6 +23,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from tests.support.faults import Site, at_every_write
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 Key = tuple[str, ...]

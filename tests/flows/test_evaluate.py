@@ -18,13 +18,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privsyn import cli
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation, Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, Report, evaluate
 from privsyn.publish.folder import ReleaseSummary
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]
@@ -51,7 +51,7 @@ def made(home: Path) -> ReleaseSummary:
 def report(made: ReleaseSummary, home: Path) -> Report:
     """The plain report on it."""
     spec = EvaluationSpec.model_validate(QUICK)
-    return evaluate(EvaluationRequest(made.run, spec=spec), Settings(out=home / "out"))
+    return evaluate(AskedEvaluation(made.run, spec=spec), Settings(out=home / "out"))
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def at_home(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.Monk
 
 def report_on(made: ReleaseSummary, spec: dict[str, Any] | None = None, **how: Any) -> Report:
     settings = EvaluationSpec.model_validate({**QUICK, **(spec or {})})
-    return evaluate(EvaluationRequest(made.run, spec=settings, **how), Settings())
+    return evaluate(AskedEvaluation(made.run, spec=settings, **how), Settings())
 
 
 def by_name(metrics: tuple[Metric, ...]) -> dict[str, Metric]:
@@ -236,7 +236,7 @@ def test_the_command_shows_headlines_and_where_the_report_lies(made: ReleaseSumm
 
 @pytest.mark.slow
 def test_a_folder_is_as_good_as_a_name(made: ReleaseSummary) -> None:
-    report = evaluate(EvaluationRequest(made.released, spec=EvaluationSpec.model_validate(QUICK)), Settings())
+    report = evaluate(AskedEvaluation(made.released, spec=EvaluationSpec.model_validate(QUICK)), Settings())
     assert report.evaluation.run == made.run
 
 
@@ -289,7 +289,7 @@ def test_wrong_settings_name_the_field(made: ReleaseSummary, tmp_path: Path, tex
 
 def test_a_release_whose_data_is_not_known_asks_for_it(made: ReleaseSummary, places: Path) -> None:
     with pytest.raises(RequestError, match="Name it with data"):
-        evaluate(EvaluationRequest(made.released), Settings(out=places / "elsewhere"))
+        evaluate(AskedEvaluation(made.released), Settings(out=places / "elsewhere"))
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other columns"])
@@ -380,7 +380,7 @@ def test_only_the_rows_that_a_release_keeps_are_compared(places: Path, save: Sav
     assert f"differ by an L1 of {2 * (10 / 13 - 2 / 5):.3g} on average" in report.evaluation.notes[1]
     without = save(rows.drop_columns(["pid"]), "without.parquet")
     with pytest.raises(RequestError, match=r"^data: .*pid"):
-        evaluate(EvaluationRequest(report.evaluation.run, without), Settings())
+        evaluate(AskedEvaluation(report.evaluation.run, without), Settings())
 
 
 def test_errors_show_no_private_value(made: ReleaseSummary, save: Save) -> None:

@@ -20,7 +20,7 @@ from privsyn.cli import app
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary, add_formats, is_whole
 from privsyn.storage.released_files import read_manifest
 from privsyn.storage.store import Store
@@ -63,7 +63,7 @@ def disagreements() -> list[str]:
 def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     folder, before, paid = Path(first.released), contents(Path(first.released)), entries()
     more = changed(spec, formats=["parquet", "csv"], about=ABOUT)
-    check_request(build_candidate(more, Settings()))
+    check_request(propose_release(more, Settings()))
     second = run(more)
     assert (second.drawn, second.run, entries()) == ((), first.run, paid)
     after = contents(folder)
@@ -79,7 +79,7 @@ def test_other_formats_and_words_rerun_the_publishing_only(spec: ReleaseSpec, fi
     assert contents(folder) == after
     columns = {n: c.model_dump() for n, c in spec.columns.items()}
     worded = changed(spec, columns={**columns, "age": {**columns["age"], "description": "age at interview"}})
-    check_request(build_candidate(worded, Settings()))
+    check_request(propose_release(worded, Settings()))
     assert (run(worded).drawn, entries()) == ((), paid)
     assert "age at interview" in (folder / "README.md").read_text()
     run(spec)

@@ -18,7 +18,7 @@ from privsyn.api.open_release import open_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from tests.support.households import ROLES, make_household_spec, make_households
 from tests.support.kept import Kept
 from tests.support.places import ROOT
@@ -138,7 +138,7 @@ def test_answers_are_of_households_each_by_one_member(made: Made) -> None:
 @pytest.mark.slow
 def test_the_private_report_compares_households(tmp_path: Path) -> None:
     spec, _, folder = make(tmp_path)
-    report = evaluate(EvaluationRequest(str(folder), spec.data), Settings())
+    report = evaluate(AskedEvaluation(str(folder), spec.data), Settings())
     figures = {(f.name, f.column): f for f in report.evaluation.panel}
     composition = figures["members by role", ""].distance
     assert composition is not None

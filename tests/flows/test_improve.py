@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.after_release import rerun
 from privsyn.api.ledger import LedgerView
 from privsyn.api.open_release import Release, open_release
 from privsyn.api.prune import prune
-from privsyn.api.release import improve, release_in_process, rerun
+from privsyn.api.release import improve
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query, sum_rho
@@ -30,6 +31,7 @@ from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from tests.support.commands import privsyn, use_no_server
 from tests.support.kept import Kept
+from tests.support.releases import release_in_process
 from tests.support.specs import changed, make_spec, people
 
 NEW = ("one_way_marginals_2", "indif_scores_2", "measure_more_2")

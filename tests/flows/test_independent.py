@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.after_release import evaluate
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import evaluate, release_in_process
 from privsyn.api.rerun import rerun
 from privsyn.base.settings import Settings
 from privsyn.comparison.method import MethodInput, MethodSettings
@@ -24,12 +24,13 @@ from privsyn.engine.step import run_steps
 from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import build_candidate, plan_release
+from privsyn.pipelines.release_plan import plan_release, propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 ROWS = 800
@@ -159,7 +160,7 @@ def test_it_is_evaluated(home: Path, settings: Settings, made: ReleaseSummary) -
 
 def test_the_run_page_shows_its_noise(made: ReleaseSummary, settings: Settings, home: Path) -> None:
     spec = spec_at(home / "people.parquet")
-    with open_run(build_candidate(spec, settings)) as run:
+    with open_run(propose_release(spec, settings)) as run:
         refs = run_steps(run.steps, run.execute)
         shown = build_overview(ReleasedInputs.of_run(run, refs))
     assert run.drawn == []

@@ -19,13 +19,13 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from privsyn import cli
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.ledgers import database as ledger_database
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs.spec_file import load_spec
 from tests.support.commands import use_no_server
 from tests.support.opened import watched
+from tests.support.releases import release_in_process
 from tests.support.specs import people
 from tests.support.tampering import tamper
 

@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.ledgers.audit import GENESIS
 from privsyn.ledgers.ledger import Ledger
 from tests.support.commands import privsyn
 from tests.support.places import FIXTURES, ROOT
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 from tests.support.tampering import tamper
 

@@ -17,7 +17,7 @@ import yaml
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import count_repairs
 from privsyn.sources.joined_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWICE
@@ -144,7 +144,7 @@ def test_households_without_members(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_private_report_and_answers_are_of_rows_and_their_persons(tmp_path: Path) -> None:
     tables, folder = make(tmp_path)
-    report = evaluate(EvaluationRequest(str(folder)), Settings())
+    report = evaluate(AskedEvaluation(str(folder)), Settings())
     assert {f.name for f in report.evaluation.panel} >= {"rows per person", "transitions, and the share that stays"}
     answer = privsyn.open_release(folder).count("sex")
     with_rows = tables["visits"].to_pandas()["pid"].nunique()

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn import cli
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
@@ -17,7 +16,7 @@ from privsyn.publish.folder import ReleaseSummary, is_whole
 from tests.support.commands import use_no_server
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import improve, release_in_process
+from privsyn.api.release import improve
 from privsyn.base.errors import LostNoiseError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -23,7 +23,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))

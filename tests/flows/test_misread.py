@@ -14,7 +14,7 @@ import pytest
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_results import Evaluation
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.publish.folder import count_repairs
 from privsyn.report.explanations import explain_column, write_verdict
 from tests.support.evaluations import SLIGHT
@@ -49,7 +49,7 @@ def evaluation(places: Path, dates: str = "{m:02}/{d:02}/{y}", **how: Any) -> Ev
     summary = run(make_spec(COLUMNS, data=str(path), privacy={"epsilon": 9.0, "delta": 1e-9}, **QUICK, **how))
     counts = count_repairs(Path(summary.private))
     assert counts.rows == ROWS and counts.counts["rest", "unlisted"] == ROWS // 2
-    return evaluate(EvaluationRequest(summary.run, spec=QUICKLY, against=[str(path)]), Settings()).evaluation
+    return evaluate(AskedEvaluation(summary.run, spec=QUICKLY, against=[str(path)]), Settings()).evaluation
 
 
 def test_errors_are_against_what_the_values_meant(places: Path) -> None:
@@ -84,7 +84,7 @@ def test_records_that_cannot_be_read_are_named_too(places: Path) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write("one,too,many,fields,here\n" * ROWS)
     summary = run(make_spec(COLUMNS, data=str(path), **QUICK))
-    report = evaluate(EvaluationRequest(summary.run, spec=QUICKLY), Settings())
+    report = evaluate(AskedEvaluation(summary.run, spec=QUICKLY), Settings())
     records = report.evaluation.misread[0]
     assert (records.column, records.words) == ("", "of all records 50.0% cannot be read.")
     assert "Whole records" in report.html.read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def test_one_person_counts_as_the_release_keeps_it(places: Path) -> None:
     pq.write_table(rows, path)
     unit = {"person_id": "pid", "max_records": 1}
     summary = run(make_spec({**COLUMNS, "pid": {"kind": "drop"}}, data=str(path), unit=unit, **QUICK))
-    report = evaluate(EvaluationRequest(summary.run, spec=QUICKLY), Settings())
+    report = evaluate(AskedEvaluation(summary.run, spec=QUICKLY), Settings())
     assert report.evaluation.rows_real == ROWS // 3
     assert report.evaluation.misread[0].repairs == {"unparseable": 1.0}
     content = json.loads(report.figures.read_text(encoding="utf-8"))
@@ -113,6 +113,6 @@ def test_a_hierarchy_of_a_misread_column_still_works(places: Path) -> None:
     summary = run(make_spec(COLUMNS, data=str(path), **QUICK))
     tree = {"mgd": {"hierarchies": {"state": {"east": ["ny", "ma"], "else": ["other"]}}}}
     settings = EvaluationSpec.model_validate({**SLIGHT, **tree})
-    found = evaluate(EvaluationRequest(summary.run, spec=settings), Settings()).evaluation
+    found = evaluate(AskedEvaluation(summary.run, spec=settings), Settings()).evaluation
     assert {m.column: m.counted for m in found.misread}["state"] is False
     assert {o.column: o.misread for o in found.one_ways}["state"] is False

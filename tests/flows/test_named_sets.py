@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from privsyn.answers.questions import Questions, answer
+from privsyn.api.after_release import rerun
 from privsyn.api.check import check
 from privsyn.api.ledger import LedgerView
 from privsyn.api.open_release import open_release
-from privsyn.api.release import improve, release_in_process, rerun
+from privsyn.api.release import improve
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.receipts import sum_rho
@@ -33,6 +34,7 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from tests.support import answered
 from tests.support.kept import Kept
 from tests.support.notes import write_section
+from tests.support.releases import release_in_process
 from tests.support.specs import changed, make_spec, people
 
 NAMED = [{"columns": ["age", "region", "happy"]}, {"columns": ["income", "happy"], "weight": 2}]

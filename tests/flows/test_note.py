@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.publish.markdown import round_up
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]

@@ -29,12 +29,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.specs.spec_file import load_spec
 from tests.support import postgres
 from tests.support.commands import privsyn
 from tests.support.places import ROOT
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 PAGES = sorted((ROOT / "docs" / "operations").glob("*.md"))

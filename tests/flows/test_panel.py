@@ -19,7 +19,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.forecasts.forecast import forecast
 from tests.support.examples import keep_first
@@ -134,7 +134,7 @@ def test_figures_that_are_simulated_elsewhere_have_no_interval(made: Made) -> No
 @pytest.mark.slow
 def test_the_private_report_compares_persons_over_time(made: Made) -> None:
     spec, _, folder = made
-    report = evaluate(EvaluationRequest(str(folder), spec.data), Settings())
+    report = evaluate(AskedEvaluation(str(folder), spec.data), Settings())
     figures = {(f.name, f.column): f for f in report.evaluation.panel}
     assert figures["rows per person", ""].distance is not None
     assert figures["persons that never change", "sex"].synthetic == 1.0

@@ -15,12 +15,12 @@ from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.settings import get_current_settings
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.flows.evaluate import evaluate
 from privsyn.publish.folder import ReleaseSummary
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 QUICK = EvaluationSpec(range_queries=20, nist_schemas=5, nist_queries=5, attack_rows=20)

@@ -17,7 +17,6 @@ import yaml
 import privsyn
 from privsyn.answers.simulated import PRIOR_WARNING
 from privsyn.api.check import check
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -26,7 +25,7 @@ from privsyn.publish.certificate_of_run import PRIOR_PROMISE
 from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.examples import keep_first
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")

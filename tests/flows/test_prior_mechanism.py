@@ -17,9 +17,9 @@ import yaml
 
 import privsyn
 from privsyn.answers.simulated import PRIOR_WARNING
+from privsyn.api.after_release import evaluate
 from privsyn.api.check import check
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import evaluate, release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.comparison.method import MethodInput, MethodSettings
@@ -37,6 +37,7 @@ from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.evaluations import slight_settings
 from tests.support.examples import keep_first
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
+from privsyn.api.after_release import evaluate
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import evaluate, release_in_process
 from privsyn.api.rerun import rerun
 from privsyn.base.settings import Settings
 from privsyn.comparison.method import MethodInput, MethodSettings
@@ -24,7 +24,7 @@ from privsyn.engine.step import run_steps
 from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import build_candidate, plan_release
+from privsyn.pipelines.release_plan import plan_release, propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import ReleasedInputs, build_overview
 from privsyn.sources.open_source import open_source
@@ -34,6 +34,7 @@ from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.evaluations import slight_settings
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 LOOKS = ("one_way_marginals", "indif_scores", "measure_marginals", "residual_scores_2", "measure_again_2")
@@ -136,7 +137,7 @@ def test_it_is_read_asked_and_evaluated(name: str, spec: ReleaseSpec, made: Rele
 
 @some
 def test_the_run_page_shows_its_noise(name: str, spec: ReleaseSpec, made: ReleaseSummary) -> None:
-    with open_run(build_candidate(spec, Settings())) as run:
+    with open_run(propose_release(spec, Settings())) as run:
         shown = build_overview(ReleasedInputs.of_run(run, run_steps(run.steps, run.execute)))
     assert shown.pairs_measured > 0 and run.drawn == []
 

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import BudgetRefusedError, LedgerError, LostNoiseError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
@@ -39,7 +38,7 @@ from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps import quality_figures
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import make_spec, people
 
 Save = Callable[..., str]

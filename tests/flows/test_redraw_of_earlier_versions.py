@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API
@@ -24,6 +23,7 @@ from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
+from tests.support.releases import release_in_process
 from tests.support.snapshots import bytes_of, copied, settings_of
 from tests.support.specs import changed
 

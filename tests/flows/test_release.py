@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import BudgetRefusedError, LedgerError, LostNoiseError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
@@ -29,6 +28,7 @@ from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
 from privsyn.tasks.steps.encode import Repairs
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
+from tests.support.releases import release_in_process
 from tests.support.specs import changed, make_spec, people
 
 

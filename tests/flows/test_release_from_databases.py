@@ -19,13 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from privsyn.api.release import release_in_process
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
 from privsyn.engine.request import Request
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
@@ -37,7 +36,7 @@ from privsyn.tasks.steps.encode import Repairs, encode
 from tests.support import databases, postgres, repeated_noise
 from tests.support.households import make_household_spec, make_households
 from tests.support.places import ROOT
-from tests.support.releases import QUICK, few
+from tests.support.releases import QUICK, few, release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -94,7 +93,7 @@ def test_a_release_is_there_for_who_asks_again_and_for_an_evaluation(database: A
     first = release(few(url))
     paid = spent()
     assert release(few(url)).drawn == () and spent() == paid > 0
-    report = evaluate(EvaluationRequest(first.run, None, None, ()), Settings())
+    report = evaluate(AskedEvaluation(first.run, None, None, ()), Settings())
     assert report.evaluation.rows_real == 400
 
 

@@ -13,18 +13,17 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.private_table import Source
 from privsyn.tasks.steps.encode import Repairs
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -40,7 +39,7 @@ def spent() -> float:
 
 def test_a_table_in_memory_is_released_once_however_it_is_held(save: Any) -> None:
     table, spec = people(300), few("nowhere.parquet")
-    check_request(build_candidate(spec, Settings(), data=table))
+    check_request(propose_release(spec, Settings(), data=table))
     first = release(spec, table)
     paid = spent()
     assert paid > 0 and len(first.drawn) == 3

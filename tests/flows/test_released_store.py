@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 import privsyn
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli import app
@@ -22,7 +21,7 @@ from privsyn.storage.released_store import copy_released, fetch_released
 from tests.flows.test_release_from_databases import spent
 from tests.support.kept import Kept
 from tests.support.object_stores import Bucket, serve_bucket
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 pytestmark = pytest.mark.usefixtures("places")

@@ -13,7 +13,7 @@ import pytest
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from tests.support.examples import keep_first
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
 from tests.support.releases import QUICK, released, run
@@ -78,7 +78,7 @@ def test_it_is_made_again_byte_for_byte_and_said_in_the_note(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_the_private_report_counts_breaks_of_both_tables(tmp_path: Path) -> None:
     path, made = make(tmp_path)
-    report = evaluate(EvaluationRequest(made.released, path), Settings())
+    report = evaluate(AskedEvaluation(made.released, path), Settings())
     name = "rows that break a rule: never income < previous.income"
     figure = next(f for f in report.evaluation.panel if f.name == name)
     rows = make_panel(500).to_pandas().sort_values(["pid", "year"])

@@ -130,8 +130,8 @@ def test_a_lookup_table_is_read_beside_the_spec_and_never_by_a_run(tmp_path: Pat
     table = privsyn.release(private[list(columns)], spec, out=tmp_path).to_pandas()
     wanted = table.marital.map({"never married": 10, "married": 12, "widowed": 9})
     assert (table.educ.astype(float).fillna(-1) == wanted.fillna(-1)).all()
-    from privsyn.api.release import release_in_process
     from privsyn.base.settings import load_settings
+    from tests.support.releases import release_in_process
 
     unread = ReleaseSpec.model_validate(spec)
     with pytest.raises(RequestError, match="a run takes none"):

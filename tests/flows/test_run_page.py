@@ -33,7 +33,7 @@ from privsyn.flows.run_page.show import (
 )
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish import noise_overview as overviews
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
@@ -360,14 +360,14 @@ def test_nothing_is_drawn_outside_a_flow_run(spec: ReleaseSpec, first: First, mo
 
 def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted mutant: the private rows' table in place of the synthetic codes' one."""
-    from privsyn.api.release import release_in_process
     from privsyn.data_contracts.artifacts import Zone
     from privsyn.engine.open_run import open_run
     from privsyn.engine.step import run_steps
     from privsyn.storage.released_root import ZoneError
+    from tests.support.releases import release_in_process
 
     release_in_process(spec, Settings())
-    with open_run(build_candidate(spec, Settings())) as opened:
+    with open_run(propose_release(spec, Settings())) as opened:
         refs = run_steps(opened.steps, opened.execute)
         ReleasedInputs.of_run(opened, refs)
         rows = refs["recode_rows"].tables["recoded_rows"]
@@ -379,9 +379,9 @@ def test_a_private_table_is_refused_by_the_overview(spec: ReleaseSpec, monkeypat
 
 def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """3,000 synthetic rows in blocks of 1,024: the same figures as from all of them in memory, and never more held."""
-    from privsyn.api.release import release_in_process
     from privsyn.engine.open_run import open_run
     from privsyn.engine.step import run_steps
+    from tests.support.releases import release_in_process
 
     larger = spec.with_rows(rows=3_000)
     release_in_process(larger, Settings())
@@ -393,7 +393,7 @@ def test_the_overview_counts_stored_rows_block_by_block(spec: ReleaseSpec, monke
         held.append(found.rows)
         return found
 
-    with open_run(build_candidate(larger, Settings())) as opened:
+    with open_run(propose_release(larger, Settings())) as opened:
         refs = run_steps(opened.steps, opened.execute)
         monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
         monkeypatch.setattr(CodeTable, "from_arrow", watched)

@@ -9,26 +9,28 @@ import shutil
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
 
 import privsyn as privsyn_api
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.candidate import Candidate
-from privsyn.engine.open_run import open_run
+from privsyn.engine import checks, open_run
+from privsyn.engine.opening import Books, find_payer
+from privsyn.engine.proposal import Proposal
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import ChargeLine, Ledger
+from privsyn.ledgers.paid_elsewhere import Payer
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
 from tests.support.opened import watched
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
@@ -113,7 +115,7 @@ def test_another_request_is_another_price(spec: ReleaseSpec) -> None:
 
 
 def test_what_was_given_back_was_not_paid_for(spec: ReleaseSpec) -> None:
-    with pytest.raises(ZeroDivisionError), open_run(build_candidate(spec, at("first"))):
+    with pytest.raises(ZeroDivisionError), open_run.open_run(propose_release(spec, at("first"))):
         raise ZeroDivisionError
     assert ask(spec, "second").drawn == LOOKS
 
@@ -137,24 +139,20 @@ def test_every_charge_names_its_folder_by_a_random_identity(spec: ReleaseSpec) -
     assert len({detail["request"] for detail in details}) == 1
 
 
-def test_two_folders_at_once_pay_once(spec: ReleaseSpec) -> None:
-    """Both are admitted before either has reserved: the ledger's own transaction refuses the later one."""
-
-    class Late(Candidate):
-        """One whose checks looked at the ledger before the other had paid."""
-
-        @property
-        def payer(self):  # type: ignore[no-untyped-def]
-            found = super().payer
-            if not done:
-                done.append(ask(spec, "first"))
-            return found
-
+@pytest.mark.parametrize("where", [checks, open_run], ids=["at its checks", "at its reservation"])
+def test_two_folders_at_once_pay_once(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch, where: ModuleType) -> None:
+    """The other folder pays while this one is admitted: a check refuses, or the ledger's own transaction."""
     done: list[ReleaseSummary] = []
-    made = build_candidate(spec, at("second"))
-    late = Late(plan=made.plan, settings=made.settings)
-    with pytest.raises(RequestError, match="this would pay again"), open_run(late):
-        pass
+
+    def find_late(proposal: Proposal, books: Books) -> Payer | None:
+        monkeypatch.setattr(where, "find_payer", find_payer)
+        done.append(ask(spec, "first"))
+        return find_payer(proposal, books)
+
+    second = propose_release(spec, at("second"))
+    monkeypatch.setattr(where, "find_payer", find_late)
+    with pytest.raises(RequestError, match="this would pay again"), open_run.open_run(second):
+        pytest.fail("it was opened")
     assert {e.run for e in Ledger(Settings().ledger).entries()} == {done[0].run}
 
 

@@ -14,7 +14,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import open_release, read_table
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from tests.support.evaluations import SLIGHT
@@ -98,7 +98,7 @@ def test_evaluation_and_quality_figures_read_all_parts(done: ReleaseSummary) -> 
     assert read_table(release.synthetic, release.encoding, release.spec, "evaluate.release").fine.rows == 1_000
     figures = publish_quality(done.run, 0.5, Settings())
     assert json.loads((Path(figures.released) / "figures.json").read_text())["synthetic_rows"] == 1_000
-    assert evaluate(EvaluationRequest(done.run, spec=EvaluationSpec.model_validate(SLIGHT)), Settings()) is not None
+    assert evaluate(AskedEvaluation(done.run, spec=EvaluationSpec.model_validate(SLIGHT)), Settings()) is not None
 
 
 def test_with_csv_beside_the_parts_the_release_is_still_read(done: ReleaseSummary) -> None:

@@ -15,19 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
-from privsyn.evaluation.private_evaluation import EvaluationRequest, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.itemsets.publish_itemsets import publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 CANARY = "zanzibar"
@@ -156,7 +155,7 @@ def test_an_evaluation_is_traced_and_told_with_the_release_that_it_reads(spec: R
     (places / f"{CANARY}.parquet").write_bytes(Path(spec.data).read_bytes())
     file = places / "lineage.json"
     quick = EvaluationSpec(range_queries=5, nist_schemas=2, nist_queries=2, attack_rows=20)
-    asked = EvaluationRequest(made.run, against=[str(places / f"{CANARY}.parquet")], spec=quick)
+    asked = AskedEvaluation(made.run, against=[str(places / f"{CANARY}.parquet")], spec=quick)
     with receiver() as (url, heard):
         settings = Settings(traces=f"{url}/v1/traces", lineage=str(file))
         evaluate(asked, settings)

@@ -14,7 +14,7 @@ import pytest
 
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.answers.simulated import make_replicate, remake_rows
-from privsyn.api.release import improve, release_in_process
+from privsyn.api.release import improve
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -29,6 +29,7 @@ from privsyn.pipelines.trend_steps import TRENDS, list_trend_pairs
 from privsyn.publish.certificate_of_run import list_measured_relations
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.noisy import count_marginals, read_answers, read_receipts
+from tests.support.releases import release_in_process
 from tests.support.repeated_noise import share_noise
 from tests.support.specs import STATED_PRIOR
 

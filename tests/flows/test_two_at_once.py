@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step import ReleaseStep
@@ -24,6 +23,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import is_whole
 from privsyn.storage.store import Store
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 DRAWING = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))

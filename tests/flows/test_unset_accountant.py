@@ -12,7 +12,6 @@ import pytest
 
 import privsyn
 from privsyn.api.check import check
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli.release_command import look_ahead
@@ -20,12 +19,12 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.choose_accountant import assume_accountant
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
-from tests.support.releases import few, run
+from tests.support.releases import few, release_in_process, run
 from tests.support.snapshots import copied, settings_of
 from tests.support.specs import changed, people
 
@@ -168,10 +167,10 @@ def test_a_check_and_a_price_say_which_accountant_it_is_and_why(spec: ReleaseSpe
     assert check(spec, None, settings).accountant == "tight: the ledger does not know 'people'"
     assert not Path(settings.ledger).exists(), "no ledger was made"
     assert check(under(spec, "paper"), None, settings).accountant == "paper: the spec says so"
-    assert look_ahead(build_candidate(spec, settings)).rho == TIGHT
+    assert look_ahead(propose_release(spec, settings)).rho == TIGHT
     ledger().register("people", spec.budget, "gaussian")
     assert check(spec, None, settings).accountant == "gaussian: the ledger counts the cap of 'people' by it"
-    assert look_ahead(build_candidate(spec, settings)).rho == GAUSSIAN
+    assert look_ahead(propose_release(spec, settings)).rho == GAUSSIAN
 
 
 def test_a_ledger_that_cannot_be_read_stops_a_release_and_no_check(spec: ReleaseSpec) -> None:
@@ -185,5 +184,5 @@ def test_what_is_unset_stays_unset_where_it_is_written(spec: ReleaseSpec) -> Non
     for written in (spec.model_dump(mode="json"), spec.model_dump(mode="json", exclude_defaults=True)):
         assert "accountant" not in written and ReleaseSpec.model_validate(written) == spec
     assert ReleaseSpec.model_validate({**written, "accountant": None, "preset": "paper"}).accountant == "paper"
-    settled = build_candidate(spec, Settings()).spec
+    settled = propose_release(spec, Settings()).spec
     assert settled.accountant == "tight" and "accountant" not in settled.model_fields_set, "nobody asked for it"

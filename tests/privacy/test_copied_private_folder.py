@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import LedgerError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -31,7 +30,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.storage.records import Records
 from privsyn.storage.store import Store
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 from tests.support.tampering import tamper
 

@@ -24,18 +24,18 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from privsyn.api import check as spec_check
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.cli import common, release_command, spec_command
 from privsyn.flows.run_page.show import format_certificate_page
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish import markdown
 from privsyn.publish.noise_overview import Column, Overview, write_overview
 from privsyn.publish.release_note import list_looks
 from privsyn.report.overview_chart import MarginalOverview
 from privsyn.storage.released_files import read_certificate
 from tests.support.examples import choose_example_count
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec
 
 RENDER = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render
@@ -135,7 +135,7 @@ def test_27_names_and_descriptions_are_words_on_every_surface(
     assert_words_only((folder / "README.md").read_text(encoding="utf-8"), *HOSTILE.values(), *spec.released_columns)
     certificate = read_certificate(folder)
     assert_words_only(format_certificate_page(certificate, list_looks(STEPS)), repr(EVERYTHING))
-    release_command._print_summary(build_candidate(spec, Settings()), summary, 1.0, common.people)
+    release_command._print_summary(propose_release(spec, Settings()), summary, 1.0, common.people)
     assert repr(EVERYTHING) in terminal.getvalue()
     spec_command.render_check(spec_check.check(spec), common.people)
     for name in ("image", "link", "terminal"):

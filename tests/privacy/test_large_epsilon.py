@@ -20,7 +20,7 @@ from privsyn.comparison.method import MethodInput
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.evaluation import private_evaluation as evaluation
-from privsyn.evaluation.private_evaluation import EvaluationRequest, Report, evaluate
+from privsyn.evaluation.private_evaluation import AskedEvaluation, Report, evaluate
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics import membership as attacks
@@ -96,7 +96,7 @@ def evaluated(data: str, holdout: str) -> Report:
     release = run(few(data))
     before = sorted(Settings().released_root.rglob("*"))
     spec = EvaluationSpec.model_validate(QUICK)
-    report = evaluate(EvaluationRequest(release.run, holdout=holdout, spec=spec), Settings())
+    report = evaluate(AskedEvaluation(release.run, holdout=holdout, spec=spec), Settings())
     assert is_private(report)
     assert sorted(Settings().released_root.rglob("*")) == before
     return report

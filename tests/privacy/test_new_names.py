@@ -19,7 +19,7 @@ import pytest
 from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import BudgetRefusedError, PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.engine import candidate
+from privsyn.engine import open_run
 from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers import known_tables
 from privsyn.ledgers.ledger import Ledger
@@ -65,7 +65,7 @@ def test_23_a_new_name_for_the_same_table_is_refused(
 
 def test_23_mutant_names_that_are_not_compared(exhausted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: what was before; the exhausted table is released again under a whole new cap."""
-    monkeypatch.setattr(candidate, "find_names", lambda *arguments: frozenset())
+    monkeypatch.setattr(open_run, "find_names", lambda *arguments: frozenset())
     monkeypatch.setattr(known_tables, "_find_matches", lambda *arguments: [])
     assert run(few(**exhausted, dataset="people_b")).drawn
 

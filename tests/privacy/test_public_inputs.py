@@ -30,7 +30,7 @@ from privsyn.engine.admission import check_request
 from privsyn.itemsets.itemset_spec_file import load_itemset_spec
 from privsyn.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.sources import rows_fingerprint
 from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
@@ -112,7 +112,7 @@ def asked(folder: Path, kind: str, public: Path, data: str = "elsewhere.parquet"
 def refusal(spec: ReleaseSpec, data: Any = None) -> str:
     """What the gate says; empty: nothing."""
     try:
-        check_request(build_candidate(spec, Settings(), data=data))
+        check_request(propose_release(spec, Settings(), data=data))
     except RequestError as error:
         assert error.field.split("[")[0].split(".")[0] in ("prior", "rules", "totals")
         return error.paragraph()

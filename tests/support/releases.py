@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.api.release import release_in_process
+from privsyn.api.release import run_proposal
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.execute import ReportProgress
 from privsyn.engine.inputs import Inputs, PrivateAccess
+from privsyn.engine.proposal import ignore_progress
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
+from privsyn.tasks.privacy.noise import NoiseSource
 from tests.support.specs import COLUMNS, make_spec
 
 QUICK: dict[str, Any] = {"synthesis": {"sweeps": 2}}
 FEW = {name: COLUMNS[name] if name in ("age", "region") else {"kind": "drop"} for name in COLUMNS}
 """Two columns of ``people``: the quickest release that has a pair."""
+
+
+def release_in_process(
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    noise: NoiseSource | None = None,
+    report: ReportProgress = ignore_progress,
+    **how: Any,
+) -> ReleaseSummary:
+    """A release without Prefect, by a source of noise and a progress of one's own."""
+    proposal = propose_release(spec, settings, **how)
+    return run_proposal(replace(proposal, report=report, noise=noise or proposal.noise))
 
 
 def run(spec: ReleaseSpec, **how: Any) -> ReleaseSummary:

@@ -30,7 +30,6 @@ from typer.testing import CliRunner
 
 import privsyn.cli as command_line
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import release_in_process
 from privsyn.api.rerun import rerun
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
@@ -45,6 +44,7 @@ from privsyn.specs.spec_file import load_spec
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.support.places import FIXTURES, ROOT
+from tests.support.releases import release_in_process
 
 """What ``python -m`` runs as the command."""
 

@@ -18,7 +18,7 @@ import data_contracts
 import flows.release
 import tasks
 
-from privsyn.api.release import release_in_process
+from tests.support.releases import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.specs.spec_file import load_spec
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 

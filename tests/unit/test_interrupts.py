@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base import interrupts
 from privsyn.base.interrupts import check_interrupts, defer_interrupts, watch_interrupts
 from privsyn.base.settings import Settings
@@ -27,7 +26,7 @@ from privsyn.storage.store import Store
 from privsyn.tasks.kernels import blocks, counting
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy import noise
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 

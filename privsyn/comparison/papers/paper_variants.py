@@ -57,8 +57,7 @@ def _synthesize_by_sweeps(step: Step) -> Step:
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         mechanism = request.spec.mechanism
         rows = {name: getattr(mechanism.synthesis, name) for name in Rows.model_fields}
-        sweeps = mechanism.model_copy(update={"synthesis": Synthesis(**rows)})
-        changed = request.spec.model_copy(update={"mechanism": sweeps})
+        changed = request.spec.by(mechanism.model_copy(update={"synthesis": Synthesis(**rows)}))
         assert step.run is not None  # noqa: S101 - only looks have none
         return step.run(replace(request, spec=changed), inputs, progress)
 

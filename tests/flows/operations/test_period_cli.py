@@ -19,7 +19,7 @@ from privsyn.base.settings import Settings
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.calendar_periods import name_period
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.pipelines.release_plan import propose_release
 from privsyn.specs.spec_file import load_spec
 from tests.support.commands import privsyn
 from tests.support.opened import watched
@@ -176,5 +176,5 @@ def test_a_day_begins_on_the_calendar_that_is_asked(spec: Path) -> None:
     day = name_period(dt.datetime.now(dt.UTC), "day", "Pacific/Kiritimati")
     asked = load_spec(spec)
     with pytest.raises(RequestError, match="has not begun"):
-        check_request(build_candidate(asked, Settings(), period=day, calendar="Etc/GMT+12"))
-    check_request(build_candidate(asked, Settings(), period=day, calendar="Pacific/Kiritimati"))
+        check_request(propose_release(asked, Settings(), period=day, calendar="Etc/GMT+12"))
+    check_request(propose_release(asked, Settings(), period=day, calendar="Pacific/Kiritimati"))

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import BudgetRefusedError, PeriodReleasedError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -26,7 +25,7 @@ from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support.opened import watched
-from tests.support.releases import FEW
+from tests.support.releases import FEW, release_in_process
 from tests.support.specs import changed, make_spec, people
 
 DRAWING = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
@@ -214,9 +213,9 @@ def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
 def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, spec: ReleaseSpec) -> None:
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
     with pytest.raises(KeyboardInterrupt):
-        from privsyn.pipelines.release_plan import build_candidate
+        from privsyn.pipelines.release_plan import propose_release
 
-        with open_run(build_candidate(spec, Settings(), period="2026-10")) as opened:
+        with open_run(propose_release(spec, Settings(), period="2026-10")) as opened:
             rows = opened.execute(STEPS[0], {})
             opened.execute(STEPS[1], {"encode": rows})
             raise KeyboardInterrupt

@@ -13,7 +13,6 @@ import pytest
 import sqlalchemy as sa
 
 from privsyn.api.ledger import LedgerView
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -23,7 +22,7 @@ from privsyn.storage.records import Records
 from privsyn.tasks.privacy.noise import OpenDPNoise
 from tests.support import postgres
 from tests.support.opened import watched
-from tests.support.releases import few, run
+from tests.support.releases import few, release_in_process, run
 from tests.support.specs import changed, make_spec, people
 
 

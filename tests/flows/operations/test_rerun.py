@@ -20,7 +20,6 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn import cli
-from privsyn.api.release import release_in_process
 from privsyn.api.rerun import rerun
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
@@ -29,6 +28,7 @@ from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.versions import list_versions
 from tests.support.examples import keep_first
 from tests.support.places import ROOT
+from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 COMMAND = [sys.executable, "-m", "privsyn.cli", "rerun"]

@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 import typer
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import PrivsynError, is_out_of_memory
 from privsyn.base.settings import Settings
 from privsyn.cli.common import print_errors
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import common_steps
-from tests.support.releases import few
+from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 
 SENTENCE = (

@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.api.release import release_in_process
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.settings import Settings
-from privsyn.comparison.compare_methods import CompareRequest, compare, run_all, run_method
+from privsyn.comparison.compare_methods import AskedComparison, compare, run_all, run_method
 from privsyn.comparison.method import LaplaceQuery, Method, MethodInput, MethodResult, MethodSettings
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.plot import build_chart
@@ -40,6 +39,7 @@ from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.commands import privsyn
+from tests.support.releases import release_in_process
 from tests.support.specs import PEOPLE_YAML, changed, make_spec, people
 
 Save = Callable[..., str]
@@ -162,7 +162,7 @@ def test_a_failing_method_leaves_the_others(spec: ReleaseSpec, monkeypatch: pyte
         raise ImportError("not here", name="peer")
 
     monkeypatch.setitem(METHODS, "peer", stub("peer", fail))
-    request = CompareRequest(spec, ("peer", "independent"), (1.0,), 2)
+    request = AskedComparison(spec, ("peer", "independent"), (1.0,), 2)
     found = run_all(request, 1, only=["l1_1way"])
     assert [(r.method, r.outcome) for r in found.runs] == [
         *[("peer", "not installed")] * 2,
@@ -173,7 +173,7 @@ def test_a_failing_method_leaves_the_others(spec: ReleaseSpec, monkeypatch: pyte
 
 @pytest.mark.slow
 def test_runs_repeat_and_differ_by_seed(spec: ReleaseSpec) -> None:
-    request = CompareRequest(spec, ("default", "independent"), (0.5, 2.0), 2)
+    request = AskedComparison(spec, ("default", "independent"), (0.5, 2.0), 2)
     progress: list[tuple[int, int]] = []
     first = run_all(request, 1, lambda what, done, total: progress.append((done, total)), ["l1_1way", "l1_2way"])
     second = run_all(request, 2, only=["l1_1way", "l1_2way"])
@@ -187,7 +187,7 @@ def test_runs_repeat_and_differ_by_seed(spec: ReleaseSpec) -> None:
 @pytest.mark.slow
 def test_results_are_private_and_charge_nothing(spec: ReleaseSpec, places: Path) -> None:
     settings = Settings()
-    request = CompareRequest(spec, ("default", "independent"), (1.0,), 2)
+    request = AskedComparison(spec, ("default", "independent"), (1.0,), 2)
     done = compare(request, settings, only=["l1_1way", "l1_2way"])
     assert done.folder == settings.private_root / "compare" / "people-1"
     assert {p.name for p in done.folder.iterdir()} == {"results.json", "table.md", "plot.svg", "plot.png"}
@@ -213,7 +213,7 @@ def test_rows_of_a_person_beyond_the_bound_do_not_train(places: Path, save: Save
         privacy={"epsilon": 50.0, "delta": 1e-9},
         budget={"epsilon": 100.0, "delta": 1e-8},
     )
-    found = run_all(CompareRequest(spec, ("independent",), (50.0,), 1), 1, only=["l1_1way"])
+    found = run_all(AskedComparison(spec, ("independent",), (50.0,), 1), 1, only=["l1_1way"])
     assert found.rows_real == 1_000
     assert found.runs[0].rows is not None
     assert abs(found.runs[0].rows - 200) < 20
@@ -332,7 +332,7 @@ def test_the_picture_shows_methods_metrics_and_references() -> None:
     ],
 )
 def test_a_wrong_request_is_refused_before_anything_is_read(changes: dict[str, Any], field: str, words: str) -> None:
-    request = replace(CompareRequest(make_spec(data="/nowhere/at/all.parquet")), **changes)
+    request = replace(AskedComparison(make_spec(data="/nowhere/at/all.parquet")), **changes)
     with pytest.raises(RequestError) as refusal:
         run_all(request, 1)
     assert refusal.value.field == field

@@ -1,9 +1,11 @@
-"""The desk: each list of checks opens what its name says and nothing that comes after."""
+"""The desk: what is opened before each list of checks, and nothing that comes after."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,71 +13,92 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine import admission, checks
-from privsyn.engine.candidate import Candidate
+from privsyn.engine import open_run as opening_run
 from privsyn.engine.open_run import open_run
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.engine.proposal import Proposal
+from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.release_plan import propose_release
 from tests.support.releases import few
 from tests.support.specs import people
 
-OPENED = ("ledger", "source", "given", "_draw", "known_table")
-"""What a candidate opens, in the order of the lists."""
+OPENED = {"open_store": admission, "open_books": admission, "open_table": admission, "prepare_runs": opening_run}
+"""What a desk and a run open, in their order, and the module that opens it."""
+
+LISTS = {
+    "REQUEST_CHECKS": 0,
+    "LEDGER_CHECKS": 2,
+    "TABLE_CHECKS": 3,
+    "DATA_CHECKS": 3,
+    "RUN_CHECKS": 4,
+    "CHARGE_CHECKS": 4,
+}
+"""The lists in their order, each with how much is open by its end."""
 
 
 @pytest.fixture
-def candidate(places: Path, save: Callable[..., str]) -> Candidate:
-    return build_candidate(few(save(people(60))), Settings())
+def proposal(places: Path, save: Callable[..., str]) -> Proposal:
+    return propose_release(few(save(people(60))), Settings())
 
 
-def opened(candidate: Candidate) -> list[str]:
-    return [name for name in OPENED if name in vars(candidate)]
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was opened, in its order."""
+    names: list[str] = []
+    for name, module in OPENED.items():
+
+        def note(*arguments: Any, name: str = name, real: Any = getattr(module, name)) -> Any:  # noqa: B008
+            names.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, note)
+    return names
 
 
-def test_a_check_opens_what_its_list_says_and_no_more(candidate: Candidate, places: Path) -> None:
-    admission.admit(candidate, admission.REQUEST_CHECKS)
-    assert opened(candidate) == []
-    assert not Path(candidate.settings.ledger).exists()
-    with candidate.store.lock("release-people"):
-        for number, listed in enumerate((admission.LEDGER_CHECKS, admission.TABLE_CHECKS, admission.RUN_CHECKS)):
-            admission.admit(candidate, listed)
-            assert opened(candidate) == list(OPENED[: (1, 2, 4)[number]])
-        admission.admit(candidate, admission.CHARGE_CHECKS)
-        assert opened(candidate) == list(OPENED)
-        assert candidate.ledger.summary("people") == []  # nothing is entered before the run reserves
-
-
-def test_a_refusal_opens_nothing_that_comes_after(candidate: Candidate, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(candidate: Candidate) -> None:
+@pytest.mark.parametrize("listed", LISTS)
+def test_a_refusal_opens_nothing_that_comes_after_and_enters_nothing(
+    proposal: Proposal, opened: list[str], monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    def refuse(*handed: object) -> None:
         raise RequestError("no", "no")
 
-    monkeypatch.setattr(admission, "LEDGER_CHECKS", (checks.check_ledger, refuse))
-    with pytest.raises(RequestError), open_run(candidate):
+    monkeypatch.setattr(admission, listed, (*getattr(admission, listed), refuse))
+    with pytest.raises(RequestError), open_run(proposal):
         pytest.fail("it was opened")
-    assert opened(candidate) == ["ledger"]
+    assert opened == list(OPENED)[: LISTS[listed]]
+    assert proposal.settings.private_root.exists() == bool(opened)
+    assert Path(proposal.settings.ledger).exists() == ("open_books" in opened)
+    assert not opened or Ledger(proposal.settings.ledger).summary("people") == []
+
+
+def test_a_request_is_checked_without_a_run(proposal: Proposal, opened: list[str]) -> None:
+    admission.check_request(proposal)
+    assert opened == list(OPENED)[:3]
+    assert Ledger(proposal.settings.ledger).summary("people") == []
+
+
+def test_a_proposal_opens_nothing(proposal: Proposal) -> None:
+    before = dict(vars(proposal))
+    assert proposal.spec is proposal.plan.request.spec
+    assert vars(proposal) == before
+    with pytest.raises(FrozenInstanceError):
+        proposal.fresh = True  # type: ignore[misc]
 
 
 def test_the_lists_are_every_check_there_is_in_one_order() -> None:
-    listed = [
-        check.__name__
-        for checks_of in (
-            admission.REQUEST_CHECKS,
-            admission.LEDGER_CHECKS,
-            admission.TABLE_CHECKS,
-            admission.RUN_CHECKS,
-            admission.CHARGE_CHECKS,
-        )
-        for check in checks_of
+    listed = [check.__name__ for name in LISTS for check in getattr(admission, name)]
+    there = [
+        name
+        for name, value in vars(checks).items()
+        if getattr(value, "__module__", "") == checks.__name__
+        and name.startswith("check_")
+        and {"Proposal", "Draw"} & set(value.__annotations__.values())
     ]
-    there = [name for name in vars(checks) if name.startswith("check_") and name in listed]
     assert [name for name in listed if name != "check_policy"] == there
-    takes_candidate = [
-        name for name, value in vars(checks).items() if getattr(value, "__annotations__", {}).get("candidate")
-    ]
-    assert takes_candidate == there
 
 
 def test_a_table_in_memory_is_the_candidates_and_not_the_specs(places: Path) -> None:
     table = pa.table(people(20))
-    asked = build_candidate(few("elsewhere.parquet"), Settings(), data=table)
+    asked = propose_release(few("elsewhere.parquet"), Settings(), data=table)
     assert (asked.spec.data, asked.data) == ("", table)
 
 

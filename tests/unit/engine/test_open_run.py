@@ -13,24 +13,26 @@ import pytest
 
 from privsyn.base.errors import BudgetRefusedError
 from privsyn.base.settings import Settings
-from privsyn.engine.candidate import Candidate
 from privsyn.engine.execute import Run
+from privsyn.engine.keys import read_generation
 from privsyn.engine.open_run import open_run
+from privsyn.engine.proposal import Proposal
 from privsyn.engine.step import release_steps, run_steps
-from privsyn.pipelines.release_plan import build_candidate
+from privsyn.ledgers.ledger import Ledger
+from privsyn.pipelines.release_plan import propose_release
 from tests.support.releases import few
 from tests.support.specs import people
 
-Ask = Callable[..., Candidate]
+Ask = Callable[..., Proposal]
 
 
 @pytest.fixture
 def ask(places: Path, save: Callable[..., str]) -> Ask:
-    """A candidate made anew, for one request on one table."""
+    """A proposal made anew, for one request on one table."""
     data = save(people(60))
 
-    def build(**changes: Any) -> Candidate:
-        return build_candidate(few(data, **changes), Settings())
+    def build(**changes: Any) -> Proposal:
+        return propose_release(few(data, **changes), Settings())
 
     return build
 
@@ -47,12 +49,11 @@ def run_until(run: Run, last: str) -> None:
 
 
 def test_the_whole_price_is_reserved_before_the_block_and_nothing_is_drawn(ask: Ask) -> None:
-    candidate = ask()
-    with open_run(candidate) as run:
+    with open_run(ask()) as run:
         assert states(run) == ["reserved"] * 3
         assert run.ledger.summary("people")[0].rho == sum(step.rho(run.request) for step in run.release_steps)
         assert run.drawn == [] and (run.private_folder / "run.json").is_file()
-        assert not candidate.generation.finished
+        assert not read_generation(run.records, run.keys, run.steps).finished
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
@@ -76,16 +77,16 @@ def test_the_next_that_asks_for_the_same_goes_on_with_the_same_run(ask: Ask) -> 
         assert states(second) == ["spent", "reserved", "reserved"]
         run_steps(second.steps, second.execute)
     assert second.drawn == [step.name for step in release_steps(second.steps)[1:]]
-    again = ask()
-    with open_run(again) as third:
-        assert again.generation.finished and third.missing_budget() == [] and third.name == first.name
+    with open_run(ask()) as third:
+        assert read_generation(third.records, third.keys, third.steps).finished
+        assert third.missing_budget() == [] and third.name == first.name
 
 
 def test_a_price_above_the_cap_is_refused_with_nothing_reserved(ask: Ask) -> None:
     dear = ask(privacy={"epsilon": 1e3, "delta": 1e-9})
     with pytest.raises(BudgetRefusedError), open_run(dear):
         pytest.fail("it was opened")
-    assert dear.ledger.summary("people") == []
+    assert Ledger(dear.settings.ledger).summary("people") == []
 
 
 def test_two_of_one_data_set_are_open_one_after_the_other(ask: Ask) -> None:

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from privsyn.api.release import release_in_process
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import NO_RELATION_MEASURED
 from privsyn.engine.step import Look
@@ -31,6 +30,7 @@ from privsyn.publish.relations_picture import MOST_LINES, draw_picture
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.estimation.recode import recode_from_table
 from tests.support.answered import COLUMNS, spec, table
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec
 
 Save = Callable[..., str]

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privsyn.api.after_release import rerun
 from privsyn.api.open_release import open_release
-from privsyn.api.release import release_in_process, rerun
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import count
 from privsyn.tasks.synthesis.graphical_rows import draw_graphical_rows
+from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
 
 needs_mbi = pytest.mark.skipif(importlib.util.find_spec("mbi") is None, reason="needs the extra pgm")

@@ -9,17 +9,16 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.tasks.estimation.marginals import Marginal
+from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.steps.synthesize import refine_shard, synthesize
 from privsyn.tasks.synthesis.shards import (
-    ALL_LEFT,
     Residuals,
     Shard,
     add_residuals,
     compute_open_part_rows,
     compute_part_rows,
-    cut,
     iterate_shards,
     measure_residuals,
     plan_shards,
@@ -64,7 +63,7 @@ def batches(rows: list[int]) -> list[pa.RecordBatch]:
 @pytest.mark.parametrize("given", [[10], [1] * 10, [4, 6], [3, 0, 7], [2, 1, 0, 7]])
 @pytest.mark.parametrize("wanted", [[10], [5, 5], [3, 3, 4], [1] * 10])
 def test_a_stream_is_cut_where_parts_end(given: list[int], wanted: list[int]) -> None:
-    found = list(cut(batches(given), wanted))
+    found = list(cut_batches(batches(given), wanted))
     rows = [[] for _ in wanted]  # type: ignore[var-annotated]
     for part, batch in found:
         rows[part] += batch["x"].to_pylist()
@@ -83,7 +82,7 @@ def test_a_table_of_no_rows_is_one_empty_shard() -> None:
 @pytest.mark.parametrize(("given", "word"), [([11], "more"), ([9], "fewer"), ([5], "fewer"), ([], "fewer")])
 def test_rows_are_not_lost_or_made_up(given: list[int], word: str) -> None:
     with pytest.raises(ValueError, match=word):
-        list(cut(batches(given), [5, 5]))
+        list(cut_batches(batches(given), [5, 5]))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_rows_are_not_lost_or_made_up(given: list[int], word: str) -> None:
 def test_the_last_part_may_have_what_is_left(given: list[int], parts: list[int]) -> None:
     assert compute_open_part_rows(plan_shards(10, Synthesis(shard_rows=5))) == (5, ALL_LEFT)
     found = [0, 0]
-    for part, batch in cut(batches(given), (5, ALL_LEFT)):
+    for part, batch in cut_batches(batches(given), (5, ALL_LEFT)):
         found[part] += batch.num_rows
     assert found == parts
 

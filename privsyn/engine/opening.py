@@ -1,0 +1,129 @@
+"""What a release opens, each by a function that its caller calls in the order of the checks: nothing opens itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+
+from privsyn.base.errors import RequestError
+from privsyn.base.settings import Settings
+from privsyn.counting.dask_engine import DaskEngine
+from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.data_contracts.engine_choice import EngineChoice
+from privsyn.engine.keys import name_request
+from privsyn.engine.proposal import Proposal
+from privsyn.ledgers.ledger import Ledger
+from privsyn.ledgers.noted_history import open_noted_ledger
+from privsyn.ledgers.paid_elsewhere import Payer
+from privsyn.sources.open_source import open_source
+from privsyn.sources.private_table import Source
+from privsyn.storage.record_kinds import RequestRecord
+from privsyn.storage.records import Records
+from privsyn.storage.store import Store
+from privsyn.storage.zones import overlap
+from privsyn.tasks.panels.row_order import RowOrder
+
+
+@dataclass(frozen=True)
+class Books:
+    """What is kept of the data set: its step artifacts, its private records and its ledger.
+
+    ``request``: the name of the record of what is asked for.
+    """
+
+    store: Store
+    records: Records
+    ledger: Ledger
+    request: str
+
+    def load_request(self) -> RequestRecord | None:
+        """Return what is recorded of the same request before; None if it was never seen."""
+        return self.records.load_as(self.request, RequestRecord)
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Who counts the rows, and whose workers make synthetic ones and are sent no private ones (None: those that count).
+
+    They open nothing before they have to count or to make rows.
+    """
+
+    counts: Engine
+    makes: DaskEngine | None
+
+    @contextmanager
+    def close_at_end(self) -> Iterator[None]:
+        """Close both at the end of the block."""
+        with closing(self.counts), nullcontext() if self.makes is None else closing(self.makes):
+            yield
+
+    def check_apart(self) -> None:
+        """Raise RequestError if the workers that make rows may be those that count."""
+        if self.makes is not None:
+            self.makes.check_apart(self.counts)
+
+
+def open_store(proposal: Proposal) -> Store:
+    """Open the step artifacts of the data set.  Raises RequestError or PrivsynError as :class:`Store`."""
+    settings = proposal.settings
+    return Store(settings.private_root, settings.released_root, proposal.spec.dataset, settings.released_store)
+
+
+def open_books(proposal: Proposal, store: Store) -> Books:
+    """Open what is kept of the data set; a ledger is made only where this private folder has charged nothing to any."""
+    records = Records(proposal.settings.private_root, proposal.spec.dataset)
+    ledger = Ledger(proposal.settings.ledger, create=open_noted_ledger(records) is None)
+    return Books(store, records, ledger, name_request(proposal.plan))
+
+
+def open_table(proposal: Proposal, store: Store) -> Source:
+    """Open the private table.  Raises RequestError if it is not there, or its structure does not fit the spec."""
+    place = proposal.spec.place if proposal.data is None else proposal.data
+    if proposal.opened is not None:
+        return proposal.opened(place, proposal.spec)
+    return open_source(place, proposal.spec, RowOrder(store.row_key))
+
+
+def find_payer(proposal: Proposal, books: Books) -> Payer | None:
+    """Return who pays for the request; None where a second price is asked for, and of a period, which is drawn once."""
+    if proposal.fresh or proposal.plan.period is not None:
+        return None
+    return Payer(books.store.identity, books.request, proposal.plan.redraw)
+
+
+def choose_engines(proposal: Proposal) -> Engines:
+    """Return the engines of a proposal.  Raises RequestError if the settings of a cluster cannot be trusted."""
+    choice, settings = proposal.spec.engine, proposal.settings
+    return Engines(proposal.engine or choose_engine(choice, settings), choose_makers(choice, settings))
+
+
+def choose_engine(choice: EngineChoice, settings: Settings) -> Engine:
+    """Return the engine of a run, which opens nothing before a run needs to count, and is to be closed at its end.
+
+    Raises RequestError if the settings of a cluster cannot be trusted.
+    """
+    return LocalEngine() if choice.kind == "local" else DaskEngine(choice.workers, settings)
+
+
+def has_makers(choice: EngineChoice, settings: Settings) -> bool:
+    """Return whether workers that are sent no private rows make the synthetic ones."""
+    return choice.kind != "local" and bool(settings.dask_public)
+
+
+def choose_makers(choice: EngineChoice, settings: Settings) -> DaskEngine | None:
+    """Return the engine whose workers make synthetic rows and are sent no private ones; None where there is none.
+
+    Raises RequestError if the settings of its cluster cannot be trusted, or its folder is not apart from both roots.
+    """
+    if not has_makers(choice, settings):
+        return None
+    folder = settings.dask_public_folder
+    roots = (settings.private_root, settings.released_root)
+    if folder is None or not folder.is_dir() or any(overlap(folder, root) for root in roots):
+        raise RequestError(
+            "is not a folder apart from the private and the released one",
+            "Name one that lies in neither, holds neither, and is at the same path for the second scheduler's workers",
+            "settings.dask_public_folder",
+        )
+    return DaskEngine(0, settings, "dask_public")
