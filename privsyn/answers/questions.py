@@ -20,6 +20,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question, strip_quotes
 from privsyn.data_contracts.rule_language import drop_table_names
+from privsyn.data_contracts.unicode import adopt_spellings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -462,6 +463,7 @@ def parse(text: str) -> ParsedQuestion:
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
     """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
+    text = adopt_spellings(text, release._counts.language.types)
     question = parse(drop_table_names(text, release._counts.tables))
     if population and question.what not in ("count", "share", "mean"):
         raise RequestError(
@@ -515,6 +517,7 @@ def _parse_number(text: str) -> float:
 
 def parse_difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
     """Return how the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
+    text = adopt_spellings(text, later._counts.language.types)
     question = parse(drop_table_names(text, later._counts.tables))
     if question.what not in ("count", "share", "mean", "persons"):
         raise RequestError(
