@@ -35,7 +35,7 @@ def adopt_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]
 
 
 def adopt_spellings(text: str, known: Collection[str]) -> str:
-    """Return a text in which the ``known`` names are spelled as they are there, whatever its own spelling (NFC, NFD)."""
+    """Return a text in which the ``known`` names are spelled as they are there: its own spelling may be NFC or NFD."""
     if not text.isascii():
         for name in known:
             for form in ("NFC", "NFD"):
