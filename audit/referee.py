@@ -5,7 +5,7 @@ them, post-processing runs once, on what was released of the base.  So the answe
 tables' rows alone.  A table with the same rows in another order must have equal answers.  A neighbour, which has one
 person more or fewer, may move each query by its declared sensitivity, and all looks together by their price.
 
-Not looked at here: the noise itself (tests/privacy/test_drawn_noise.py), files, contracts and the ledger.
+Not looked at here: the noise itself (tests/privacy/test_drawn_noise.py), contracts and the ledger; files in one case.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsyn.answers.answer_table import FIGURES, collect_labels, name_label
+from privsyn.answers.answer_table import FIGURES, SECONDS_NOTE, collect_labels, name_label
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
@@ -137,8 +137,7 @@ class Questions:
             return build_answer_table(question, answer_means(question, column, level), about)
 
         table = self._answer_in_groups(groups, where, about, ask)
-        table.attrs["words"] += self._describe_moments(column)
-        return table
+        return self._note_moments(table, column)
 
     @check_arguments
     def quantile(
@@ -165,9 +164,8 @@ class Questions:
         table.attrs["words"] += [
             *describe_known_totals(question.released, question.columns),
             *describe_kept_rows(question.released),
-            *self._describe_moments(column),
         ]
-        return table
+        return self._note_moments(table, column)
 
     @check_arguments
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
@@ -315,10 +313,13 @@ class Questions:
 
         return ask
 
-    def _describe_moments(self, column: str) -> list[str]:
-        """Return what a figure of dates or times is counted in; nothing of numbers."""
-        moment = self._counts.language.types.get(column) == "moment"
-        return ["Dates are seconds since 1970-01-01, times of day seconds since midnight."] if moment else []
+    def _note_moments(self, table: pd.DataFrame, column: str) -> pd.DataFrame:
+        """Return the table of a column's figures; of dates and times it says what they are counted in."""
+        if self._counts.language.types.get(column) == "moment":
+            described = self._counts.request.spec.columns.get(column)
+            table.attrs["kind"] = getattr(described, "kind", "datetime")
+            table.attrs["words"] += [SECONDS_NOTE]
+        return table
 
     def _answer_in_groups(self, groups: tuple[str, ...], where: str | None, about: str, ask: Ask) -> pd.DataFrame:
         """Return the answers in groups, by columns that were counted and by those that rules compute."""

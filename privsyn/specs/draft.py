@@ -130,11 +130,12 @@ def describe_table(
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
     spelled = compose_names(table.types)
-    of_columns = {
-        what: {spelled[name]: told for name, told in getattr(table, what).items()}
-        for what in ("types", "kinds", "categories")
-    }
-    return replace(table, **of_columns)
+    return replace(
+        table,
+        types={spelled[name]: stored for name, stored in table.types.items()},
+        kinds={spelled[name]: kind for name, kind in table.kinds.items()},
+        categories={spelled[name]: values for name, values in table.categories.items()},
+    )
 
 
 def read_public_dictionary(

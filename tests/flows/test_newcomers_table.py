@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from unicodedata import normalize
 
@@ -13,6 +15,7 @@ from privsyn.specs.draft import draft, list_open_fields
 from privsyn.specs.messages import group_todos
 from privsyn.specs.spec_file import parse_spec
 from privsyn.specs.yaml_file import parse_yaml
+from tests.support.commands import privsyn as command
 
 PLACE = normalize("NFC", "R\u00e9sidence")
 APART = normalize("NFD", PLACE)
@@ -69,10 +72,15 @@ def test_dates_in_one_other_way_get_their_format(file: Path) -> None:
     assert fit is not None and 'write `format: "%d.%m.%Y"`' in " ".join(fit.columns[1].cures)
 
 
-def test_a_question_may_spell_a_name_in_either_way(file: Path, tmp_path: Path) -> None:
+def test_a_question_may_spell_a_name_in_either_way_and_a_mean_of_dates_is_a_date(file: Path, tmp_path: Path) -> None:
     days = "{kind: integer, min: 45000, max: 46000"
     spec = SPEC.replace('{kind: date, format: "%Y%m%d", min: 2024-01-01, max: 2026-01-01', days)
     released = privsyn.release(file, parse_spec(spec), out=tmp_path / "out")
     for question in ("{}", "share({})", "mean(canton) by {}", "canton where {} == 'Bern'"):
         first, second = (answer(released, question.format(name)) for name in (PLACE, APART))
         assert first.equals(second)
+    shown = command("query", released.folder, "mean(born)")
+    assert re.search(r"\b(19|20)\d\d-\d\d-\d\d .* days +(19|20)\d\d-", shown.stdout), shown.output
+    assert "seconds since" not in shown.output
+    figures = json.loads(command("query", released.folder, "mean(born)", "--json").stdout)
+    assert -2.3e9 < figures["answers"][0]["estimate"] < 1.8e9 and "seconds since" in " ".join(figures["words"])
