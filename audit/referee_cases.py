@@ -504,3 +504,6 @@ def _build_quality_case() -> Case:
 
 CASES: tuple[Case, ...] = (*_list_rows_cases(), *_list_linked_cases(), _build_itemset_case(), _build_quality_case())
 """Every case; tests run all of them."""
+
+IN_MEMORY = tuple(case for case in CASES if not case.in_files)
+"""The cases of instruments that hold tables in memory."""

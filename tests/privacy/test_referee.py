@@ -3,8 +3,8 @@
 The referee (audit/referee.py) runs here on small tables, and in `make audit` on larger ones.  Mutants stand for each
 place where rows are chosen among several, and for what a look could declare wrongly.
 
-It does not see the noise, files, contracts, caches, the ledger, engines on other machines, nor tables of more than 300
-columns; and it tries the tables that somebody thought of, not all.
+It does not see the noise, contracts, caches, the ledger, encoding in parts, engines on other machines, nor tables of
+more than 300 columns; and it tries the tables that somebody thought of, not all.
 """
 
 from __future__ import annotations
