@@ -11,7 +11,7 @@ from pathlib import Path
 
 from audit.planted_faults import BY_NAME, FAULTS, Fault, ScaledNoise
 from audit.recorder import ERROR, REPLAY, SENSITIVITY, load_harness, record_case, record_fault
-from audit.referee_cases import CASES
+from audit.referee_cases import IN_MEMORY
 from audit.referee_tables import Effort
 from audit.table import write_table
 from audit.tightness import Effort as SearchEffort
@@ -45,7 +45,7 @@ FAULT_HEADER = (
 
 def compare_case(place: int, effort: Effort) -> tuple[tuple[str, ...], bool]:
     """Return the line of one case in the order of CASE_HEADER, and whether either instrument found something."""
-    case = CASES[place]
+    case = IN_MEMORY[place]
     verdict, recording = case.judge(effort), record_case(case, effort, OpenDPNoise())
     messages = "; ".join(f"{check}: {message}" for check, message in recording.findings.items())
     line = (
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     wrong = False
     with ProcessPoolExecutor(parsed.workers, multiprocessing.get_context("spawn")) as pool:
         print(" | ".join(CASE_HEADER), flush=True)
-        for line, found in pool.map(compare_case, range(len(CASES)), [effort] * len(CASES)):
+        for line, found in pool.map(compare_case, range(len(IN_MEMORY)), [effort] * len(IN_MEMORY)):
             cases.append(line)
             wrong |= found
             print(" | ".join(line), flush=True)

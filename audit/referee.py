@@ -5,7 +5,7 @@ them, post-processing runs once, on what was released of the base.  So the answe
 tables' rows alone.  A table with the same rows in another order must have equal answers.  A neighbour, which has one
 person more or fewer, may move each query by its declared sensitivity, and all looks together by their price.
 
-Not looked at here: the noise itself (tests/privacy/test_drawn_noise.py), files, contracts and the ledger.
+Not looked at here: the noise itself (tests/privacy/test_drawn_noise.py), contracts and the ledger; files in one case.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from audit.lockstep import make_tables
@@ -31,6 +33,7 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.sources.open_source import AnyPlace, open_source
+from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder
@@ -104,6 +107,9 @@ class Verdict:
 OpenPrivate = Callable[[Any, int | None], PrivateAccess]
 """Opens a private table, whose passes yield at most so many rows at once."""
 
+Keep = Callable[[pa.Table], pa.Table | StoredTable]
+"""Says how a private table is held until it is counted."""
+
 Watch = Callable[[str, Sequence[Query], noisy.Answers, Sequence[noisy.Answers]], None]
 """Is told of each look that asks: its name, its queries, the noisy answers, and the true ones of base and others."""
 
@@ -126,14 +132,39 @@ def compare_answers(
     others: Iterable[Other],
     noise: NoiseSource | None = None,
     watch: Watch = lambda look, queries, noisy_answers, answers: None,
+    keep: Keep = lambda table: table,
 ) -> Verdict:
     """Return what the tables ``others`` move of the true answers, when ``base`` is released by these steps.
 
-    ``noise``: that of the released answers; None: from a seed.  ``watch``: is told of each look.
+    ``noise``: that of the released answers; None: from a seed.  ``watch``: is told of each look.  ``keep``: how a
+    private table is held until it is counted, such as :class:`KeptInFiles`.
     """
     sides = [_Side(Other("base", base, Relation.REORDERED), open_rows(base, None))]
     sides += [_Side(other, open_rows(other.data, other.batch_rows)) for other in others]
-    return _Lockstep(Plan(request, tuple(steps)), sides, noise or SeededNoise(0), watch).run()
+    return _Lockstep(Plan(request, tuple(steps)), sides, noise or SeededNoise(0), watch, keep).run()
+
+
+@dataclass
+class KeptInFiles:
+    """Holds tables in ``folder``, in Parquet files of a few rows each, which the engine counts part by part."""
+
+    folder: Path
+    rows_a_file: int = 37
+    _number: int = 0
+
+    def write(self, table: pa.Table) -> Path:
+        """Write a table into a folder of files, and return that."""
+        self._number += 1
+        place = self.folder / str(self._number)
+        place.mkdir()
+        for start in range(0, max(table.num_rows, 1), self.rows_a_file):
+            pq.write_table(table.slice(start, self.rows_a_file), place / f"{start:06}.parquet", row_group_size=10)
+        return place
+
+    def keep(self, table: pa.Table) -> StoredTable:
+        """Write a table, and return it as a run holds it."""
+        files = tuple(sorted(self.write(table).iterdir()))
+        return StoredTable(files, lambda: (batch for file in files for batch in pq.ParquetFile(file).iter_batches()))
 
 
 class _Side:
@@ -141,14 +172,15 @@ class _Side:
 
     def __init__(self, other: Other, private: PrivateAccess) -> None:
         self.other, self.private, self.price = other, private, 0.0
-        self.tables: dict[str, pa.Table] = {}
+        self.tables: dict[str, pa.Table | StoredTable] = {}
 
 
 class _Lockstep:
     """One release of the first side, with the others beside it."""
 
-    def __init__(self, plan: Plan, sides: Sequence[_Side], noise: NoiseSource, watch: Watch) -> None:
+    def __init__(self, plan: Plan, sides: Sequence[_Side], noise: NoiseSource, watch: Watch, keep: Keep) -> None:
         self.plan, self.request, self.sides, self.noise, self.watch = plan, plan.request, sides, noise, watch
+        self.keep = keep
         self.price, self.verdict = Fraction(0), Verdict()
         self.released = self.verdict.released
         for side in sides[1:]:
@@ -163,7 +195,8 @@ class _Lockstep:
                 self._look(step)
             elif step.kind is StepKind.TRANSFORM:
                 for side in self.sides:
-                    side.tables |= make_tables(step, *step.open(self.request, self._read_private(step, side)))
+                    made = make_tables(step, *step.open(self.request, self._read_private(step, side)))
+                    side.tables |= {name: self.keep(table) for name, table in made.items()}
             else:
                 self.released |= make_tables(step, *step.open(self.request, self._read_released(step)))
         self._check_prices()

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from audit.referee import Verdict, compare_answers, open_private
+from audit.referee import KeptInFiles, Verdict, compare_answers, open_private
 from audit.referee_tables import (
     ROLES,
     Effort,
@@ -90,7 +92,8 @@ class Case:
 
     ``looks``: the looks that it covers, without the numbers of rounds; ``make``: the base, from persons and a seed;
     ``few``: persons in continuous integration; ``prior``: whether the spec has a public prior, which is made here;
-    ``found``: released tables of what noisy counts found, which must have rows, or else later looks saw no such thing.
+    ``found``: released tables of what noisy counts found, which must have rows, or else later looks saw no such thing;
+    ``in_files``: the table is a folder of files, and what is counted lies in files that the engine counts part by part.
     """
 
     mechanism: str
@@ -103,6 +106,7 @@ class Case:
     build: Callable[[Request], Sequence[Step]] = build_steps
     prior: bool = False
     found: tuple[str, ...] = ()
+    in_files: bool = False
 
     @property
     def name(self) -> str:
@@ -140,7 +144,17 @@ class Case:
         request = self.make_request(tables)
         steps = change(self.build(request))
         others = list_others(tables, self.structure, effort, seed)
-        return compare_answers(request, steps, self.open_rows, tables, others, noise or SeededNoise(seed))
+        compare = partial(compare_answers, request, steps)
+        noise = noise or SeededNoise(seed)
+        if not self.in_files:
+            return compare(self.open_rows, tables, others, noise)
+        with TemporaryDirectory() as folder:
+            files = KeptInFiles(Path(folder))
+            opened = partial(self._open_files, files)
+            return compare(opened, tables, others, noise, keep=files.keep)
+
+    def _open_files(self, files: KeptInFiles, tables: Tables, batch_rows: int | None) -> PrivateAccess:
+        return open_private(self.spec, files.write(tables[""]), batch_rows)
 
 
 def hand_over(tables: Tables) -> Any:
@@ -195,8 +209,10 @@ def _list_rows_cases() -> list[Case]:
         _build_rows_case("privsyn", {"person_id": "pid", "max_records": most}, looks, options=whole)
         for most in range(1, 6)
     ]
+    of_two = _build_rows_case("privsyn", two, looks, "in files", options=whole)
     return [
         *cases,
+        replace(of_two, in_files=True),
         _build_rows_case(
             "privsyn",
             {"person_id": "pid", "max_records": 1},
@@ -490,3 +506,6 @@ def _build_quality_case() -> Case:
 
 CASES: tuple[Case, ...] = (*_list_rows_cases(), *_list_linked_cases(), _build_itemset_case(), _build_quality_case())
 """Every case; tests run all of them."""
+
+IN_MEMORY = tuple(case for case in CASES if not case.in_files)
+"""The cases of instruments that hold tables in memory."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from audit.planted_faults import BY_NAME
-from audit.referee_cases import CASES
+from audit.referee_cases import IN_MEMORY
 from audit.referee_table import name_look
 from audit.table import write_table
 from audit.tightness import (
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m audit tight", description="Likelihood ratios at worst neighbours.")
     parser.add_argument("--runs", type=int, default=RUNS, help="whole releases of each table")
     parser.add_argument("--draws", type=int, default=MOST_DRAWS, help="draws of noise for one look and one table")
-    parser.add_argument("--cases", nargs="+", default=[case.name for case in CASES], help="cases by their names")
+    parser.add_argument("--cases", nargs="+", default=[case.name for case in IN_MEMORY], help="cases by their names")
     parser.add_argument("--rounds", type=int, default=Effort().rounds, help="rounds of the search")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--markdown", type=Path, help="also write the tables into this page, between its marks")

@@ -32,3 +32,18 @@ def adopt_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]
     there = {*names}
     spellings = {normalize("NFC", name): name for name in known if name not in there}
     return tuple(name if name in known else spellings.get(normalize("NFC", name), name) for name in names)
+
+
+def adopt_spellings(text: str, known: Collection[str]) -> str:
+    """Return a text in which the ``known`` names are spelled as they are there: its own spelling may be NFC or NFD."""
+    if not text.isascii():
+        for name in known:
+            for form in ("NFC", "NFD"):
+                text = text.replace(normalize(form, name), name)
+    return text
+
+
+def compose_names(names: Collection[str]) -> dict[str, str]:
+    """Return each name -> its spelling with fewest characters (NFC), or itself where two names have the same one."""
+    composed = [normalize("NFC", name) for name in names]
+    return {name: short if composed.count(short) == 1 else name for name, short in zip(names, composed, strict=True)}

@@ -45,6 +45,7 @@ POPULATION_NOTE = (
     "The intervals are about the population, as if the private table were a random sample of it: wider by that error."
 )
 
+SECONDS_NOTE = "Dates are seconds since 1970-01-01, times of day seconds since midnight."
 
 _COLORS = {
     "measured": "#0072B2",

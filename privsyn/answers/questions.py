@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privsyn.answers.answer_table import FIGURES, collect_labels, name_label
+from privsyn.answers.answer_table import FIGURES, SECONDS_NOTE, collect_labels, name_label
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question, strip_quotes
 from privsyn.data_contracts.rule_language import drop_table_names
+from privsyn.data_contracts.unicode import adopt_spellings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,8 +130,7 @@ class Questions:
             return build_answer_table(question, answer_means(question, column, level), about)
 
         table = answer_in_groups(self._counts, groups, where, about, ask)
-        table.attrs["words"] += self._describe_moments(column)
-        return table
+        return self._note_moments(table, column)
 
     @check_arguments
     def quantile(
@@ -157,9 +157,8 @@ class Questions:
         table.attrs["words"] += [
             *describe_known_totals(question.released, question.columns),
             *describe_kept_rows(question.released),
-            *self._describe_moments(column),
         ]
-        return table
+        return self._note_moments(table, column)
 
     @check_arguments
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
@@ -290,10 +289,13 @@ class Questions:
         joined.attrs["about"], joined.attrs["words"] = about, list(dict.fromkeys(words))
         return joined
 
-    def _describe_moments(self, column: str) -> list[str]:
-        """Return what a figure of dates or times is counted in; nothing of numbers."""
-        moment = self._counts.language.types.get(column) == "moment"
-        return ["Dates are seconds since 1970-01-01, times of day seconds since midnight."] if moment else []
+    def _note_moments(self, table: pd.DataFrame, column: str) -> pd.DataFrame:
+        """Return the table of a column's figures; of dates and times it says what they are counted in."""
+        if self._counts.language.types.get(column) == "moment":
+            described = self._counts.request.spec.columns.get(column)
+            table.attrs["kind"] = getattr(described, "kind", "datetime")
+            table.attrs["words"] += [SECONDS_NOTE]
+        return table
 
 
 def _build_simulated_table(released: ReleasedCounts, simulated: Simulated, heading: str, about: str) -> pd.DataFrame:
@@ -411,6 +413,7 @@ def parse(text: str) -> ParsedQuestion:
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
     """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
+    text = adopt_spellings(text, release._counts.language.types)
     question = parse(drop_table_names(text, release._counts.tables))
     if population and question.what not in ("count", "share", "mean"):
         raise RequestError(
@@ -464,6 +467,7 @@ def _parse_number(text: str) -> float:
 
 def parse_difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
     """Return how the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
+    text = adopt_spellings(text, later._counts.language.types)
     question = parse(drop_table_names(text, later._counts.tables))
     if question.what not in ("count", "share", "mean", "persons"):
         raise RequestError(

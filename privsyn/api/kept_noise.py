@@ -12,6 +12,11 @@ from privsyn.ledgers.audit import Entry
 from privsyn.storage.records import locate_private_records, read_note
 from privsyn.storage.store import TableSeals, open_seals
 
+RELEASE_AGAIN = "the same release again restores them, for nothing, from its released folder if that is whole"
+OF_A_PERIOD = (
+    "a released period is not released again, so only a backup brings them back here; its released folder has them, too"
+)
+
 
 def list_lost_noise(entries: Sequence[Entry], settings: Settings) -> list[str]:
     """Return a sentence for each run whose private folder lacks a noisy table that was paid for.
@@ -27,15 +32,16 @@ def list_lost_noise(entries: Sequence[Entry], settings: Settings) -> list[str]:
 
 def _list_of_folder(root: Path, seals: TableSeals, entries: Sequence[Entry]) -> list[str]:
     notes, spent = [], _map_spent(entries)
+    of_periods = {e.key for e in entries if e.event == "reserve" and "period" in e.detail}
     for path in sorted((root / "runs").glob("*/run.json")):
         note = read_note(path)
         keys = note.get("keys")
         charges = [spent[key] for key in map(str, keys.values()) if key in spent] if isinstance(keys, Mapping) else []
         lost = [charge.step for charge in charges if not _has_tables(root, seals, charge)]
         if lost:
+            cure = OF_A_PERIOD if any(charge.key in of_periods for charge in charges) else RELEASE_AGAIN
             notes.append(
-                f"{note.get('run')}: {root} lacks what was paid for, the noisy tables of {', '.join(lost)}: the same "
-                "release again restores them, for nothing, from its released folder if that is whole"
+                f"{note.get('run')}: {root} lacks what was paid for, the noisy tables of {', '.join(lost)}: {cure}"
             )
     return notes
 

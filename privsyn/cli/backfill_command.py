@@ -57,7 +57,7 @@ def backfill_command(
         from privsyn.api.backfill import plan_backfill
 
         settings = read_settings(out)
-        spec, calendar, release = _find_releaser(dataset, settings, stack)
+        spec, calendar, release = _find_releaser(dataset, first, settings, stack)
         backfill = plan_backfill(spec, settings, first, last, calendar)
         results = open_results(as_json=as_json)
         if not as_json:
@@ -73,17 +73,24 @@ def backfill_command(
             print_answer(json.dumps({"dataset": spec.dataset, "periods": backfill.states, "released": released}))
 
 
-def _find_releaser(dataset: str, settings: Settings, stack: ExitStack) -> tuple[ReleaseSpec, str | None, Release]:
-    """Return the spec, the calendar and what releases a period: this process for a file, else a server's worker."""
+def _find_releaser(
+    dataset: str, first: str, settings: Settings, stack: ExitStack
+) -> tuple[ReleaseSpec, str | None, Release]:
+    """Return the spec, the calendar and what releases periods as long as ``first``.
+
+    That is this process for a file, else a server's worker.
+    """
     if Path(dataset).suffix in {".yaml", ".yml"} or Path(dataset).is_file():
         from privsyn.specs.spec_file import load_spec
 
         spec = load_spec(Path(dataset))
         return spec, None, lambda period: _release_here(spec, settings, period)
+    from privsyn.ledgers.calendar_periods import list_periods, parse_period
     from privsyn.server.backfill_runs import connect, find_deployment, release_period
 
+    every = parse_period(list_periods(first, first)[0])[0]
     client = stack.enter_context(connect(settings))
-    deployment = find_deployment(client, dataset)
+    deployment = find_deployment(client, dataset, every)
     return deployment.spec, deployment.calendar, lambda period: release_period(client, deployment, period, people.print)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from privsyn.answers.questions import Questions
     from privsyn.api.open_release import Release
+
+EPOCH = dt.datetime(1970, 1, 1)  # released moments have no zone
 
 
 def query_command(
@@ -88,6 +91,8 @@ def _build_answers(releases: Sequence[Questions], question: str, level: float, *
 
 
 def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
+    from privsyn.answers.answer_table import SECONDS_NOTE
+
     if as_json:
         rows = json.loads(answers.to_json(orient="records"))
         print_answer(json.dumps({"question": answers.attrs["about"], "answers": rows, "words": answers.attrs["words"]}))
@@ -95,11 +100,12 @@ def _print(answers: pd.DataFrame, *, as_json: bool, as_csv: bool) -> None:
     if as_csv:
         print_answer(_format_csv(answers))
     else:
-        figures = {"estimate", "std_error", "low", "high"} & {*answers.columns}
-        shown = answers.assign(**{name: [_format_figure(v) for v in answers[name]] for name in figures})
-        print_answer(shown.to_string(index=False, line_width=PIPED_WIDTH))
+        figures, kind = {"estimate", "std_error", "low", "high"} & {*answers.columns}, answers.attrs.get("kind")
+        cells = {name: [_format_cell(v, kind, name) for v in answers[name]] for name in figures}
+        print_answer(answers.assign(**cells).to_string(index=False, line_width=PIPED_WIDTH))
     for words in answers.attrs["words"]:
-        people.print(words, soft_wrap=True, style="dim")
+        if as_json or as_csv or words != SECONDS_NOTE:  # the table has dates
+            people.print(words, soft_wrap=True, style="dim")
 
 
 def _format_csv(answers: pd.DataFrame) -> str:
@@ -108,6 +114,18 @@ def _format_csv(answers: pd.DataFrame) -> str:
     writer.writerow(answers.columns)
     writer.writerows([["" if value != value else value for value in row] for row in answers.to_numpy(object).tolist()])
     return lines.getvalue().rstrip("\n")
+
+
+def _format_cell(value: float, kind: str | None, name: str) -> str:
+    """Return a figure; one of dates or times (``kind`` of the column) as such, its error in days or minutes."""
+    if kind is None or value != value:
+        return _format_figure(value)
+    if name == "std_error":
+        return f"{value / 60:.3g} min" if kind == "time" else f"{value / 86_400:.3g} days"
+    moment = EPOCH + dt.timedelta(seconds=round(value))
+    if kind == "date":
+        return (moment + dt.timedelta(hours=12)).date().isoformat()
+    return f"{moment:%H:%M}" if kind == "time" else moment.isoformat(" ", "minutes")
 
 
 def _format_figure(value: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.data_contracts.policy import Every
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.states import SCHEDULED_FLOW
 from privsyn.server.environment import Address, build_client_auth_env, build_prefect_environment
@@ -57,14 +58,18 @@ def connect(settings: Settings) -> SyncPrefectClient:
     return get_client(sync_client=True)
 
 
-def find_deployment(client: SyncPrefectClient, dataset: str) -> ScheduledDeployment:
-    """Return the deployment whose scheduled release has the data set; RequestError unless there is just one."""
+def find_deployment(client: SyncPrefectClient, dataset: str, every: Every) -> ScheduledDeployment:
+    """Return the deployment whose scheduled release has the data set, once ``every`` such period.
+
+    Raises RequestError unless there is just one.
+    """
     deployed = [d for name, d in read_deployed(client) if name == dataset]
-    found = [d for d in deployed if client.read_flow(d.flow_id).name == SCHEDULED_FLOW]
+    scheduled = [d for d in deployed if client.read_flow(d.flow_id).name == SCHEDULED_FLOW]
+    found = [d for d in scheduled if d.parameters.get("every", "month") == every]
     if len(found) != 1:
         number = "no" if not found else f"{len(found)}"
         raise RequestError(
-            f"the server has {number} deployments of {SCHEDULED_FLOW} for {dataset!r}",
+            f"the server has {number} deployments of {SCHEDULED_FLOW} for {dataset!r} once a {every}",
             "Name the file of its spec, which is released in this process, or deploy one",
             "backfill.dataset",
         )

@@ -24,7 +24,7 @@ from privsyn.server.environment import POOL
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import FlowRun
+    from prefect.client.schemas.objects import FlowRun, TaskRun
     from prefect.states import State
 
 WORKER, RUN = "prefect.worker.name", "PREFECT__FLOW_RUN_ID"
@@ -156,8 +156,18 @@ def _end(client: SyncPrefectClient, runs: Iterable[FlowRun], message: str) -> li
     names = []
     for run in runs:
         client.set_flow_run_state(run.id, Crashed(message=message))
+        for task in _read_running_tasks(client, run):  # else the run's graph grows for ever
+            client.set_task_run_state(task.id, Crashed(message=message), force=True)
         names.append(run.name)
     return names
+
+
+def _read_running_tasks(client: SyncPrefectClient, run: FlowRun) -> list[TaskRun]:
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+
+    of_run = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
+    is_running = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
+    return client.read_task_runs(flow_run_filter=of_run, task_run_filter=is_running)
 
 
 def _list_alive() -> set[str]:

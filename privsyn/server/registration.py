@@ -105,7 +105,7 @@ def _find(client: SyncPrefectClient, full_name: str) -> DeploymentResponse | Non
 
 
 def _show(name: str, deployment: DeploymentResponse, page: str, state: str, log: Log) -> None:
-    log(f"{name:<30} {page}/deployments/deployment/{deployment.id}   {state}")
+    log(f"{name:<40} {page}/deployments/deployment/{deployment.id}   {state}")
     for schedule in deployment.schedules:
         log(_format_schedule(name, schedule))
 

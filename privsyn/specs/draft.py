@@ -30,6 +30,7 @@ from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import INTEGER_TYPES
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import DATASET
+from privsyn.data_contracts.unicode import compose_names
 from privsyn.sources.private_table import SupportsArrowStream, is_readable
 from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.stream_source import is_streamed, name_place, read_schema
@@ -121,12 +122,20 @@ def describe_table(
     """Return what a draft knows of a table; arguments as of :func:`draft`.  Raises RequestError."""
     try:
         if is_streamed(data):
-            return _describe_streamed(data, folder, header=header)
-        if isinstance(data, str | os.PathLike):
-            return _describe_files(os.fspath(data), folder, csv, header=header, look=look)
-        return _describe_memory_table(data, look=look)
+            table = _describe_streamed(data, folder, header=header)
+        elif isinstance(data, str | os.PathLike):
+            table = _describe_files(os.fspath(data), folder, csv, header=header, look=look)
+        else:
+            table = _describe_memory_table(data, look=look)
     except RequestError as error:
         raise error.about("draft_spec.data", {"release.data": "draft_spec.data"}) from None
+    spelled = compose_names(table.types)
+    return replace(
+        table,
+        types={spelled[name]: stored for name, stored in table.types.items()},
+        kinds={spelled[name]: kind for name, kind in table.kinds.items()},
+        categories={spelled[name]: values for name, values in table.categories.items()},
+    )
 
 
 def read_public_dictionary(
@@ -141,6 +150,8 @@ def read_public_dictionary(
     places = tuple(str(data) for data in private if isinstance(data, str | os.PathLike) and not is_url(data))
     refuse_private_file(dictionary, places, Path(), DICTIONARY)
     codebook = read_dictionary(dictionary, table.stem)
+    spelled = compose_names(codebook.columns)
+    codebook = replace(codebook, columns={spelled[name]: facts for name, facts in codebook.columns.items()})
     if len(table.types) > 1 and table.types.keys() <= set(codebook.headings):
         problem = f"{dictionary.name} has the columns of the private table, so it is a table like it and no dictionary"
         raise RequestError(problem, "Name a public table with a row for each column", DICTIONARY)

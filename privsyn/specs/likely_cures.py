@@ -16,8 +16,12 @@ _WORDS = ("na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", "ni
 NULL_TEXTS = frozenset((*_WORDS, "-", "--", ".", "..", "?"))
 """Usual texts for a missing value, in small letters."""
 
+LEADING_ZEROS = "leading zeros"
+"""What stands among a column's repairs, for a cure, where whole numbers are written with zeros in front."""
+
 _SLASHED = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})(\D.*)?")
 _NAMED_MONTH = re.compile(r"\d{1,2}([ -])[A-Za-z]{3}\1(\d{4}|\d{2})(\D.*)?")
+_ISO = re.compile(r"\d{4}-\d\d-\d\d(\D.*)?")
 _ZONE = re.compile(r"\d{4}-\d\d?-\d\d?.*\d *(?:[A-Z]{3,5}|[A-Za-z]+/[A-Za-z_/]+|\[[^]]+\])")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 _CLOCK = re.compile(r"\d{1,2}:\d\d(:\d\d)?")
@@ -26,24 +30,23 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}([,' \u00a0\u202f]\d{3})+(\.\d+)?")
 _SIGN = re.compile(r"[$€£¥]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥%]")
 
 
-def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, float]) -> tuple[str, ...]:
+def suggest_cures(
+    column: object, odd: Collection[str], repairs: Mapping[str, float], *, read_some: bool = False
+) -> tuple[str, ...]:
     """Return sentences without their full stops, likeliest first; empty where nothing is known.
 
     ``column``: its part of the spec; ``odd``: its values that are in no list or cannot be read, as text; ``repairs``:
-    the repairs of more than a few values.
+    the repairs of more than a few values; ``read_some``: whether others of its values were read as the spec says.
     """
     texts = [text.strip() for text in odd]
     nulls = sorted({text for text in texts if text.lower() in NULL_TEXTS})
     not_null = [text for text in texts if text and text.lower() not in NULL_TEXTS]
     kind = getattr(column, "kind", "")
-    by_kind = {
-        "datetime": _suggest_moments,
-        "date": _suggest_moments,
-        "time": _suggest_moments,
-        "integer": _suggest_numbers,
-        "number": _suggest_numbers,
-    }
-    cures = list(by_kind[kind](not_null) if kind in by_kind else [])
+    cures = []
+    if kind in ("datetime", "date", "time"):
+        cures = _suggest_moments(not_null, getattr(column, "format", ""), read_some=read_some)
+    elif kind in ("integer", "number"):
+        cures = _suggest_numbers(not_null)
     if isinstance(column, CategoricalColumn):
         cures += _suggest_categories(not_null, column)
     if nulls:
@@ -53,6 +56,7 @@ def suggest_cures(column: object, odd: Collection[str], repairs: Mapping[str, fl
 
 
 _OTHERS = {
+    LEADING_ZEROS: "Values have zeros in front, which a number loses: if they are codes, write `kind: categorical`",
     "below min": "Check `min` and its unit against the codebook",
     "above max": "Check `max` and its unit against the codebook",
     FRACTIONS: "Values have fractions: write `kind: number`",
@@ -61,10 +65,13 @@ _OTHERS = {
 }
 
 
-def _suggest_moments(texts: Collection[str]) -> list[str]:
+def _suggest_moments(texts: Collection[str], written: str, *, read_some: bool) -> list[str]:
+    """Return cures of days and moments; ``written``: the spec's ``format``, empty for ISO 8601."""
     cures = []
     slashed = [match for match in map(_SLASHED.fullmatch, texts) if match]
-    if slashed:
+    if read_some and (slashed if not written else any(map(_ISO.fullmatch, texts))):
+        cures.append("Dates are written in more than one way, and a column has one `format`: store all as YYYY-MM-DD")
+    elif slashed:
         cures.append(_suggest_date_order(slashed))
     named = next((match for match in map(_NAMED_MONTH.fullmatch, texts) if match), None)
     if named:
@@ -75,7 +82,10 @@ def _suggest_moments(texts: Collection[str]) -> list[str]:
     if any(map(_ZONE.fullmatch, texts)):
         cures.append("Moments name a time zone: write `zone:` with the zone of the released moments")
     if any(map(_NUMBER.fullmatch, texts)):
-        cures.append("Moments are stored as numbers, seconds or days since a start: store them as moments")
+        cures.append(
+            "Moments are stored as numbers, seconds or days since a start: store them as YYYY-MM-DD (in a spreadsheet, "
+            "give their cells a date's format before it is saved)"
+        )
     if any(map(_CLOCK.fullmatch, texts)):
         cures.append("Values are times of day: write `kind: time`")
     return cures

@@ -25,7 +25,7 @@ LOOKED_ROWS = 100_000
 
 _WORDS = ["true", "false", "t", "f", "yes", "no", "y", "n"]
 _DAY = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\s*$"
-_CODE = r"^\s*[+-]?0[0-9]"
+CODE = r"^\s*[+-]?0[0-9]"
 _MOMENT = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[Tt ]"
 
 
@@ -60,7 +60,7 @@ def _are_truths(texts: pa.Array, options: CsvOptions) -> bool:
 
 def _are_numbers(texts: pa.Array, options: CsvOptions) -> bool:
     """Return whether all are numbers; digits after a leading zero are a code, such as 02134, and stay text."""
-    if pc.any(pc.match_substring_regex(texts, _CODE)).as_py():
+    if pc.any(pc.match_substring_regex(texts, CODE)).as_py():
         return False
     return not np.isnan(parsing.to_numbers(parse_numbers(texts, options))[0]).any()
 

@@ -160,7 +160,8 @@ def group_todos(places: Sequence[tuple[str | int, ...]]) -> list[str]:
     for (table, field), columns in groups.items():
         by_columns.setdefault((table, tuple(columns)), []).append(field)
     return single + [
-        f"{' and '.join(fields)} in {table} of {', '.join(columns)}" for (table, columns), fields in by_columns.items()
+        f"{' and '.join(fields)} in {table} of {', '.join(f'`{c}`' if ',' in c else c for c in columns)}"
+        for (table, columns), fields in by_columns.items()
     ]
 
 

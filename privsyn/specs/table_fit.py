@@ -11,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from privsyn.data_contracts.columns import IntegerColumn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.private_table import LEFT_OUT, Source
 from privsyn.specs.advice import Advice, advise
 from privsyn.specs.advice.columns import RowSample
-from privsyn.specs.likely_cures import suggest_cures
-from privsyn.specs.misread import Misread, find_odd_texts, list_misread_columns
+from privsyn.specs.likely_cures import LEADING_ZEROS, suggest_cures
+from privsyn.specs.look import CODE
+from privsyn.specs.misread import MISREAD_SHARE, Misread, find_odd_texts, list_misread_columns
 from privsyn.tasks.codecs import Codec
-from privsyn.tasks.codecs.parsing import to_keys
+from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
 from privsyn.tasks.steps.encode import Repairs
 
 EXAMPLES = 5
@@ -81,6 +83,7 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, comp
     }
     people: Counter[Any] = Counter()
     odd: dict[str, Counter[str]] = {name: Counter() for name in fits}
+    codes: set[str] = set()
     rows, reading, sample = 0, Repairs(), RowSample()
     for batch in source.batches(reading):
         rows += batch.num_rows
@@ -92,6 +95,8 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, comp
             if codec.ranges():
                 name = codec.sources[0]
                 odd[name] = Counter(dict((odd[name] + _add(fits[name], codec, data)).most_common(_TRIED)))
+                if isinstance(spec.columns[name], IntegerColumn) and _has_leading_zeros(data[name]):
+                    codes.add(name)
     for (column, repair), many in reading.counts.items():
         if column in fits:
             fits[column].repairs[repair] += many
@@ -103,7 +108,9 @@ def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, comp
     misread = list_misread_columns({**of_keys, **counts}, rows)
     shares = {m.column: m.repairs for m in misread}
     for name, fit in fits.items():
-        fit.cures = list(suggest_cures(spec.columns[name], odd[name], shares.get(name, {})))
+        repairs = {**shares.get(name, {}), **({LEADING_ZEROS: 1.0} if name in codes else {})}
+        read = rows - fit.nulls - fit.repairs["unparseable"]
+        fit.cures = list(suggest_cures(spec.columns[name], odd[name], repairs, read_some=read > MISREAD_SHARE * rows))
     cut_by = {} if spec.unit.identifier is None else {cap: _cut(people, cap) for cap in CAPS}
     cut = None if spec.unit.identifier is None else _cut(people, spec.unit.records)
     advice = advise(spec, sample.read(codecs), compares=compares and spec.order is None)
@@ -125,6 +132,12 @@ def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[
     fit.repairs.update(repairs)
     odd = len(arrays) == 1 and {"unlisted", "unparseable"} & set(repairs)
     return find_odd_texts(codec, arrays, _TRIED) if odd else Counter()
+
+
+def _has_leading_zeros(array: pa.Array) -> bool:
+    """Return whether a text of digits begins with a zero, which a number would lose."""
+    values: Any = decode_dictionary(array)
+    return bool(pa.types.is_string(values.type)) and bool(pc.any(pc.match_substring_regex(values, CODE)).as_py())
 
 
 def _count_values(array: pa.Array) -> dict[str | None, int]:

@@ -176,3 +176,12 @@ def test_a_copy_at_another_path_has_its_noise(
     assert "lacks" not in privsyn("ledger", "verify").stdout
     again = release_in_process(spec, Settings())
     assert (again.run, again.drawn, entries()) == (made.run, (), paid)
+
+
+def test_of_a_released_period_the_ledger_s_note_promises_no_release_again(spec: ReleaseSpec) -> None:
+    """It would not be made: the period is released."""
+    release_in_process(spec, Settings(), period="2026-01")
+    noisy_tables()[0].unlink()
+    told = privsyn("ledger", "verify").output
+    assert "lacks what was paid for" in told and "only a backup brings them back" in told
+    assert "the same release again" not in told

@@ -3,8 +3,8 @@
 The referee (audit/referee.py) runs here on small tables, and in `make audit` on larger ones.  Mutants stand for each
 place where rows are chosen among several, and for what a look could declare wrongly.
 
-It does not see the noise, files, contracts, caches, the ledger, engines on other machines, nor tables of more than 300
-columns; and it tries the tables that somebody thought of, not all.
+It does not see the noise, contracts, caches, the ledger, encoding in parts, engines on other machines, nor tables of
+more than 300 columns; and it tries the tables that somebody thought of, not all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from audit.referee import Other, Relation, Verdict, Violation, compare_answers, 
 from audit.referee_cases import AGAIN, CASES, Case, make_spec
 from audit.referee_table import name_look
 from audit.referee_tables import ORDERS, SMALL, Effort, Tables, make_numbered_tree, make_rows
+from privsyn.counting import engine
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
 from privsyn.itemsets.steps import TransactionLook
@@ -44,6 +45,7 @@ from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources import joined_source
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels import choose_rows, row_order
 from privsyn.tasks.panels.row_order import RowOrder
 from privsyn.tasks.steps import encode
@@ -92,6 +94,20 @@ def test_35_no_look_exceeds_what_it_declares(case: Case) -> None:
     assert all(verdict.released[table].num_rows for table in case.found)
     idle = {look: s for look, s in verdict.shares.items() if s < MOST_MOVED.get((case.name, name_look(look)), 1.0)}
     assert idle == {}, "a neighbour of these tables has to move each look by its whole sensitivity"
+
+
+def test_35_a_row_that_depends_on_its_place_in_a_part_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows in files are counted part by part, as of a table that does not fit into memory."""
+    read_blocks = engine.read_blocks
+
+    def repeat_last(*arguments: Any, **more: Any) -> Iterator[CodeTable]:
+        for block in read_blocks(*arguments, **more):
+            places = np.minimum(np.arange(block.rows) + 1, block.rows - 1)  # the first is lost, the last is there twice
+            yield CodeTable(block.domain, tuple(column[places] for column in block.columns))
+
+    monkeypatch.setattr(engine, "read_blocks", repeat_last)
+    found = judge("privsyn, persons of 2, in files", NEIGHBOURS).violations
+    assert any(violation.relation is Relation.NEIGHBOUR for violation in found)
 
 
 def test_35_a_case_has_trends_that_are_asked_again() -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from prefect import flow
+from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.states import Completed, Pending, Running
 
@@ -33,6 +33,11 @@ def anything() -> None:
     """Never run: it stands for a flow."""
 
 
+@task
+def step() -> None:
+    """Never run: it stands for a step."""
+
+
 @pytest.fixture
 def client(prefect_server: str) -> Iterator[SyncPrefectClient]:
     with get_client(sync_client=True) as found:
@@ -49,6 +54,7 @@ def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
     lost = running(client, "lost", name_worker())
     alive = running(client, "alive", name_worker())
     elsewhere = running(client, "elsewhere", "another-computer-1000")
+    steps = {run: client.create_task_run(step, run, dynamic_key="0", state=Running()).id for run in (lost, alive)}
     process = subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"],
         env={**os.environ, RUN: str(alive)},
@@ -64,6 +70,9 @@ def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
     assert states["lost"].name == "Crashed"  # type: ignore[union-attr]
     assert "Its process is gone" in str(states["lost"].message)  # type: ignore[union-attr]
     assert states["alive"].name == "Running"  # type: ignore[union-attr]
+    of_steps = {run: client.read_task_run(task).state for run, task in steps.items()}
+    assert of_steps[lost].name == "Crashed", "a step that is left as running would grow on the run's page for ever"  # type: ignore[union-attr]
+    assert of_steps[alive].name == "Running"  # type: ignore[union-attr]
     assert client.read_flow_run(elsewhere).state.name == "Running"  # type: ignore[union-attr]
     assert end_lost_runs(client, name_worker()) == ["alive"]  # its process has ended since
     client.delete_flow_run(elsewhere)

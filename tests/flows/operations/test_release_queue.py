@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -16,9 +16,13 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Cancelling, Completed, Crashed, Late, Pending, Running, Scheduled
 
+from privsyn.base.errors import RequestError
+from privsyn.data_contracts.policy import Every
 from privsyn.flows.schedule import scheduled_release
+from privsyn.server.backfill_runs import find_deployment
 from privsyn.server.release_queue import HELD, RETRY_PAUSES, SKIPPED, ReleaseQueue
 
+LENGTHS: tuple[Every, ...] = ("day", "month")
 NOW = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 
 
@@ -202,3 +206,13 @@ def test_a_run_of_tomorrow_is_left_by_a_pause_so_that_the_schedule_makes_it_when
     desk.client.update_deployment_schedule(deployment, schedule.id, active=False)
     ReleaseQueue(desk.client).tend(NOW)
     assert "Cancelled" not in [run.state_name for run in desk.runs(deployment) if run.expected_start_time > NOW]
+
+
+def test_a_backfill_takes_the_deployment_whose_periods_are_as_long_as_those_that_are_asked_for(desk: Desk) -> None:
+    """A data set may be released once a month and once a day: by two deployments."""
+    spec = {"spec": {"dataset": desk.name}}
+    daily, monthly = desk.deploy(1, **spec), replace(desk, name=f"{desk.name} 2").deploy(1, **spec, every="month")
+    found = {every: find_deployment(desk.client, desk.name, every).deployment.id for every in LENGTHS}
+    assert found == {"day": daily, "month": monthly}
+    with pytest.raises(RequestError, match=r"has no deployments of .* once a week"):
+        find_deployment(desk.client, desk.name, "week")
