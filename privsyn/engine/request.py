@@ -129,6 +129,7 @@ class Request:
     def restrict(self, parts: Iterable[KnowledgePart]) -> Request:
         """Return the same request, whose public knowledge answers for ``parts`` only."""
         restricted = copy(self)
+        restricted.__dict__["_cut"] = self._cut
         restricted.__dict__["public"] = self.public.only(parts)
         return restricted
 
@@ -136,9 +137,14 @@ class Request:
         """Return the same request with these cells cut, whose public knowledge answers for the same parts."""
         if cuts == self.cuts:
             return self
-        changed = replace(self, cuts=cuts)
-        changed.__dict__["public"] = changed.public.only(self.public.parts)
-        return changed
+        if cuts not in self._cut:
+            self._cut[cuts] = replace(self, cuts=cuts)
+        return self._cut[cuts].restrict(self.public.parts)
+
+    @cached_property
+    def _cut(self) -> dict[tuple[CutCell, ...], Request]:
+        """The requests with cells cut that were made of this one, or of one that answers for other parts."""
+        return {}
 
     @property
     def pricing(self) -> Pricing:
