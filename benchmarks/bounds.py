@@ -11,6 +11,7 @@ over real rank correlation, of pairs with a real one above .2.
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,13 +22,16 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from privsyn.base.pictures import write_picture
+from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.pipelines.registry import build_steps
+from privsyn.sources.public_table import compute_sha256
 
 STRONG = 0.2
 """Real rank correlation above which a pair counts for *kept*."""
@@ -92,6 +96,19 @@ def build_spec(epsilon: float, width: float, **changes: Any) -> ReleaseSpec:
         "columns": columns,
     }
     return ReleaseSpec.model_validate({**content, **changes})
+
+
+def save_prior(folder: str, kind: str) -> Prior:
+    """Return a public prior, saved in the folder: other rows of the same table, or ``shifted`` ones."""
+    rows, file = make_table(20_000, seed=7), Path(folder) / "prior.parquet"
+    if kind == "shifted":
+        rows["pay"], rows["wait"], rows["claims"] = rows["pay"] * 3, rows["wait"] * 4, rows["claims"] * 0.3
+        rows["pressure"] += 40
+    rows.insert(0, "sex", np.random.default_rng(2).choice(["f", "m"], len(rows)))
+    pq.write_table(pa.Table.from_pandas(rows, preserve_index=False), file)
+    return Prior(
+        table=str(file), statement="Made rows of a benchmark, which are nobody's.", sha256=compute_sha256(file)
+    )
 
 
 def release_in_memory(spec: ReleaseSpec, table: pa.Table, seed: int) -> pd.DataFrame:
@@ -168,6 +185,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--mechanism", default="privsyn")
+    parser.add_argument("--prior", choices=["right", "shifted"], help="with a public prior: of like rows, or others")
     parser.add_argument("--columns", action="store_true", help="print medians and means of each column, too")
     parser.add_argument("--picture", type=Path, help="draw columns at the first width into this file, and no table")
     arguments = parser.parse_args()
@@ -177,11 +195,13 @@ def main() -> None:
     if arguments.picture:
         draw_picture(arguments.picture, arguments.epsilon, arguments.widths[0], stored)
         return
+    folder = tempfile.TemporaryDirectory()
+    stated = {"prior": save_prior(folder.name, arguments.prior)} if arguments.prior else {}
     for width in arguments.widths:
         found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         cpu = time.process_time()
         for seed in range(arguments.seeds):
-            spec = build_spec(arguments.epsilon, width, mechanism={"name": arguments.mechanism})
+            spec = build_spec(arguments.epsilon, width, mechanism={"name": arguments.mechanism}, **stated)
             made = release_in_memory(spec, stored, seed)
             for column, figure, error in measure(real, to_numbers(made)):
                 found[figure][column].append(error)

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from benchmarks.panels import print_means, synthesize
+from benchmarks.panels import print_means, synthesize, widen
 from benchmarks.tables import FOLDER
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
@@ -166,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.2, 1.0])
     parser.add_argument("--ways", nargs="+", default=list(MAKE), choices=list(MAKE))
+    parser.add_argument("--widths", nargs="+", type=float, default=[1.0], help="how many times as wide bounds are")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--hand-over", type=Path, metavar="FOLDER", help="write the table, and nothing else")
     parser.add_argument(
@@ -178,15 +179,18 @@ def main() -> None:
         hand_over(asked.hand_over, rows, columns, asked.epsilons)
         return
 
-    def measure(epsilon: float, way: str, seed: int) -> dict[str, float]:
+    def measure(epsilon: float, width: float, way: str, seed: int) -> dict[str, float]:
         if asked.made:
             made = pd.read_parquet(asked.made / f"made-{asked.made_by}-{epsilon:g}-{seed}.parquet")
         else:
-            made = MAKE[way](rows, columns, epsilon, seed)
+            made = MAKE[way](rows, widen(columns, width, []), epsilon, seed)
         return score(rows, made, columns)
 
-    asked_for = product(asked.epsilons, ["dpsynth"] if asked.made else asked.ways)
-    print_means((({"epsilon": f"{e:g}", "way": way}, partial(measure, e, way)) for e, way in asked_for), asked.seeds)
+    asked_for = product(asked.epsilons, asked.widths, ["dpsynth"] if asked.made else asked.ways)
+    measured = (
+        ({"epsilon": f"{e:g}", "bounds": f"x{w:g}", "way": way}, partial(measure, e, w, way)) for e, w, way in asked_for
+    )
+    print_means(measured, asked.seeds)
 
 
 if __name__ == "__main__":

@@ -33,11 +33,25 @@ class Facts(NamedTuple):
 
 
 class Basis:
-    """What follows from some facts, made once for all requests that share them."""
+    """What follows from some facts, made once for all requests that share them.
 
-    def __init__(self, facts: Facts) -> None:
+    ``family``: the bases of the same facts but for the cells that are cut, by these.
+    """
+
+    def __init__(self, facts: Facts, family: dict[tuple[CutCell, ...], Basis] | None = None) -> None:
         self._facts = facts
         self._made: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self._family = {} if family is None else family
+        self._family[facts.cuts] = self
+
+    @property
+    def cuts(self) -> tuple[CutCell, ...]:
+        """The cells that are cut."""
+        return self._facts.cuts
+
+    def cut_cells(self, cuts: tuple[CutCell, ...]) -> Basis:
+        """Return the basis of the same facts with these cells cut."""
+        return self._family[cuts] if cuts in self._family else Basis(self._facts._replace(cuts=cuts), self._family)
 
     @cached_property
     def codecs(self) -> ColumnCodecs:
@@ -180,7 +194,10 @@ class Request:
 
     def cut_cells(self, cuts: tuple[CutCell, ...]) -> Request:
         """Return the same request with these cells cut, whose public knowledge answers for the same parts."""
-        return self if cuts == self.cuts else replace(self, cuts=cuts)
+        if cuts == self.cuts:
+            return self
+        basis = self._basis.cut_cells(cuts)
+        return replace(self, cuts=basis.cuts, basis=basis)
 
     @property
     def pricing(self) -> Pricing:

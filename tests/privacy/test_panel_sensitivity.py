@@ -21,6 +21,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
 from privsyn.pipelines.panel import MEASURE_ROWS
 from privsyn.pipelines.registry import build_steps
+from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.estimation.recode import recode_to_table
 from privsyn.tasks.panels import choose_rows
@@ -76,6 +77,18 @@ def test_05_a_person_with_all_rows_is_one_record(seed: int) -> None:
 def test_05_a_person_has_no_more_kept_rows_than_the_cap(seed: int) -> None:
     """Counts of all rows have the sensitivity 5: a person adds that many at most, and moves nobody else's."""
     assert largest_change(make_panel(PERSONS, seed, most=10), count_rows) == REQUEST.spec.unit.records == 5
+
+
+def test_05_a_person_is_one_record_in_chosen_cells_too() -> None:
+    """Cells that a first look chose say nothing of which rows are kept, drawn and paired."""
+    cuts = tuple(CutCell("income", low, doubtful=low > 50) for low in (0.0, 12.0, 31.0, 64.0))
+    chosen = REQUEST.cut_cells(cuts)
+    assert chosen.encoding.domain.size("income") != REQUEST.encoding.domain.size("income")
+    codes = build_transition_codes(chosen.encoding, identity_recode(chosen), chosen.total_rho)
+    table = make_panel(PERSONS, most=10)
+    assert largest_change(table, lambda rows: count_encoded(rows, chosen)) == 1
+    assert largest_change(table, lambda rows: count_paired(rows, chosen, codes)) == 1
+    assert largest_change(table, lambda rows: count_kept(rows, chosen)) == chosen.spec.unit.records
 
 
 ASKED = Request(

@@ -111,7 +111,7 @@ def test_codes_of_chosen_cells_from_numbers_are_those_from_the_values(seed: int)
         "born": [-25_567, 900],
     }
     cuts = [CutCell(name, float(low), low > 500) for name, chosen in lows.items() for low in chosen]
-    cut = request.cut_cells(cuts).encoding
+    cut = request.cut_cells(tuple(cuts)).encoding
     assert cut.uncut is not None and cut.domain != request.encoding.domain
     finer = encode_finer(codes, numbers, cut.uncut, cut)
     assert finer.to_pydict() == encode_batch(batch, cut, Repairs()).to_pydict()
