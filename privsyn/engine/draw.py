@@ -24,7 +24,6 @@ from privsyn.sources.private_table import Source
 from privsyn.storage.record_kinds import DataRecord
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.numbers import get_short_float
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder
 
@@ -151,13 +150,7 @@ def _order_columns(proposal: Proposal, source: Source) -> Plan:
     """Return the plan of the run: its columns in the table's order, where the request has none, and the threads."""
     released = proposal.spec.released_columns
     order = tuple(name for name in source.columns if name in released)
-    short = frozenset(
-        name
-        for table in (source, *source.further.values())
-        for name, stored in table.types.items()
-        if get_short_float(stored) is not None
-    )
-    request = proposal.plan.request.order_columns(order, proposal.settings.threads, short)
+    request = proposal.plan.request.order_columns(order, proposal.settings.threads)
     return replace(proposal.plan, request=request)
 
 

@@ -91,7 +91,6 @@ class Request:
         part: The part of the whole budget that this request has.
         above: In the request of rows below others (:attr:`branches`), the columns of the rows above, which are made
             before; else empty.
-        short_floats: Columns that the private table stores as floats of fewer than 64 bits.
         parts: The parts of the public knowledge that it answers for.
         basis: What was made for a request of the same spec, cells and prior; another one's is not used.
     """
@@ -104,7 +103,6 @@ class Request:
     prior_rows: CodeTable | None = None
     part: Fraction = Fraction(1)
     above: frozenset[str] = frozenset()
-    short_floats: frozenset[str] = frozenset()
     parts: frozenset[KnowledgePart] = ALL
     basis: Basis | None = field(default=None, repr=False, compare=False)
 
@@ -167,15 +165,12 @@ class Request:
     def _make_once(self, what: str, make: Callable[[], Made]) -> Made:
         return self._basis.make_once(what, self.column_order, make)
 
-    def order_columns(
-        self, order: tuple[str, ...], threads: int | None = None, short_floats: frozenset[str] = frozenset()
-    ) -> Request:
+    def order_columns(self, order: tuple[str, ...], threads: int | None = None) -> Request:
         """Return the same request with its columns in ``order``, if it has none, and the same codecs."""
         return replace(
             self,
             column_order=self.column_order or order,
             threads=self.threads if threads is None else threads,
-            short_floats=short_floats,
             basis=self._basis,
         )
 
