@@ -22,7 +22,7 @@ from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.engine.step import check_shares, get_step, release_steps
+from privsyn.engine.step import check_shares, get_step, release_steps, say
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN
 from privsyn.pipelines.registry import build_steps
@@ -91,9 +91,12 @@ def test_codes_follow_named_sets_where_their_columns_have_no_bins_and_nowhere_el
     binned = Request(make_spec(workload=NAMED[1:]))
     opened = Request(make_spec(columns={**binned.spec.public()["columns"], "income": wide}, workload=NAMED[1:]))
     without = Request(opened.spec.model_copy(update={"workload": ()}))
-    steps = [get_step(build_steps(request), "compress_domain") for request in (binned, opened, without)]
-    assert [step.run is COMPRESS_DOMAIN.run for step in steps] == [True, False, True]
-    assert "sets" in steps[1].settings(opened) and KnowledgePart.TARGETS in steps[1].reads
+    requests = (binned, opened, without)
+    steps = [get_step(build_steps(request), "compress_domain") for request in requests]
+    said = ["columns of named sets have codes" in say(s.words, r) for s, r in zip(steps, requests, strict=True)]
+    assert said == [False, True, False]
+    assert "rho" in steps[1].build_key(opened) and KnowledgePart.TARGETS in steps[1].reads
+    assert steps[2].run is COMPRESS_DOMAIN.run and "rho" not in steps[2].build_key(without)
 
 
 @pytest.mark.parametrize("without", [{"preset": "0.3"}, {"workload": [{**NAMED[0], "measured": False}]}])
