@@ -415,7 +415,8 @@ def looks_of(mechanism: str, records: int) -> Iterator[tuple[str, list[Query], S
     tables: dict[str, pa.Table] = {}
     last = release_steps(build_steps(request))[-1].name
     for step in build_steps(request)[1:]:
-        inputs = Inputs({name: partial(tables.get, name) for name in step.inputs})  # type: ignore[arg-type]
+        read: Any = {name: partial(tables.get, name) for name in step.inputs}
+        inputs = step.lend(request, Inputs(read))
         if isinstance(step, ReleaseStep):
             queries = step.plan(request, inputs, step.rho(request))
             yield step.name, queries, SimpleNamespace(count_exactly=partial(_counted, step, request, inputs))
