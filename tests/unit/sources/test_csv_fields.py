@@ -77,18 +77,6 @@ def test_usual_texts_are_null_unless_listed(tmp_path: Path) -> None:
     assert [row[1] for row in found] == [None] * (len(USUAL_NULLS) - 1) + ["x"]
 
 
-def test_keys_know_null_texts_only_where_codes_depend_on_them() -> None:
-    def key(column: dict[str, Any], **changes: Any) -> dict[str, Any]:
-        return ENCODE.build_key(Request(make_spec({"t": column}, **changes)))
-
-    assert key(TEXT)["null_values"] == ("",)
-    assert key({**TEXT, "unlisted": "other"})["null_values"] == USUAL_NULLS
-    assert key(TEXT, null_values=["", "-9"])["null_values"] == ("", "-9")
-    assert "csv" not in key(TEXT)
-    assert key(TEXT, csv={"line_breaks": True})["csv"] == {"line_breaks": True}
-    assert key(TEXT, csv={"decimal": ","})["csv"] == {"line_breaks": False, "decimal": ","}
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from privsyn.engine.request import Request
-from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.codecs.cells import Points
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.estimation.smooth_counts import smooth_counts, smooth_one_ways
-from tests.support.specs import make_spec
 
 CELLS = 64
 ZERO = Points(np.array([0]), np.array([1]), np.array([0.5]))
@@ -133,11 +130,3 @@ def test_all_columns_come_to_the_total_that_all_of_them_say() -> None:
     binning = {a: AttributeBins(np.arange(len(r.estimate), dtype=np.int32)) for a, r in recode.items()}
     found = smooth_one_ways(recode, recode, binning)
     assert all(abs(r.estimate.sum() - 6_000) < 10 for r in found.values())
-
-
-def test_rows_that_are_drawn_from_smoothed_counts_are_not_taken_for_earlier_ones() -> None:
-    """Rows of `privbayes` are drawn from the one-ways themselves, and not from consistent counts."""
-    spec = make_spec(mechanism={"name": "privbayes", "compression": {"equal_mass": True}})
-    request = Request(spec, tuple(spec.released_columns), 1)
-    (rows,) = (step for step in build_steps(request) if step.name == "ancestral_rows")
-    assert rows.settings(request)["smoothed"] == "with tails"

@@ -68,10 +68,10 @@ def test_every_value_comes_back_in_its_cell_and_cells_leave_no_gap(column: dict[
     assert (values.to_numpy() >= low[codes]).all() and (values.to_numpy() <= high[codes]).all()
 
 
-def test_the_settings_of_encode_know_wide_bins_only_where_there_are_some() -> None:
-    wide, even = make_spec({"x": INCOME}), make_spec({"x": {**INCOME, "edges": None, "bins": 10}})
-    assert ENCODE.build_key(Request(wide))["wide"] == {"x": 29}
-    assert "wide" not in ENCODE.build_key(Request(even))
+def test_rows_are_encoded_anew_where_the_cells_of_wide_bins_are_others() -> None:
+    spec = make_spec({"x": INCOME})
+    keys = [ENCODE.build_key(Request(spec, even=even)) for even in (frozenset[str](), frozenset({"x"}))]
+    assert keys[0] != keys[1]
 
 
 def test_a_release_of_before_is_read_with_its_own_cells() -> None:
