@@ -68,7 +68,7 @@ class Release:
         looks = release_steps(steps)
         self.looks = tuple(step.name for step in looks)
         shares = self.shares({step.name: step.share for step in looks})
-        self.steps = tuple(replace(step, budget=shares) for step in steps[1 : last + 1])  # the first one encodes
+        self.steps = tuple(replace(step, shares=shares) for step in steps[1 : last + 1])  # the first one encodes
         self.encoded = [
             make_tables(ENCODE, self.request, Inputs({}, PrivateAccess(lambda _=None, t=t: t.to_batches())))
             for t in pair
@@ -186,8 +186,8 @@ class _Inputs(Inputs):
         super().__init__({})
         self.tables, self.parsed = dict(tables), dict[str, Recode]()
 
-    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], budget: Mapping[str, Fraction]) -> Inputs:
-        self._looks, self.budget = looks, budget
+    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], rho: Mapping[str, Fraction]) -> Inputs:
+        self._looks, self.rho = looks, rho
         return self
 
     def add(self, tables: Mapping[str, pa.Table]) -> None:

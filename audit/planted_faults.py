@@ -79,9 +79,9 @@ def leave_out_first_look(steps: Sequence[Step]) -> Sequence[Step]:
     first = next(step for step in steps if isinstance(step, ReleaseStep))
 
     def charge(step: ReleaseStep) -> Mapping[str, Fraction]:
-        return {look: share / (1 - first.share) for look, share in step.budget.items()}
+        return {look: share / (1 - first.share) for look, share in step.shares.items()}
 
-    return change_looks(budget=charge)(steps)
+    return change_looks(shares=charge)(steps)
 
 
 def choose_by_number_of_rows(steps: Sequence[Step]) -> Sequence[Step]:

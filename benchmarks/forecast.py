@@ -25,8 +25,8 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, open_table
 from privsyn.forecasts.forecast import ReleaseQuality, simulate_figures
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows, list_nullable, resample_rows
-from privsyn.pipelines.full_cell_steps import NO_CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import take_rows
@@ -73,7 +73,7 @@ def released_rows(name: str) -> CodeTable:
     """Return the rows of a release of the second half at epsilon 1, in fine codes."""
     request = _request(name, 1.0)
 
-    given = {"encode": {"encoded_rows": halves(name)[1].to_arrow()}, **NO_CELL_COUNTS, **NO_VALUE_COUNTS}
+    given = {"encode": {"encoded_rows": halves(name)[1].to_arrow()}, **NO_RUNG_COUNTS, **NO_VALUE_COUNTS}
     made = MemoryRun(request, build_steps(request), draw_from_seed(1_000), given=given).run()
     return encode_table(made["decode"]["synthetic"].to_batches(), request.encoding).fine
 

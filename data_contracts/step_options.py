@@ -48,10 +48,8 @@ class Split(FrozenModel):
         default=0.0,
         ge=0,
         le=0.09,
-        description="How much of the chosen marginals' share goes to looks inside the cells of numbers with neither "
-        "`bins` nor `edges`. A quarter of it finds cells that hold most rows, which are cut before all else is counted "
-        "(not with a prior; with no column that has them the counts have all of it); the rest counts single values "
-        "inside heavy cells, so that values which many rows share come out as they are. 0 (the paper): neither. Not "
+        description="How much of the chosen marginals' share counts single values inside heavy cells of numbers with "
+        "neither `bins` nor `edges`, so that values that many rows share come out as they are. 0 (the paper): none. Not "
         "with linked rows.",
     )
     one_ways: Literal["cells", "equal"] = Field(

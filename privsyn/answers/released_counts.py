@@ -21,18 +21,19 @@ from privsyn.data_contracts.linked_tables import get_above, list_further, list_p
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, list_looks, release_steps
-from privsyn.pipelines.full_cell_steps import CUTS_FILE
+from privsyn.engine.step import Step, release_steps
+from privsyn.engine.step_list import list_looks
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
-from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, merge_coarse, recode_from_table
+from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.knowledge.totals import KNOWN_SIGMA, KnownTotals
 from privsyn.tasks.panels.choose_rows import draw_one_row_each
 from privsyn.tasks.rules.compiled_rules import CompiledRules

@@ -29,12 +29,12 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.engine.memory import MemoryRun, Tables
-from privsyn.pipelines.full_cell_steps import FIND
 from privsyn.pipelines.named_sets import MERGES_FILE
+from privsyn.pipelines.rung_steps import CHOOSE
 from privsyn.pipelines.value_steps import COUNTED_FILE
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.full_cells import tabulate_cuts
 from privsyn.tasks.estimation.recode import Recode, recode_to_table, with_one_ways
+from privsyn.tasks.estimation.rungs import tabulate_cuts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.sample_estimates import fit_least_squares, fit_logistic
 from privsyn.tasks.privacy.noise import SeededNoise
@@ -134,7 +134,7 @@ def remake_rows(
     if released.sets:
         tables_by_step["plan_sets"] = {"merges": released.read(MERGES_FILE)}
     if any(step.cuts for step in released.steps):
-        tables_by_step[FIND] = {"cuts": tabulate_cuts(released.request.cuts)}
+        tables_by_step[CHOOSE] = {"cuts": tabulate_cuts(released.request.cuts)}
     recode = recode_by(released, measured)
     tables_by_step["compress_domain"] = {"recode": recode_to_table(recode, released.encoding.labels())}
     start = next(i for i, step in enumerate(released.steps) if step.name == "refine_codes")

@@ -31,7 +31,8 @@ from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import Draw, MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, ReleaseStep, Step, connect, list_looks
+from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.engine.step_list import connect, list_looks
 from privsyn.pipelines.common_steps import ENCODE, list_asked_pairs, list_released_tables
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import get_synthesis

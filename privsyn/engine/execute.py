@@ -42,7 +42,7 @@ from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.storage.records import Records, read_note
 from privsyn.storage.store import Store
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.full_cells import read_cuts
+from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import choose_thread_count
 from privsyn.tasks.privacy.noise import NoiseSource, draw_all
 
@@ -271,19 +271,19 @@ class Run:
                     f"the step {step.name!r} has no reservation in the ledger (state: {state})",
                     "Nothing was read; run the release from its start",
                 )
-            refs = self._draw(step, inputs)
+            refs = self._take_look(step, inputs)
         if state == "reserved":
             self._settle(step, refs)
         self.records.discard_noise(key)
         return refs
 
-    def _draw(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
+    def _take_look(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> StepRefs:
         """Draw the noise, then count the rows, then add: the only place where private counts become releasable."""
         key, tables_in = self.keys[step.name], self._open_inputs(step, inputs)
         queries = self.plan_queries(step, inputs)
         budget = step.rho(self.request)
         check_stage(step.name, queries, budget)
-        noise = self._keep_noise(step, key, queries)
+        noise = self._draw_or_take_up_noise(step, key, queries)
         answers = []
         if queries:
             self.ledger.claim(self.dataset, key, self._mark_draw(key))
@@ -302,7 +302,7 @@ class Run:
         """Return what the step asks of the rows, priced: a function of the public request and of released tables."""
         return self.plan.queries(step, self._open_inputs(step, inputs, released_only=True))
 
-    def _keep_noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
+    def _draw_or_take_up_noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
         """Return the noise of this charge, drawn once for this plan and kept privately until the charge is settled."""
         stored, plan = self.records.kept_noise(key), compute_digest(queries)
         if stored is None:

@@ -22,10 +22,10 @@ from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.estimation import noisy
-from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.null_zeros import read_empty_cells
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
+from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps import encode
 
@@ -82,7 +82,7 @@ class Inputs:
         self._recode: Recode | None = None
         self._refined: Recode | None = None
         self._looks: Mapping[LookKind, tuple[str, ...]] = {}
-        self.budget: Mapping[str, Fraction] = {}
+        self.rho: Mapping[str, Fraction] = {}
 
     @property
     def private(self) -> PrivateAccess:
@@ -108,13 +108,13 @@ class Inputs:
         read = {name: self._read[others.get(name, name)] for name in self._read}
         return Inputs(read, self._private, self.work)
 
-    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], budget: Mapping[str, Fraction]) -> Inputs:
+    def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], rho: Mapping[str, Fraction]) -> Inputs:
         """Return the same tables, of which ``looks`` says which earlier looks of each kind left them.
 
-        ``budget``: look -> its exact budget, rho, of all looks of the release.
+        ``rho``: look -> its exact budget, of all looks of the release.
         """
         inputs = Inputs(self._read, self._private, self.work)
-        inputs._looks, inputs.budget = looks, budget
+        inputs._looks, inputs.rho = looks, rho
         return inputs
 
     def cuts(self, name: str) -> tuple[CutCell, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -83,7 +83,7 @@ class Step:
         looks: Kind -> the names of these looks, in order (:func:`connect`).
         outputs: Table -> its contract.
         only_after: Output -> the kind of look without which there is no such output.
-        budget: Look -> its share of the request's budget (:func:`fund`).
+        shares: Look -> its share of the request's budget (:func:`fund`).
         divides: The look whose budget the step's result divides; its price enters the cache key.
         fields: The spec's fields that it reads (:mod:`privsyn.engine.spec_fields`); they enter the cache key.
         settings: What else it depends on, by name, for the cache key.
@@ -115,7 +115,7 @@ class Step:
     looks: Mapping[LookKind, tuple[str, ...]] = field(default_factory=dict)
     outputs: Mapping[str, TableContract]
     only_after: Mapping[str, LookKind] = field(default_factory=dict)
-    budget: Mapping[str, Fraction] = field(default_factory=dict, repr=False)
+    shares: Mapping[str, Fraction] = field(default_factory=dict, repr=False)
     divides: str = ""
     fields: tuple[str, ...] = ()
     settings: Callable[[Request], dict[str, Any]] = field(default=lambda request: {}, repr=False)
@@ -153,17 +153,17 @@ class Step:
 
     def lend(self, request: Request, inputs: Inputs) -> Inputs:
         """Return the inputs with the earlier looks that the step wanted, and the budget of every look."""
-        return inputs.with_looks(self.looks, {look: request.total_rho * share for look, share in self.budget.items()})
+        return inputs.with_looks(self.looks, {look: request.total_rho * share for look, share in self.shares.items()})
 
     def build_key(self, request: Request) -> dict[str, Any]:
         """Return the step's own part of its cache key, JSON-ready: the fields and the public knowledge it reads."""
-        price = self.price(self.divides, request) if self.divides in self.budget else {}
+        price = self.price(self.divides, request) if self.divides in self.shares else {}
         declared = {**read_fields(request, self.fields), **self.settings(request)}
         return {**price, **declared, **request.public.key(self.reads)}
 
     def price(self, look: str, request: Request) -> dict[str, Any]:
         """Return what the noise of ``look`` depends on, JSON-ready: its budget, and the records of one person."""
-        return {"rho": str(request.total_rho * self.budget[look]), "records": request.records}
+        return {"rho": str(request.total_rho * self.shares[look]), "records": request.records}
 
     def settings_json(self, request: Request) -> str:
         """Return :meth:`build_key` as canonical JSON."""
@@ -233,7 +233,7 @@ class ReleaseStep(Step):
     @property
     def share(self) -> Fraction:
         """The step's share of the request's budget; the shares of a release's looks sum to 1."""
-        return self.budget[self.name]
+        return self.shares[self.name]
 
     def rho(self, request: Request) -> Fraction:
         """Return the step's exact budget."""
@@ -247,67 +247,6 @@ class ReleaseStep(Step):
 def release_steps(steps: Iterable[Step]) -> tuple[ReleaseStep, ...]:
     """Return the release steps among ``steps``: they turn private into released and cost budget."""
     return tuple(step for step in steps if isinstance(step, ReleaseStep))
-
-
-def repeat(step: ReleaseStep, n: int, of: str, files: Mapping[str, PublishedFile], name: str = "") -> ReleaseStep:
-    """Return the look taken once more: the ``n``-th of its kind.
-
-    ``of``: what it is repeated for, as in "release 2"; ``files``: its published files; ``name``: another beginning of
-    its name.
-    """
-    return replace(
-        step,
-        name=f"{name or step.name}_{n}",
-        title=f"{step.title}, {of} {n}",
-        look=replace(step.look, round=n),
-        published=files,
-    )
-
-
-def list_looks(steps: Iterable[Step], kind: LookKind) -> tuple[ReleaseStep, ...]:
-    """Return the release steps among ``steps`` that make measurements of this kind, in order."""
-    return tuple(step for step in release_steps(steps) if step.measures is kind)
-
-
-def fund(steps: Iterable[Step], budget: Mapping[str, Fraction]) -> tuple[Step, ...]:
-    """Return the steps that releases with this budget have, each with all shares; ``budget``: look -> its share.
-
-    Looks without a share are left out, and so are the steps that serve them.
-    """
-    funded = []
-    for declared in steps:
-        step = next((other for look, other in declared.instead.items() if look in budget), declared)
-        needed = step.name if isinstance(step, ReleaseStep) else step.serves
-        if needed in budget or not needed:
-            funded.append(replace(step, budget=budget, instead={}))
-    return tuple(funded)
-
-
-def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Return the steps, each with the tables of the earlier looks that it wants among its inputs.
-
-    Of tables that a step may read it has those that are made before it, and of its outputs those whose looks were
-    taken.
-    """
-    connected: list[Step] = []
-    for step in steps:
-        made = {f"{s.name}.{table}" for s in connected for table in s.outputs}
-        looks = {kind: list_looks(connected, kind) for kind in step.wants}
-        read = [table for kind in step.wants for look in looks[kind] for table in look.released_tables]
-        dropped = {table for table, kind in step.only_after.items() if not list_looks(connected, kind)}
-        connected.append(
-            replace(
-                step,
-                inputs=tuple(dict.fromkeys((*step.inputs, *(t for t in step.may_read if t in made), *read))),
-                looks={kind: tuple(look.name for look in looks[kind]) for kind in looks} or step.looks,
-                outputs={table: contract for table, contract in step.outputs.items() if table not in dropped},
-                published={table: file for table, file in step.published.items() if table not in dropped},
-                may_read=(),
-                wants=(),
-                only_after={},
-            )
-        )
-    return tuple(connected)
 
 
 AnyStep = TypeVar("AnyStep", bound=Step)
@@ -327,13 +266,6 @@ def list_published_files(steps: Iterable[Step]) -> dict[str, str]:
     All that the synthetic table was made from.
     """
     return {file.name: f"{step.name}.{table}" for step in steps for table, file in step.published.items()}
-
-
-def check_shares(steps: Sequence[Step]) -> None:
-    """Raise ValueError unless the shares of the release steps are positive and sum to exactly 1."""
-    shares = [step.share for step in release_steps(steps)]
-    if sum(shares) != 1 or min(shares, default=Fraction(0)) <= 0:
-        raise ValueError(f"the shares of the release steps are {', '.join(map(str, shares))}: they must sum to 1")
 
 
 Outputs = TypeVar("Outputs")

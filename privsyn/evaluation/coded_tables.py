@@ -28,7 +28,7 @@ from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.full_cell_steps import CUTS_FILE
+from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
 from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
@@ -36,7 +36,7 @@ from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
-from privsyn.tasks.estimation.full_cells import read_cuts
+from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
-from privsyn.engine.step import list_looks
+from privsyn.engine.step_list import list_looks
 from privsyn.evaluation.coded_tables import CodedTable, Release
 from privsyn.evaluation.misread_columns import MisreadCodec
 from privsyn.pipelines.release_plan import plan_release

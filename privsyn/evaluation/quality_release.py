@@ -144,7 +144,7 @@ def build_quality_step(comparison: Comparison) -> ReleaseStep:
         title="Quality figures",
         kind=StepKind.RELEASE,
         measures=LookKind.FIGURES,
-        budget={STEP: Fraction(1)},
+        shares={STEP: Fraction(1)},
         inputs=(ENCODED,),
         outputs=RELEASED,
         settings=settings,

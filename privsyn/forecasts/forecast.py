@@ -36,8 +36,8 @@ from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table, to_bins
 from privsyn.forecasts.made_up_rows import MadeUpTable, list_nullable
-from privsyn.pipelines.full_cell_steps import NO_CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
@@ -654,7 +654,7 @@ def simulate_figures(
     steps = build_steps(seeded)
     given: dict[str, dict[str, pa.Table]] = {"encode": {"encoded_rows": fine.to_arrow()}}
     if stored is None:
-        given |= NO_CELL_COUNTS | NO_VALUE_COUNTS
+        given |= NO_RUNG_COUNTS | NO_VALUE_COUNTS
     else:
         batches = stored.to_batches()
         numbers = [encode_batch_with_numbers(batch, seeded.encoding, Repairs())[1] for batch in batches]

@@ -23,7 +23,8 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, fund
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step_list import fund
 from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
 from privsyn.sources.transaction_source import iterate_held_items
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts

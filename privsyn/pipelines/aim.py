@@ -24,9 +24,9 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.pipelines.adaptive import make_rows_so_far, measure_again, refine_again, score_residuals
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
-from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.named_sets import SET_STEPS
 from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES, build_choice_step, measure_chosen
+from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import worst_marginals
@@ -70,7 +70,7 @@ def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
         queries[0].sigma if queries else 0.0,
         inputs.domain(),
         _count_at_once(request),
-        float(inputs.budget[_name_measurement(n)]),
+        float(inputs.rho[_name_measurement(n)]),
         request.records,
         targets=request.public.targets,
     )

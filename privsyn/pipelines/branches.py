@@ -22,18 +22,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.spec_checks import list_named_columns
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import (
-    Batches,
-    Output,
-    Progress,
-    PublishedFile,
-    ReleaseStep,
-    RowStream,
-    Step,
-    connect,
-    fund,
-    say,
-)
+from privsyn.engine.step import Batches, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step, say
+from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines import panel
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import RECODE, list_released_tables, stream_codes
@@ -118,7 +108,7 @@ def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) 
         name=names.get(step.name, step.name),
         inputs=(*map(place, step.inputs), *first),
         looks={},
-        budget={},
+        shares={},
         divides="",
         fields=(),
         settings=lambda r: step.build_key(r.branches[branch]),
@@ -144,7 +134,7 @@ def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) 
         placed,
         plan=lambda r, i, rho: step.plan(restrict(r), rename(i), rho),
         exact=lambda r, i, rows, queries: step.exact(restrict(r), rename(i), rows, queries),
-        budget={placed.name: step.share * request.branches[branch].part / request.part},
+        shares={placed.name: step.share * request.branches[branch].part / request.part},
         look=look,
         rows=place(step.rows),
         rows_domain=lambda r, i: step.rows_domain(restrict(r), rename(i)),

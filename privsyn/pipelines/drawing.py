@@ -12,10 +12,11 @@ from pathlib import Path
 import networkx as nx
 
 from privsyn.data_contracts.artifacts import StepKind
-from privsyn.engine.step import Step, connect, fund, release_steps
+from privsyn.engine.step import Step, release_steps
+from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines import panel
-from privsyn.pipelines.full_cell_steps import follow_cuts
 from privsyn.pipelines.one_shot import build_looks
+from privsyn.pipelines.rung_steps import follow_cuts
 from privsyn.pipelines.synthesis_steps import ROW_STEPS
 from privsyn.pipelines.without_rows import MAKE_WITHOUT_ROWS
 

@@ -17,7 +17,8 @@ from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step, repeat
+from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
 from privsyn.pipelines.named_sets import measure_sets_again
 from privsyn.pipelines.one_shot import (
@@ -71,7 +72,7 @@ def _measure_more(n: int) -> ReleaseStep:
 
 def _sum_measured_rho(inputs: Inputs, n: int) -> Fraction:
     """Return the budget of all marginals up to release ``n``."""
-    return sum((inputs.budget[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.budget[MEASURED])
+    return sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED])
 
 
 def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
-from privsyn.pipelines.full_cell_steps import build_first_look
+from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import build_row_steps
 
 COUNT_COLUMNS = replace(

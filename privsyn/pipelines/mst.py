@@ -22,8 +22,8 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
-from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES, build_choice_step, measure_chosen, read_noisy_scores
+from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import (
     MAKE_CONSISTENT,
     REFINE_CODES,

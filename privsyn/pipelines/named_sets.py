@@ -15,7 +15,8 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, repeat, say
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, say
+from privsyn.engine.step_list import repeat
 from privsyn.pipelines.budget import SetParts, split_sets
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
@@ -59,7 +60,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
     if _have_codes_of_their_own(request):
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
         ordered, starts = get_ordered(binning), public.in_codes(fine).starts
-        rho = inputs.budget[MEASURE_SETS] * split_sets(request).named_of_measured
+        rho = inputs.rho[MEASURE_SETS] * split_sets(request).named_of_measured
         sets = named_sets.plan_sets(public.measured_sets, fine, ordered, rho, request.records, starts)
         differences = {codec.attribute for codec in request.encoding.differences}
         named = [planned for planned in sets if not differences & {*planned.attributes}]
@@ -151,7 +152,7 @@ def _plan_sets(request: Request, inputs: Inputs, progress: Progress) -> Mapping[
         _weigh(public.measured_sets, found_sets, parts),
         recode,
         get_ordered(request.encoding.binning),
-        inputs.budget[MEASURE_SETS],
+        inputs.rho[MEASURE_SETS],
         request.records,
         public.in_codes(recode).starts,
     )

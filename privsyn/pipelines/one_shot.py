@@ -25,7 +25,8 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, connect, fund
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines.common_steps import (
     ENCODE,
     ENCODE_WITH_NUMBERS,
@@ -42,8 +43,8 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.named_sets import COMPRESS, SET_STEPS
+from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import ROW_STEPS, build_row_steps
 from privsyn.pipelines.trend_steps import TREND_SCORES, TRENDS, count_trends_again, explain_by_trends
 from privsyn.pipelines.value_steps import VALUE_STEPS
@@ -258,7 +259,7 @@ def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
         queries,
         [float(a[0]) for a in answers],
         inputs.recode(),
-        float(inputs.budget[MEASURED]),
+        float(inputs.rho[MEASURED]),
         request.records,
         options.selection,
         remeasure_one_ways=options.split.remeasure_one_ways,

@@ -36,7 +36,7 @@ from privsyn.pipelines.common_steps import (
     stream_numbers,
     write_together,
 )
-from privsyn.pipelines.full_cell_steps import NUMBERS_OF
+from privsyn.pipelines.rung_steps import NUMBERS_OF
 from privsyn.pipelines.synthesis_steps import (
     BY_TREND,
     CODES,
@@ -131,7 +131,7 @@ def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
 
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
     """Return the codes of the tables of transitions; none of a release without any."""
-    rho = inputs.budget.get(TRANSITIONS)
+    rho = inputs.rho.get(TRANSITIONS)
     return {} if rho is None else build_transition_codes(request.encoding, inputs.recode(), rho)
 
 

@@ -21,7 +21,6 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
-from privsyn.pipelines.full_cell_steps import build_first_look
 from privsyn.pipelines.one_shot import (
     MEASURED,
     RECODE_ROWS,
@@ -30,6 +29,7 @@ from privsyn.pipelines.one_shot import (
     measure_chosen,
     read_noisy_scores,
 )
+from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import (
     MAKE_CONSISTENT,
     REFINE_CODES,
@@ -67,7 +67,7 @@ def get_options(request: Request) -> PrivBayes:
 
 def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
     scores, options, domain = read_noisy_scores(inputs), get_options(request), inputs.domain()
-    total, rho = estimate_total(inputs.recode()), inputs.budget[MEASURED]
+    total, rho = estimate_total(inputs.recode()), inputs.rho[MEASURED]
     useful = build_network.count_useful_cells(
         total, len(domain.attributes) - 1, rho, request.records, options.usefulness
     )

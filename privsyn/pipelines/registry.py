@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from privsyn.engine.request import Request
-from privsyn.engine.step import Step, check_shares, connect, fund
+from privsyn.engine.step import Step
+from privsyn.engine.step_list import check_shares, connect, fund
 from privsyn.pipelines import (
     adaptive,
     aim,
@@ -19,7 +20,7 @@ from privsyn.pipelines import (
     privbayes,
 )
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.full_cell_steps import follow_cuts
+from privsyn.pipelines.rung_steps import follow_cuts
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""

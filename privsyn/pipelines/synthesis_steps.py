@@ -268,7 +268,7 @@ def _make_consistent(request: Request, inputs: Inputs, progress: Progress) -> Ma
     return outputs
 
 
-MEASURED = (LookKind.MARGINALS, LookKind.SETS, LookKind.TRENDS)
+CONSISTENCY_WANTS = (LookKind.MARGINALS, LookKind.SETS, LookKind.TRENDS)
 """What :func:`read_consistent_marginals` wants."""
 
 MAKE_CONSISTENT = Step(
@@ -278,7 +278,7 @@ MAKE_CONSISTENT = Step(
     paper="line 6, section 4.3",
     kind=StepKind.POSTPROCESS,
     inputs=(RECODE, *REFINED),
-    wants=MEASURED,
+    wants=CONSISTENCY_WANTS,
     outputs=dict.fromkeys(("marginals", "set_marginals", "by_trend"), tables.MARGINALS),
     only_after={"set_marginals": LookKind.SETS, "by_trend": LookKind.TRENDS},
     fields=("mechanism.consistency",),

@@ -14,9 +14,11 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep, repeat
+from privsyn.engine.step import Look, ReleaseStep
+from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import (
     RECODE,
+    RECODED,
     RELEASED,
     list_asked_pairs,
     list_released_tables,
@@ -31,7 +33,6 @@ from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import trend_scores
 
 TRENDS = "trend_scores"
-RECODED = "recode_rows.recoded_rows"
 
 
 def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:

@@ -14,7 +14,8 @@ from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step, repeat
+from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import (
     NUMBERS,
     RELEASED,
@@ -54,7 +55,7 @@ def _find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, 
     queries, answers = inputs.noisy("one_way_marginals")
     noisy = {q.attributes[0]: y for q, y in zip(queries, answers, strict=True)}
     codecs = [codec for codec in request.encoding.wide_celled if codec.attribute in noisy]
-    values = list_values_to_count(codecs, noisy, inputs.budget[VALUE_COUNTS], request.records)
+    values = list_values_to_count(codecs, noisy, inputs.rho[VALUE_COUNTS], request.records)
     return {"counted": tabulate_counted(values, codecs)}
 
 

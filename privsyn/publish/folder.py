@@ -34,8 +34,8 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.branches import name_step
-from privsyn.pipelines.full_cell_steps import CUTS_FILE
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.linked_files import write_linked_files
@@ -61,8 +61,8 @@ from privsyn.storage.released_files import (
     request_of,
 )
 from privsyn.storage.store import Store
-from privsyn.tasks.estimation.full_cells import read_cuts
 from privsyn.tasks.estimation.recode import recode_from_table
+from privsyn.tasks.estimation.rungs import read_cuts
 
 REPAIRS = "repairs.json"
 """In a run's private folder: what reading and encoding its rows repaired."""

@@ -22,7 +22,8 @@ from privsyn.data_contracts.focus import parse_conditions
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.engine.step import check_shares, get_step, release_steps, say
+from privsyn.engine.step import get_step, release_steps, say
+from privsyn.engine.step_list import check_shares
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN
 from privsyn.pipelines.registry import build_steps

@@ -78,7 +78,7 @@ def copies(ledger_url: str, tmp_path: Path, save: Callable[..., str], monkeypatc
     first, second = (Settings(out=tmp_path / name, ledger=ledger_url) for name in ("first", "second"))
     made = Copies(spec, first, second, [])
     mine = local()
-    noise, read_rows = Run._keep_noise, ReleaseStep.read_rows
+    noise, read_rows = Run._draw_or_take_up_noise, ReleaseStep.read_rows
 
     def noted(shell: Run, *arguments: Any) -> Any:
         mine.drawn = noise(shell, *arguments)
@@ -89,7 +89,7 @@ def copies(ledger_url: str, tmp_path: Path, save: Callable[..., str], monkeypatc
         made.looked.append((step.name, digest))
         return read_rows(step, *arguments)
 
-    monkeypatch.setattr(Run, "_keep_noise", noted)
+    monkeypatch.setattr(Run, "_draw_or_take_up_noise", noted)
     monkeypatch.setattr(ReleaseStep, "read_rows", looking)
     return made
 

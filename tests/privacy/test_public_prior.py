@@ -18,7 +18,8 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, check_shares
+from privsyn.engine.step import ReleaseStep, Step
+from privsyn.engine.step_list import check_shares
 from privsyn.pipelines.registry import build_steps
 from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.estimation.recode import AttributeRecode, recode_to_table
@@ -160,7 +161,7 @@ def test_08_mutant_a_level_that_has_another_price(share: Fraction) -> None:
     request = Request(make_spec(THREE, **mechanism_fields("prior", "c")), tuple(THREE))
 
     def other(step: Step) -> Step:
-        return replace(step, budget={**step.budget, step.name: share}) if step.name == "measure_in_groups" else step
+        return replace(step, shares={**step.shares, step.name: share}) if step.name == "measure_in_groups" else step
 
     with pytest.raises(ValueError, match="must sum to 1"):
         check_shares([other(step) for step in build_steps(request)])

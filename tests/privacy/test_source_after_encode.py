@@ -133,14 +133,14 @@ def test_37_linked_tables_are_read_before_the_first_look(
     places: Path, monkeypatch: pytest.MonkeyPatch, case: Callable[[], tuple[ReleaseSpec, Any]]
 ) -> None:
     spec, data = case()
-    look, opened = Run._draw, list[str]()
+    look, opened = Run._take_look, list[str]()
 
     def draw(run: Run, step: Any, inputs: Any) -> Any:
         close_source(run.private)
         opened.append(step.name)
         return look(run, step, inputs)
 
-    monkeypatch.setattr(Run, "_draw", draw)
+    monkeypatch.setattr(Run, "_take_look", draw)
     summary = run(spec, data=data)
     assert len(opened) > 3 and summary.rows > 0
 

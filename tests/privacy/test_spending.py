@@ -201,7 +201,7 @@ def order_of_events(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> list[
     note(Ledger, "settle", "settle")
     note(ReleaseStep, "read_rows", "look")
     note(Store, "write_table", "write")
-    note(Run, "_keep_noise", "noise")
+    note(Run, "_draw_or_take_up_noise", "noise")
     note(Ledger, "claim", "claim")
     run(spec)
     return events
@@ -216,13 +216,13 @@ def test_08_nothing_is_read_before_it_is_reserved(places: Path, save: Save, monk
 
 def test_08_mutant_a_look_before_the_noise(places: Path, save: Save, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted mutant: the rows are read before the noise is drawn and kept."""
-    draw = Run._draw
+    draw = Run._take_look
 
     def look_first(shell: Run, step: ReleaseStep, inputs: Any) -> Any:
         step.read_rows(shell.request, shell._open_inputs(step, inputs))
         return draw(shell, step, inputs)
 
-    monkeypatch.setattr(Run, "_draw", look_first)
+    monkeypatch.setattr(Run, "_take_look", look_first)
     assert order_of_events(few(save(people(300))), monkeypatch) != RIGHT_ORDER
 
 
@@ -258,7 +258,7 @@ def noise_of_each_look(spec: ReleaseSpec, stop: tuple[Any, str, str], monkeypatc
     owner, name, when = stop
     drawn: list[Any] = []
     looked: list[Any] = []
-    noise, read_rows = Run._keep_noise, ReleaseStep.read_rows
+    noise, read_rows = Run._draw_or_take_up_noise, ReleaseStep.read_rows
 
     def noted(shell: Run, *arguments: Any) -> Any:
         drawn.append(noise(shell, *arguments))
@@ -268,7 +268,7 @@ def noise_of_each_look(spec: ReleaseSpec, stop: tuple[Any, str, str], monkeypatc
         looked.append(tuple(int(n) for cells in drawn[-1] for n in cells))
         return read_rows(step, *arguments)
 
-    monkeypatch.setattr(Run, "_keep_noise", noted)
+    monkeypatch.setattr(Run, "_draw_or_take_up_noise", noted)
     monkeypatch.setattr(ReleaseStep, "read_rows", looking)
     function = getattr(owner, name)
 

@@ -76,7 +76,7 @@ def _build_network_step(step: Step) -> Step:
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, total = inputs.domain(), estimate_total(inputs.recode())
-        rho, families = inputs.budget[MEASURED], len(domain.attributes) - 1
+        rho, families = inputs.rho[MEASURED], len(domain.attributes) - 1
         useful = build_network.count_useful_cells(total, families, rho, request.records, options.usefulness)
         limit = min(useful, options.max_cells)
         network = build_network.build_bayesian_network(read_noisy_scores(inputs), domain, options.degree, limit)

@@ -14,7 +14,8 @@ from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, Step, fund
+from privsyn.engine.step import Output, Progress, Step
+from privsyn.engine.step_list import fund
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
 from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS, get_options, measure_chosen
 from privsyn.pipelines.synthesis_steps import build_row_steps

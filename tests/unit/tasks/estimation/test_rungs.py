@@ -22,15 +22,15 @@ from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.full_cell_steps import CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.rung_steps import RUNG_COUNTS
 from privsyn.sources.public_table import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
-from privsyn.tasks.estimation.full_cells import (
+from privsyn.tasks.estimation.rungs import (
     NOISE_A_PART,
+    choose_cells,
     count_most_cells,
-    find_full_cells,
     list_looked_at,
     read_cuts,
     tabulate_cuts,
@@ -120,7 +120,7 @@ def test_columns_that_share_cells_are_not_looked_at() -> None:
 def choose(column: dict[str, Any], values: dict[int, float], sigma: float, fine: float) -> list[CutCell]:
     """The cells of a column with so many rows at these values; noise of both looks."""
     made = plan_one(column)
-    return find_full_cells(list_looked_at(made), look(noisy_counts(made, values), sigma), {"x": fine})
+    return choose_cells(list_looked_at(made), look(noisy_counts(made, values), sigma), {"x": fine})
 
 
 def test_cells_are_narrow_where_rows_are_and_wide_ones_are_in_doubt() -> None:
@@ -164,7 +164,7 @@ def test_where_noise_may_have_made_all_counts_no_rung_is_split() -> None:
 def test_values_come_back_from_the_cells_that_they_are_encoded_in(low: int) -> None:
     column = {"kind": "integer", "min": low, "max": 10**6}
     made = plan_one(column)
-    cuts = find_full_cells(list_looked_at(made), look(noisy_counts(made, {100: 9_000, 700: 1_000})), {"x": 20.0})
+    cuts = choose_cells(list_looked_at(made), look(noisy_counts(made, {100: 9_000, 700: 1_000})), {"x": 20.0})
     codec = plan(make_spec({"x": column}), cuts=cuts).codecs[0]
     values = np.append(np.arange(low, 2_000), [10**5, 10**6])
     codes, repairs = codec.encode({"x": pa.array(values)})
@@ -235,7 +235,7 @@ def test_cells_are_at_most_as_many_as_the_plan_says() -> None:
     (codec,) = list_looked_at(made)
     for _ in range(50):
         counts = rng.normal(0, 30, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, 0.05))
-        cuts = find_full_cells([codec], look(counts, 30.0), {"x": 1.0})
+        cuts = choose_cells([codec], look(counts, 30.0), {"x": 1.0})
         assert plan(make_spec({"x": column}), cuts=cuts).domain.size("x") <= count_most_cells(codec)
 
 
@@ -269,8 +269,8 @@ def test_rows_that_are_kept_of_a_person_are_the_same_whatever_cells_are_chosen()
 @pytest.mark.parametrize("preset", ["0.3", "paper"])
 def test_earlier_defaults_and_the_paper_have_no_such_look(preset: str) -> None:
     columns = {"x": WEIGHT, "y": WEIGHT}
-    assert split_budget(Request(make_spec(columns)))[CELL_COUNTS] > 0
-    assert CELL_COUNTS not in [step.name for step in build_steps(Request(make_spec(columns, preset=preset)))]
+    assert split_budget(Request(make_spec(columns)))[RUNG_COUNTS] > 0
+    assert RUNG_COUNTS not in [step.name for step in build_steps(Request(make_spec(columns, preset=preset)))]
 
 
 @pytest.mark.parametrize("name", ["adaptive", "independent", "mst", "privbayes", "aim"])
@@ -279,7 +279,7 @@ def test_every_mechanism_without_a_prior_chooses_cells(name: str) -> None:
     asked = make_spec({"person": WEIGHT, "household": WEIGHT, "even": WEIGHT}, mechanism={"name": name})
     request = Request(asked)
     looks = {step.name: step.share for step in build_steps(request) if isinstance(step, ReleaseStep)}
-    assert looks[CELL_COUNTS] > 0 and sum(looks.values()) == 1
+    assert looks[RUNG_COUNTS] > 0 and sum(looks.values()) == 1
     made = released(weights(4_000), asked, 0)
     assert abs(np.median(made.table["person"]) - np.median(weights(4_000)["person"])) < 5
 
@@ -317,7 +317,7 @@ def test_codes_in_chosen_cells_are_those_of_the_values_themselves(case: str, see
     (codec,) = list_looked_at(request.encoding)
     rng = np.random.default_rng(seed)
     counts = rng.normal(0, 30, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, 0.05))
-    cuts = find_full_cells([codec], look(counts, 30.0), {"x": 10.0})
+    cuts = choose_cells([codec], look(counts, 30.0), {"x": 10.0})
     after = request.cut_cells(tuple(cuts)).encoding
     assert after.uncut is not None
     finer = encode_finer(codes, numbers, after.uncut, after)
@@ -357,7 +357,7 @@ def test_records_and_rows_of_persons_are_encoded_in_the_chosen_cells() -> None:
     request = Request(make_widened_panel(50), tuple(name for name in panel.column_names if name != "pid"))
     (codec,) = list_looked_at(request.encoding)
     counts = np.bincount(codec.encode({"income": panel["income"].combine_chunks()})[0], minlength=codec.size)
-    cuts = find_full_cells([codec], {"income": (Query(("income",), codec.size, 1, 1.0), counts)}, {"income": 1.0})
+    cuts = choose_cells([codec], {"income": (Query(("income",), codec.size, 1, 1.0), counts)}, {"income": 1.0})
     after = request.cut_cells(tuple(cuts))
     assert after.encoding.uncut is not None and after.encoding.of_rows.uncut is not None
     (_, stored), (_, expected) = (choose_and_encode(panel, asked) for asked in (request, after))
@@ -393,7 +393,7 @@ def release_panel(asked: Any, panel: pa.Table) -> pa.Table:
 def test_two_tables_have_the_look_and_three_have_not() -> None:
     for content, looks in ((make_visits_content(), 1), (make_tree_content(), 0)):
         asked = Request(make_tables_spec(content))
-        assert sum(step.name.endswith(CELL_COUNTS) for step in build_steps(asked)) == looks
+        assert sum(step.name.endswith(RUNG_COUNTS) for step in build_steps(asked)) == looks
 
 
 def test_rows_of_a_prior_are_read_in_the_chosen_cells(tmp_path: Path) -> None:

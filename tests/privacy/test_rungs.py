@@ -19,9 +19,9 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, get_step
-from privsyn.pipelines.full_cell_steps import CELL_COUNTS
 from privsyn.pipelines.registry import build_steps
-from privsyn.tasks.estimation.full_cells import find_full_cells, list_looked_at
+from privsyn.pipelines.rung_steps import RUNG_COUNTS
+from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
@@ -35,7 +35,7 @@ VALUES = (3, 150, 170)
 @cache
 def plan_look(records: int) -> tuple[Request, ReleaseStep, list[Query]]:
     request = Request(make_spec({"x": WEIGHT, "y": WEIGHT}, unit={"records_per_person": records}))
-    step = get_step(build_steps(request), CELL_COUNTS)
+    step = get_step(build_steps(request), RUNG_COUNTS)
     assert isinstance(step, ReleaseStep)
     return request, step, step.plan(request, Inputs({}), step.rho(request))
 
@@ -77,8 +77,8 @@ def test_02_mutant_cells_found_by_the_rows() -> None:
     """Planted mutant: cells follow from exact counts, so that one row shows in what is asked from then on."""
     made = plan_one(WEIGHT)
     exact = [noisy_counts(made, {100: 1_000, 9_000: far}) for far in (49, 50)]
-    before, after = (find_full_cells(list_looked_at(made), look(y, 10.0), {"x": 10.0}) for y in exact)
+    before, after = (choose_cells(list_looked_at(made), look(y, 10.0), {"x": 10.0}) for y in exact)
     assert before != after
     request, _, _ = plan_look(1)
     find = get_step(build_steps(request), "find_full_cells")
-    assert {name.split(".")[0] for name in find.inputs} == {CELL_COUNTS}
+    assert {name.split(".")[0] for name in find.inputs} == {RUNG_COUNTS}

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import privsyn
-from privsyn.pipelines.full_cell_steps import CUTS_FILE
-from privsyn.tasks.estimation.full_cells import read_cuts
+from privsyn.pipelines.rung_steps import CUTS_FILE
+from privsyn.tasks.estimation.rungs import read_cuts
 from tests.unit.tasks.estimation.test_full_cells import WEIGHT, weights
 
 

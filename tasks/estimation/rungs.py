@@ -72,7 +72,7 @@ def count_most_cells(codec: OrderedCodec) -> int:
     return codec.size + 2 * PARTS + 2 * math.ceil((high - low) / codec.frame[1])
 
 
-def find_full_cells(
+def choose_cells(
     codecs: Sequence[OrderedCodec], looks: Mapping[str, tuple[Query, NDArray[Any]]], sigmas: Mapping[str, float]
 ) -> list[CutCell]:
     """Return the cells of each column: narrow where rows stand, equal bins' halves elsewhere, rungs in doubt.

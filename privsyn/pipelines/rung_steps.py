@@ -33,16 +33,16 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
-from privsyn.tasks.estimation.full_cells import find_full_cells, list_looked_at, tabulate_cuts
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
+from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at, tabulate_cuts
 from privsyn.tasks.kernels.batches import pair_batches
 from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import encode as finer_codes
 from privsyn.tasks.steps import one_way_marginals
 
-CELL_COUNTS, FIND = "cell_counts", "find_full_cells"
-CUTS, FINER = f"{FIND}.cuts", "encode_finer"
+RUNG_COUNTS, CHOOSE = "cell_counts", "find_full_cells"
+CUTS, FINER = f"{CHOOSE}.cuts", "encode_finer"
 CUTS_FILE = "marginals/cut_cells.parquet"
 
 NUMBERS_OF = {
@@ -52,9 +52,9 @@ NUMBERS_OF = {
 }
 """Table of codes that *encode* makes -> the table of the same rows' numbers."""
 
-NO_CELL_COUNTS = {
-    CELL_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
-    FIND: {"cuts": tabulate_cuts([])},
+NO_RUNG_COUNTS = {
+    RUNG_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
+    CHOOSE: {"cuts": tabulate_cuts([])},
     FINER: {"encoded_rows": pa.table({})},
 }
 """The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
@@ -66,7 +66,7 @@ def _plan_rungs(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
 
 
 COUNT_RUNGS = ReleaseStep(
-    name=CELL_COUNTS,
+    name=RUNG_COUNTS,
     title="Rung counts",
     about="rough counts of intervals that double in width",
     when="ordered columns without `bins` or `edges`",
@@ -83,28 +83,28 @@ COUNT_RUNGS = ReleaseStep(
     rows=ENCODED,
     rows_domain=lambda r, inputs: r.encoding.domain,
     published=publish_noisy(
-        CELL_COUNTS, "has rough counts of intervals that double in width, of numbers, dates and moments"
+        RUNG_COUNTS, "has rough counts of intervals that double in width, of numbers, dates and moments"
     ),
 )
 
 
 def _choose(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    queries, answers = inputs.noisy(CELL_COUNTS)
+    queries, answers = inputs.noisy(RUNG_COUNTS)
     looks = {q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)}
-    sigmas = {q.attributes[0]: q.sigma for q in plan_one_ways(request, inputs, inputs.budget[ONE_WAYS.name])}
+    sigmas = {q.attributes[0]: q.sigma for q in plan_one_ways(request, inputs, inputs.rho[ONE_WAYS.name])}
     codecs = [codec for codec in list_looked_at(request.encoding) if codec.attribute in looks]
-    return {"cuts": tabulate_cuts(find_full_cells(codecs, looks, sigmas) if codecs else [])}
+    return {"cuts": tabulate_cuts(choose_cells(codecs, looks, sigmas) if codecs else [])}
 
 
 CHOOSE_CELLS = Step(
-    name=FIND,
+    name=CHOOSE,
     title="Choose cells",
     about="narrow cells where the rough counts show rows",
     when="after rung counts",
     kind=StepKind.POSTPROCESS,
-    serves=CELL_COUNTS,
+    serves=RUNG_COUNTS,
     divides=ONE_WAYS.name,
-    inputs=list_released_tables([CELL_COUNTS]),
+    inputs=list_released_tables([RUNG_COUNTS]),
     outputs={"cuts": tables.CUT_CELLS},
     fields=ONE_WAYS.fields,
     reads=(KnowledgePart.KNOWN_COLUMNS,),
@@ -123,7 +123,7 @@ def _build_finer_step(encode: Step) -> Step:
         about="the rows as codes of the chosen cells",
         when="after rung counts",
         kind=StepKind.TRANSFORM,
-        serves=CELL_COUNTS,
+        serves=RUNG_COUNTS,
         inputs=(CUTS, *(place for table in outputs for place in _name_tables(table))),
         outputs=outputs,
         inherits=(KnowledgePart.CODES,),

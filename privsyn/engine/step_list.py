@@ -1,0 +1,89 @@
+"""From declared steps to those of one release.
+
+A mechanism declares every step that some release has (``privsyn/pipelines/one_shot.py``).  Four functions turn them
+into the steps of one release, in this order:
+
+1. :func:`privsyn.pipelines.budget.split_budget` says which looks the release takes, and the share of each.
+2. :func:`fund` gives the steps these shares; looks without one are left out, with the steps that serve them.
+3. :func:`connect` adds the tables of the earlier looks that a step wants to its inputs.
+4. :func:`privsyn.pipelines.rung_steps.follow_cuts` lets later steps read the codes of the chosen cells.
+
+:func:`check_shares` holds the shares to the whole budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from privsyn.data_contracts.artifacts import LookKind
+from privsyn.engine.step import PublishedFile, ReleaseStep, Step, release_steps
+
+
+def fund(steps: Iterable[Step], budget: Mapping[str, Fraction]) -> tuple[Step, ...]:
+    """Return the steps that releases with this budget have, each with all shares; ``budget``: look -> its share.
+
+    Looks without a share are left out, and so are the steps that serve them.
+    """
+    funded = []
+    for declared in steps:
+        step = next((other for look, other in declared.instead.items() if look in budget), declared)
+        needed = step.name if isinstance(step, ReleaseStep) else step.serves
+        if needed in budget or not needed:
+            funded.append(replace(step, shares=budget, instead={}))
+    return tuple(funded)
+
+
+def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Return the steps, each with the tables of the earlier looks that it wants among its inputs.
+
+    Of tables that a step may read it has those that are made before it, and of its outputs those whose looks were
+    taken.
+    """
+    connected: list[Step] = []
+    for step in steps:
+        made = {f"{s.name}.{table}" for s in connected for table in s.outputs}
+        looks = {kind: list_looks(connected, kind) for kind in step.wants}
+        read = [table for kind in step.wants for look in looks[kind] for table in look.released_tables]
+        dropped = {table for table, kind in step.only_after.items() if not list_looks(connected, kind)}
+        connected.append(
+            replace(
+                step,
+                inputs=tuple(dict.fromkeys((*step.inputs, *(t for t in step.may_read if t in made), *read))),
+                looks={kind: tuple(look.name for look in looks[kind]) for kind in looks} or step.looks,
+                outputs={table: contract for table, contract in step.outputs.items() if table not in dropped},
+                published={table: file for table, file in step.published.items() if table not in dropped},
+                may_read=(),
+                wants=(),
+                only_after={},
+            )
+        )
+    return tuple(connected)
+
+
+def check_shares(steps: Sequence[Step]) -> None:
+    """Raise ValueError unless the shares of the release steps are positive and sum to exactly 1."""
+    shares = [step.share for step in release_steps(steps)]
+    if sum(shares) != 1 or min(shares, default=Fraction(0)) <= 0:
+        raise ValueError(f"the shares of the release steps are {', '.join(map(str, shares))}: they must sum to 1")
+
+
+def list_looks(steps: Iterable[Step], kind: LookKind) -> tuple[ReleaseStep, ...]:
+    """Return the release steps among ``steps`` that make measurements of this kind, in order."""
+    return tuple(step for step in release_steps(steps) if step.measures is kind)
+
+
+def repeat(step: ReleaseStep, n: int, of: str, files: Mapping[str, PublishedFile], name: str = "") -> ReleaseStep:
+    """Return the look taken once more: the ``n``-th of its kind.
+
+    ``of``: what it is repeated for, as in "release 2"; ``files``: its published files; ``name``: another beginning of
+    its name.
+    """
+    return replace(
+        step,
+        name=f"{name or step.name}_{n}",
+        title=f"{step.title}, {of} {n}",
+        look=replace(step.look, round=n),
+        published=files,
+    )
