@@ -49,8 +49,8 @@ class Split(FrozenModel):
         ge=0,
         le=0.09,
         description="How much of the chosen marginals' share counts single values inside heavy cells of numbers with "
-        "neither `bins` nor `edges`, so that values that many rows share come out as they are. 0 (the paper): none. Not "
-        "with linked rows.",
+        "neither `bins` nor `edges`, so that values that many rows share come out as they are. 0 (the paper): none. "
+        "Not with linked rows.",
     )
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",

@@ -43,8 +43,8 @@ from privsyn.pipelines.one_shot import (
 from privsyn.pipelines.synthesis_steps import (
     APPEND_ATTRIBUTES,
     CONSISTENCY_READS,
-    MAKE_CONSISTENT,
     CONSISTENCY_WANTS,
+    MAKE_CONSISTENT,
     REFINE_CODES,
     SYNTHESIS,
     SYNTHESIZE,

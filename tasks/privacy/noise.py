@@ -25,7 +25,7 @@ MAX_SIGMA = 2.0**50
 _CHUNK = 1 << 18
 
 _LOOK_EVERY = 0.1
-"""Seconds between two looks while other threads draw."""
+"""Seconds between two checks while other threads draw."""
 
 
 class NoiseSource(Protocol):
@@ -133,22 +133,22 @@ def draw_all(
     source: NoiseSource,
     requests: Sequence[tuple[float, int]],
     threads: int = 1,
-    look: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[Counts]:
     """Draw independently for each (sigma, cells), in their order, by up to ``threads`` threads.
 
     Only release noise is drawn by several: it has no state of ours, and OpenSSL gives each thread a generator of its
-    own.  Any other source is asked one by one, so that a seed gives the same draws.  ``look`` is called again and again
+    own.  Any other source is asked one by one, so that a seed gives the same draws.  ``check`` is called now and then
     meanwhile; an error of its own, or of a draw, passes on without waiting for the draws under way.
     """
     if threads < 2 or len(requests) < 2 or not isinstance(source, OpenDPNoise):
-        return [source.draw(*one) for one in _look_between(requests, look)]
+        return [source.draw(*one) for one in _check_between(requests, check)]
     load_library()
     pool = ThreadPoolExecutor(min(threads, len(requests)))
     try:
         draws = [pool.submit(source.draw, *one) for one in requests]
         while not wait(draws, timeout=_LOOK_EVERY, return_when=FIRST_EXCEPTION).done.issuperset(draws):
-            look()
+            check()
             if any(draw.done() and draw.exception() is not None for draw in draws):
                 break
         return [draw.result() for draw in draws]
@@ -156,9 +156,9 @@ def draw_all(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _look_between(requests: Sequence[tuple[float, int]], look: Callable[[], None]) -> Iterator[tuple[float, int]]:
+def _check_between(requests: Sequence[tuple[float, int]], check: Callable[[], None]) -> Iterator[tuple[float, int]]:
     for one in requests:
-        look()
+        check()
         yield one
 
 

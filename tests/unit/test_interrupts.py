@@ -208,7 +208,7 @@ def test_a_look_ends_the_wait_for_a_thread_that_never_ends() -> None:
     try:
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            noise.draw_all(Stuck(), [(1.0, 1), (2.0, 1)], threads=2, look=look)
+            noise.draw_all(Stuck(), [(1.0, 1), (2.0, 1)], threads=2, check=look)
         assert not free.is_set() and time.monotonic() - started < 30
     finally:
         free.set()
