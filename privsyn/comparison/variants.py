@@ -181,7 +181,7 @@ def equal_laplace(trial: MethodInput) -> MethodResult:
             scales[step.name] = scale
             return [replace(q, sigma=np.sqrt(2.0) * scale, pricing=request.pricing) for q in queries]
 
-        looks = list_released_tables(["one_way_marginals", "indif_scores"])
+        looks = (*list_released_tables("one_way_marginals"), *list_released_tables("indif_scores"))
         return replace(step, plan=plan, inputs=(*step.inputs, *looks))
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:

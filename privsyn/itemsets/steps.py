@@ -194,7 +194,7 @@ def _find_frequent(spec: ItemsetSpec) -> Step:
         name="frequent_items",
         title="Frequent items",
         kind=StepKind.POSTPROCESS,
-        inputs=list_released_tables(["item_counts"]),
+        inputs=list_released_tables("item_counts"),
         outputs={"items": contracts.FREQUENT_ITEMS},
         settings=lambda r: {"at_least": spec.at_least, "most": spec.most_frequent_items},
         run=run,

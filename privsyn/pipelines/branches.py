@@ -229,7 +229,7 @@ def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
         inputs=(
             MARGINALS,
             RECODE,
-            *list_released_tables(["measure_without_rows"]),
+            *list_released_tables("measure_without_rows"),
             *_list_tables_above(spec, branch),
         ),
         may_read=BESIDE_CONSISTENT,

@@ -83,9 +83,9 @@ def get_options_as(request: Request, kind: type[Options]) -> Options:
     return options
 
 
-def list_released_tables(stages: Sequence[str]) -> tuple[str, ...]:
-    """Return the released tables of these release steps."""
-    return tuple(f"{stage}.{table}" for stage in stages for table in RELEASED)
+def list_released_tables(look: str) -> tuple[str, ...]:
+    """Return the released tables of a release step."""
+    return tuple(f"{look}.{table}" for table in RELEASED)
 
 
 def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
@@ -269,7 +269,7 @@ COMPRESS_DOMAIN = Step(
     about="rare values are combined, by their noisy counts",
     paper="line 2, section 5.3",
     kind=StepKind.POSTPROCESS,
-    inputs=list_released_tables(["one_way_marginals"]),
+    inputs=list_released_tables("one_way_marginals"),
     outputs={"recode": tables.RECODE},
     fields=COMPRESSION,
     reads=(KnowledgePart.PRIOR, KnowledgePart.KNOWN_CODES),

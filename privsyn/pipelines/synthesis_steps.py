@@ -498,7 +498,7 @@ ROW_STEPS = (REFINE_CODES, MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES, DECOD
 
 def build_row_steps(request: Request) -> tuple[Step, ...]:
     """Return ROW_STEPS; where there is a prior, rows follow its pairs if the noisy scores speak for it."""
-    scores = list_released_tables(["indif_scores"]) if request.has_prior else ()
+    scores = list_released_tables("indif_scores") if request.has_prior else ()
     making = (SYNTHESIZE, APPEND_ATTRIBUTES)
     return tuple(replace(s, inputs=(*s.inputs, *scores)) if s in making else s for s in ROW_STEPS)
 
