@@ -249,7 +249,7 @@ def _choose_bases(spec: ItemsetSpec) -> Step:
         name="basis_set",
         title="Basis set",
         kind=StepKind.POSTPROCESS,
-        inputs=("frequent_items.items", *list_released_tables(["item_counts", "pair_counts"])),
+        inputs=("frequent_items.items", *list_released_tables("item_counts"), *list_released_tables("pair_counts")),
         outputs={"bases": contracts.BASES},
         settings=lambda r: {"largest_basis": spec.largest_basis, "at_least": spec.at_least, "largest": spec.largest},
         run=run,
@@ -310,7 +310,7 @@ def _estimate_itemsets(spec: ItemsetSpec) -> Step:
         inputs=(
             "frequent_items.items",
             "basis_set.bases",
-            *list_released_tables(["item_counts", "pair_counts", "basis_marginals"]),
+            *(table for look in SHARES for table in list_released_tables(look)),
         ),
         outputs={"itemsets": contracts.ITEMSETS},
         settings=lambda r: {"top": spec.top, "at_least": spec.at_least, "largest": spec.largest},
