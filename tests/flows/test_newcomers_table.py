@@ -72,10 +72,10 @@ def test_dates_in_one_other_way_get_their_format(file: Path) -> None:
     assert fit is not None and 'write `format: "%d.%m.%Y"`' in " ".join(fit.columns[1].cures)
 
 
-def test_a_question_may_spell_a_name_in_either_way_and_a_mean_of_dates_is_a_date(file: Path, tmp_path: Path) -> None:
+def test_a_question_may_spell_a_name_in_either_way_and_a_mean_of_dates_is_a_date(file: Path, places: Path) -> None:
     days = "{kind: integer, min: 45000, max: 46000"
     spec = SPEC.replace('{kind: date, format: "%Y%m%d", min: 2024-01-01, max: 2026-01-01', days)
-    released = privsyn.release(file, parse_spec(spec), out=tmp_path / "out")
+    released = privsyn.release(file, parse_spec(spec), out=places / "out")
     for question in ("{}", "share({})", "mean(canton) by {}", "canton where {} == 'Bern'"):
         first, second = (answer(released, question.format(name)) for name in (PLACE, APART))
         assert first.equals(second)

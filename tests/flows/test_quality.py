@@ -237,7 +237,7 @@ def test_a_look_that_costs_more_or_less_than_the_request_is_refused(
     """Planted mutant: the ledger would hold another price than the certificate promises."""
     step, cost = quality.build_quality_step, spent()
     monkeypatch.setattr(
-        quality, "build_quality_step", lambda compared: replace(step(compared), budget={quality.STEP: share})
+        quality, "build_quality_step", lambda compared: replace(step(compared), shares={quality.STEP: share})
     )
     with pytest.raises(ValueError, match="must sum to 1"):
         ask(release)

@@ -65,7 +65,7 @@ class Setting:
                 "name": "counts",
                 "title": "Counts",
                 "measures": LookKind.ONE_WAYS,
-                "budget": {"counts": Fraction(1)},
+                "shares": {"counts": Fraction(1)},
                 "inputs": (),
                 "outputs": {"noisy": tables.NOISY, "receipts": tables.RECEIPTS},
                 "plan": ask,
