@@ -10,7 +10,7 @@ import pytest
 import privsyn
 from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.tasks.estimation.rungs import read_cuts
-from tests.unit.tasks.estimation.test_full_cells import WEIGHT, weights
+from tests.unit.tasks.estimation.test_rungs import WEIGHT, weights
 
 
 @pytest.mark.slow

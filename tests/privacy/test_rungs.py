@@ -26,7 +26,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
 from tests.unit.tasks.estimation.test_frequent_values import noisy_counts
-from tests.unit.tasks.estimation.test_full_cells import WEIGHT, look
+from tests.unit.tasks.estimation.test_rungs import WEIGHT, look
 from tests.unit.tasks.estimation.test_single_values import plan_one
 
 VALUES = (3, 150, 170)

@@ -29,7 +29,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.specs import make_spec
-from tests.unit.tasks.estimation.test_full_cells import WEIGHT, weights
+from tests.unit.tasks.estimation.test_rungs import WEIGHT, weights
 
 COLUMNS: dict[str, dict[str, Any]] = {
     "age": {"kind": "integer", "min": 18, "max": 49, "bins": 8},
