@@ -248,6 +248,10 @@ _MORE = (
         "mwem-smartnoise", "smartnoise", "smartnoise-synth", "MWEM (smartnoise)", "multiplicative weights, few columns"
     ),
     Peer("privsyn-tab-bench", "dpmm", "tab_bench", "PrivSyn (tab_bench)", "PrivSyn from the benchmark's own source"),
+    Peer("mst-dpsynth", "dpsynth", "dpsynth", "MST (dpsynth)", "Google's MST, bins of equal mass"),
+    Peer("swift-dpsynth", "dpsynth", "dpsynth", "SWIFT (dpsynth)", "Google's SWIFT, bins of equal mass"),
+    Peer("aim-dpsynth", "dpsynth", "dpsynth", "AIM (dpsynth)", "Google's AIM, bins of equal mass, 80 MB"),
+    Peer("copula-sdv", "sdv", "sdv", "Gaussian copula (SDV)", "no privacy"),
     Peer("margnet", "margnet", "torch", "MargNet", "a network trained on marginals that it chooses"),
 )
 

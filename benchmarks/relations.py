@@ -65,6 +65,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
@@ -115,6 +116,8 @@ OURS: dict[str, dict[str, Any]] = {
 """Our methods, and what their specs say beside bounds and steps."""
 BINNED = {"mst-dpmm": "dpmm", "aim-dpmm": "dpmm"}
 """Peers that bin columns themselves -> their environment."""
+OF_RULERS = {**dict.fromkeys(("mst-dpsynth", "swift-dpsynth", "aim-dpsynth"), "dpsynth"), "copula-sdv": "sdv"}
+"""The same, for benchmarks/rulers.py."""
 OF_LABEL = {"tab-pe": "tab-pe"}
 """Peers that make the rows of each value of a label, for benchmarks/labels.py -> their environment."""
 CUT = ("mst-opendp", "aim-opendp", "margnet")
@@ -288,13 +291,22 @@ def make_one(method: str, name: str, epsilon: float, seed: int, folder: Path, cs
     (folder / "made.json").write_text(json.dumps(spent), encoding="utf-8")
 
 
-def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path, label: str = "") -> tuple[Any, ...]:
+def run_binned(
+    given: Given,
+    method: str,
+    epsilon: float,
+    seed: int,
+    log: Path,
+    label: str = "",
+    bins: tuple[str, int] | None = None,
+) -> tuple[Any, ...]:
     """Run a peer that bins columns itself, or none; returns as :func:`run_ours`.
 
-    ``label``: the column whose rows a peer of OF_LABEL makes value by value.
+    ``label``: the column whose rows a peer of OF_LABEL makes value by value.  ``bins``: kind and number, in place of
+    the peer's own.
     """
     folder = log.parent
-    python = ENVIRONMENTS / (BINNED | OF_LABEL)[method] / "bin" / "python"
+    python = ENVIRONMENTS / (BINNED | OF_LABEL | OF_RULERS)[method] / "bin" / "python"
     if not python.exists():
         raise ImportError(f"{method} is not installed: call `make peers`")
     domain: dict[str, Any] = {}
@@ -308,7 +320,8 @@ def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path, 
             values.append(np.asarray(given.table[c].cast(pa.float64()).to_numpy(), dtype=np.float64))
             domain[c] = {"lower": float(content["min"]), "upper": float(content["max"])}
     whole = [c for c, content in given.columns.items() if content["kind"] == "integer"]
-    request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole, "label": label}
+    request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole}
+    request |= {"label": label, "bins": bins, "rho": float(convert_epsilon_to_rho(epsilon, DELTA))}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     np.savez(folder / "real.npz", values=np.stack(values, axis=1))
     command = [str(python), str(HERE / "relations_worker.py"), method, str(folder)]
