@@ -248,15 +248,20 @@ _MORE = (
         "mwem-smartnoise", "smartnoise", "smartnoise-synth", "MWEM (smartnoise)", "multiplicative weights, few columns"
     ),
     Peer("privsyn-tab-bench", "dpmm", "tab_bench", "PrivSyn (tab_bench)", "PrivSyn from the benchmark's own source"),
-    Peer("mst-dpsynth", "dpsynth", "dpsynth", "MST (dpsynth)", "Google's MST, bins of equal mass"),
-    Peer("swift-dpsynth", "dpsynth", "dpsynth", "SWIFT (dpsynth)", "Google's SWIFT, bins of equal mass"),
-    Peer("aim-dpsynth", "dpsynth", "dpsynth", "AIM (dpsynth)", "Google's AIM, bins of equal mass, 80 MB"),
-    Peer("copula-sdv", "sdv", "sdv", "Gaussian copula (SDV)", "no privacy"),
     Peer("margnet", "margnet", "torch", "MargNet", "a network trained on marginals that it chooses"),
 )
 
 REFEREES = PEERS | {peer.name: peer for peer in _MORE}
 """The peers, and packages that only methods of the same name are held against."""
+
+_OF_VALUES = (
+    Peer("mst-dpsynth", "dpsynth", "dpsynth", "MST (dpsynth)", "Google's MST, bins of equal mass"),
+    Peer("swift-dpsynth", "dpsynth", "dpsynth", "SWIFT (dpsynth)", "Google's SWIFT, bins of equal mass"),
+    Peer("aim-dpsynth", "dpsynth", "dpsynth", "AIM (dpsynth)", "Google's AIM, bins of equal mass, 80 MB"),
+    Peer("copula-sdv", "sdv", "sdv", "Gaussian copula (SDV)", "no privacy"),
+)
+OF_VALUES = {peer.name: peer for peer in _OF_VALUES}
+"""Peers that are given values, not codes, by benchmarks/relations_worker.py alone."""
 
 
 def echo() -> Peer:

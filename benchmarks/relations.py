@@ -51,7 +51,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, ONE_THREAD, REFEREES, PeerError, name_outcome, watch
+from benchmarks.peers import (
+    ENVIRONMENTS,
+    LIMITS,
+    NOT_DONE,
+    OF_VALUES,
+    ONE_THREAD,
+    REFEREES,
+    PeerError,
+    name_outcome,
+    watch,
+)
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
@@ -116,8 +126,6 @@ OURS: dict[str, dict[str, Any]] = {
 """Our methods, and what their specs say beside bounds and steps."""
 BINNED = {"mst-dpmm": "dpmm", "aim-dpmm": "dpmm"}
 """Peers that bin columns themselves -> their environment."""
-OF_RULERS = {**dict.fromkeys(("mst-dpsynth", "swift-dpsynth", "aim-dpsynth"), "dpsynth"), "copula-sdv": "sdv"}
-"""The same, for benchmarks/rulers.py."""
 OF_LABEL = {"tab-pe": "tab-pe"}
 """Peers that make the rows of each value of a label, for benchmarks/labels.py -> their environment."""
 CUT = ("mst-opendp", "aim-opendp", "margnet")
@@ -306,7 +314,8 @@ def run_binned(
     the peer's own.
     """
     folder = log.parent
-    python = ENVIRONMENTS / (BINNED | OF_LABEL | OF_RULERS)[method] / "bin" / "python"
+    environment = OF_VALUES[method].environment if method in OF_VALUES else (BINNED | OF_LABEL)[method]
+    python = ENVIRONMENTS / environment / "bin" / "python"
     if not python.exists():
         raise ImportError(f"{method} is not installed: call `make peers`")
     domain: dict[str, Any] = {}
@@ -380,7 +389,7 @@ def decode_bins(encoding: EncodingPlan, made: CodeTable, seed: int) -> pa.Table:
 
 def get_version(method: str) -> str:
     """Return the version of a method's package; "" where a peer is not installed."""
-    return version("privsyn-flows") if method in OURS else REFEREES[method].version
+    return version("privsyn-flows") if method in OURS else (REFEREES | OF_VALUES)[method].version
 
 
 def measure(given: Given, method: str, stored_as: str, epsilon: float, seed: int, csv: Path | None) -> Run:

@@ -37,11 +37,10 @@ import pyarrow.parquet as pq
 from benchmarks.compare_store import Run, Store
 from benchmarks.compare_tables import DEMOGRAPHIC, SUBSET
 from benchmarks.pages import write_between
-from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, ONE_THREAD, PeerError, name_outcome, watch
+from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, OF_VALUES, ONE_THREAD, PeerError, name_outcome, watch
 from benchmarks.relations import (
     BINNED,
     CUT,
-    OF_RULERS,
     Given,
     get_version,
     load_table,
@@ -257,7 +256,7 @@ TUNED = {
 def make_table(given: Given, method: str, epsilon: float, seed: int, bins: tuple[str, int] | None) -> tuple[Any, ...]:
     """Return the rows that a method makes, and its wall and CPU seconds."""
     with tempfile.TemporaryDirectory() as name:
-        if method in BINNED | OF_RULERS:
+        if method in {*BINNED, *OF_VALUES}:
             return run_binned(given, method, epsilon, seed, Path(name) / "log", bins=bins)[:3]
         if method in CUT:
             return run_cut(given, method, epsilon, seed)[:3]

@@ -125,7 +125,7 @@ def _evaluate(request: EvaluationRequest, settings: Settings, release: Release, 
     released = details.ReleasedTables.read(release)
     opened = _open(request, release)
     tables = stage("Read tables", lambda: opened.read(release, request.spec))
-    scorer = Scorer(tables.real, tables.holdout, tables.encoding, request.spec, settings.threads)
+    scorer = Scorer(tables.real, tables.holdout, tables.encoding, request.spec, settings.threads, settings.anonymeter)
     scores = [
         stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
             table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
