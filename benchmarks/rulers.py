@@ -310,36 +310,34 @@ def run_sdmetrics(store: Store, methods: Sequence[str], tables: Sequence[str], s
 
 
 def list_sdmetrics(store: Store) -> Iterator[str]:
-    """Yield the table of SDMetrics' reports: a line a method, and one where other bins score better than its own."""
-    yield "| | " + " | ".join(f"{table} | " for table in TABLES) + "|"
+    """Yield the table of SDMetrics' reports: a line a method, and one of its best bins where others were tried."""
+    yield "| | " + " | CPU s | ".join(TABLES) + " | CPU s |"
     yield "|---|" + "---|---|" * len(TABLES)
-    yield "| | " + " | ".join("quality: columns, pairs | CPU s" for _ in TABLES) + " |"
     for method, title in METHODS.items():
-        names = {
-            method: title,
-            **{f"{method}, {n} {kind}": f"{title}, tuned bins" for kind, n in TUNED.get(method, ())},
-        }
-        for tuned in (False, True) if len(names) > 1 else (False,):
-            cells = [describe_best(store, [n for n in names if tuned or n == method], table, tuned) for table in TABLES]
+        tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
+        lines = [([method], title)]
+        if any(list_runs(store, name, table, 1.0) for name in tried for table in TABLES):
+            lines.append(([method, *tried], f"{title}, tuned bins"))
+        for names, head in lines:
+            cells = [describe_best(store, names, table) for table in TABLES]
             if any(cell != " | " for cell in cells):
-                yield f"| {names[method] if not tuned else title + ', tuned bins'} | " + " | ".join(cells) + " |"
+                yield f"| {head} | " + " | ".join(cells) + " |"
 
 
-def describe_best(store: Store, names: Sequence[str], table: str, named: bool) -> str:
-    """Return quality and CPU seconds of the name that scores best on a table, or why there is none."""
+def describe_best(store: Store, names: Sequence[str], table: str) -> str:
+    """Return scores and CPU seconds of the name that scores best on a table, or why there is none."""
     groups = {name: list_runs(store, name, table, 1.0) for name in names}
-    done = {name: [r for r in runs if r.outcome == "done"] for name, runs in groups.items()}
-    done = {name: runs for name, runs in done.items() if runs}
+    done = {name: found for name, runs in groups.items() if (found := [r for r in runs if r.outcome == "done"])}
     if not done:
         failed = [run for runs in groups.values() for run in runs]
         words = {"time": "did not finish", "memory": "too much memory"}
         return f"{words.get(failed[0].outcome, failed[0].detail)} | " if failed else " | "
     best = max(done, key=lambda name: mean(r.figures["quality"] for r in done[name]))
-    names_of = ("quality", "Column Shapes", "Column Pair Trends")
-    quality, shapes, pairs = (mean(r.figures[n] for r in done[best]) for n in names_of)
+    scores = ("quality", "Column Shapes", "Column Pair Trends", "diagnostic")
+    quality, shapes, pairs, diagnostic = (shorten(mean(r.figures[s] for r in done[best]), 3) for s in scores)
     seconds = mean(r.cpu for r in done[best] if r.cpu is not None)
-    bins = f" ({best.partition(', ')[2] or 'its own'})" if named else ""
-    return f"{shorten(quality, 3)}: {shorten(shapes, 3)}, {shorten(pairs, 3)}{bins} | {seconds:.0f}"
+    bins = f" by {best.partition(', ')[2] or 'its own'}" if len(names) > 1 else ""
+    return f"{quality} ({shapes}, {pairs}), {diagnostic}{bins} | {seconds:.0f}"
 
 
 def write_pages(store: Store) -> None:

@@ -58,19 +58,17 @@ def sample_by_mbi(asked: dict[str, Any]) -> tuple[list[dict[str, float]], list[n
 def sample_here(asked: dict[str, Any], shares: list[np.ndarray], rows: int) -> dict[str, float]:
     """Return what this project takes and reaches for a number of rows."""
     domain = Domain.of(asked["domain"])
-    marginals = []
+    pairs, singles = [], {a: np.full(domain.size(a), rows / domain.size(a)) for a in domain.attributes}
     for clique, share in zip(asked["cliques"], shares, strict=True):
         ordered = domain.ordered(clique)
-        turned = share if tuple(clique) == tuple(ordered) else share.T
-        marginals.append(Marginal(ordered, turned * rows))
-    paired = {a for m in marginals for a in m.attributes}
-    alone = [
-        Marginal((a,), np.full(domain.size(a), rows / domain.size(a))) for a in domain.attributes if a not in paired
-    ]
+        pair = Marginal(ordered, (share if tuple(clique) == tuple(ordered) else share.T) * rows)
+        singles |= {a: pair.project((a,)).counts for a in ordered}
+        pairs.append(pair)
+    marginals = [*(Marginal((a,), counts) for a, counts in singles.items()), *pairs]
     wall, cpu = time.perf_counter(), time.process_time()
-    made = synthesize([*alone, *marginals], domain, Synthesis(), rows, 1)
+    made = synthesize(marginals, domain, Synthesis(), rows, 1)
     spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
-    errors = [np.abs(count(made, m.attributes) - m.counts).sum() / rows for m in marginals]
+    errors = [np.abs(count(made, m.attributes) - m.counts).sum() / rows for m in pairs]
     return {**spent, "l1": float(np.mean(errors))}
 
 

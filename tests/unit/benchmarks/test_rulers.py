@@ -81,11 +81,11 @@ def test_the_rules_of_a_subset_are_those_about_its_columns() -> None:
 def test_means_over_seeds_and_the_best_bins_are_shown(tmp_path: Path) -> None:
     store = Store(tmp_path / "runs")
     for name, quality, outcome in (("m", 0.8, "done"), ("m, 16 own", 0.9, "done"), ("other", 0.0, "failed")):
-        figures = {"quality": quality, "Column Shapes": quality, "Column Pair Trends": 0.5}
+        figures = {"quality": quality, "Column Shapes": quality, "Column Pair Trends": 0.5, "diagnostic": 1.0}
         store.add(Run(name, "1", "adult", 1.0, 0, outcome, figures, cpu=7.4, detail="cannot"))  # type: ignore[arg-type]
-    assert describe_best(store, ["m"], "adult", False) == ".800: .800, .500 | 7"
-    assert describe_best(store, ["m", "m, 16 own"], "adult", True) == ".900: .900, .500 (16 own) | 7"
-    assert describe_best(store, ["other"], "adult", False) == "cannot | "
+    assert describe_best(store, ["m"], "adult") == ".800 (.800, .500), 1.000 | 7"
+    assert describe_best(store, ["m", "m, 16 own"], "adult") == ".900 (.900, .500), 1.000 by 16 own | 7"
+    assert describe_best(store, ["other"], "adult") == "cannot | "
     names = ("pmse", "pearson", "largest_pearson", "broken", "unique", "apparent")
     groups = dict.fromkeys(("slope.all", "slope.Black women", "slope.Asian women", "slope.AIANNH women"), -0.5)
     for seed, score in enumerate((980.0, 990.0)):
