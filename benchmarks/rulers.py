@@ -315,11 +315,9 @@ def list_sdmetrics(store: Store) -> Iterator[str]:
     yield "|---|" + "---|---|" * len(TABLES)
     for method, title in METHODS.items():
         tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
-        lines = [([method], title)]
-        if any(list_runs(store, name, table, 1.0) for name in tried for table in TABLES):
-            lines.append(([method, *tried], f"{title}, tuned bins"))
-        for names, head in lines:
-            cells = [describe_best(store, names, table) for table in TABLES]
+        tuned = [table for table in TABLES if any(list_runs(store, name, table, 1.0) for name in tried)]
+        for names, head, tables in (([method], title, TABLES), ([method, *tried], f"{title}, tuned bins", tuned)):
+            cells = [describe_best(store, names, table) if table in tables else " | " for table in TABLES]
             if any(cell != " | " for cell in cells):
                 yield f"| {head} | " + " | ".join(cells) + " |"
 
