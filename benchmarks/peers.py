@@ -254,6 +254,15 @@ _MORE = (
 REFEREES = PEERS | {peer.name: peer for peer in _MORE}
 """The peers, and packages that only methods of the same name are held against."""
 
+_OF_VALUES = (
+    Peer("mst-dpsynth", "dpsynth", "dpsynth", "MST (dpsynth)", "Google's MST, bins of equal mass"),
+    Peer("swift-dpsynth", "dpsynth", "dpsynth", "SWIFT (dpsynth)", "Google's SWIFT, bins of equal mass"),
+    Peer("aim-dpsynth", "dpsynth", "dpsynth", "AIM (dpsynth)", "Google's AIM, bins of equal mass, 80 MB"),
+    Peer("copula-sdv", "sdv", "sdv", "Gaussian copula (SDV)", "no privacy"),
+)
+OF_VALUES = {peer.name: peer for peer in _OF_VALUES}
+"""Peers that are given values, not codes, by benchmarks/relations_worker.py alone."""
+
 
 def echo() -> Peer:
     """Return a peer that gives the rows back, in any environment with numpy and pandas.

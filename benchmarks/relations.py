@@ -51,7 +51,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, ONE_THREAD, REFEREES, PeerError, name_outcome, watch
+from benchmarks.peers import (
+    ENVIRONMENTS,
+    LIMITS,
+    NOT_DONE,
+    OF_VALUES,
+    ONE_THREAD,
+    REFEREES,
+    PeerError,
+    name_outcome,
+    watch,
+)
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
@@ -65,6 +75,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
@@ -288,13 +299,23 @@ def make_one(method: str, name: str, epsilon: float, seed: int, folder: Path, cs
     (folder / "made.json").write_text(json.dumps(spent), encoding="utf-8")
 
 
-def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path, label: str = "") -> tuple[Any, ...]:
+def run_binned(
+    given: Given,
+    method: str,
+    epsilon: float,
+    seed: int,
+    log: Path,
+    label: str = "",
+    bins: tuple[str, int] | None = None,
+) -> tuple[Any, ...]:
     """Run a peer that bins columns itself, or none; returns as :func:`run_ours`.
 
-    ``label``: the column whose rows a peer of OF_LABEL makes value by value.
+    ``label``: the column whose rows a peer of OF_LABEL makes value by value.  ``bins``: kind and number, in place of
+    the peer's own.
     """
     folder = log.parent
-    python = ENVIRONMENTS / (BINNED | OF_LABEL)[method] / "bin" / "python"
+    environment = OF_VALUES[method].environment if method in OF_VALUES else (BINNED | OF_LABEL)[method]
+    python = ENVIRONMENTS / environment / "bin" / "python"
     if not python.exists():
         raise ImportError(f"{method} is not installed: call `make peers`")
     domain: dict[str, Any] = {}
@@ -308,7 +329,8 @@ def run_binned(given: Given, method: str, epsilon: float, seed: int, log: Path, 
             values.append(np.asarray(given.table[c].cast(pa.float64()).to_numpy(), dtype=np.float64))
             domain[c] = {"lower": float(content["min"]), "upper": float(content["max"])}
     whole = [c for c, content in given.columns.items() if content["kind"] == "integer"]
-    request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole, "label": label}
+    request = {"epsilon": epsilon, "delta": DELTA, "seed": seed, "domain": domain, "whole": whole}
+    request |= {"label": label, "bins": bins, "rho": float(convert_epsilon_to_rho(epsilon, DELTA))}
     (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
     np.savez(folder / "real.npz", values=np.stack(values, axis=1))
     command = [str(python), str(HERE / "relations_worker.py"), method, str(folder)]
@@ -367,7 +389,7 @@ def decode_bins(encoding: EncodingPlan, made: CodeTable, seed: int) -> pa.Table:
 
 def get_version(method: str) -> str:
     """Return the version of a method's package; "" where a peer is not installed."""
-    return version("privsyn-flows") if method in OURS else REFEREES[method].version
+    return version("privsyn-flows") if method in OURS else (REFEREES | OF_VALUES)[method].version
 
 
 def measure(given: Given, method: str, stored_as: str, epsilon: float, seed: int, csv: Path | None) -> Run:

@@ -1,9 +1,10 @@
 """One run of one peer that bins columns itself, in its own environment: ``python relations_worker.py PEER FOLDER``.
 
-FOLDER holds ``request.json`` (epsilon, delta, seed; domain: of every column its bounds, or its number of codes; whole:
-the columns of whole numbers; label: the column whose rows tab-pe makes value by value) and ``real.npz`` (values:
-float64, rows x columns, NaN for null).  It gets ``made.npz`` (values) and ``made.json`` (wall and CPU seconds of the
-peer's own work).  Exit code 3: the peer is not installed.
+FOLDER holds ``request.json`` (epsilon, delta, the rho of both, seed; domain: of every column its bounds, or its number
+of codes; whole: the columns of whole numbers; label: the column whose rows tab-pe makes value by value; bins: kind and
+number in place of the peer's own) and ``real.npz`` (values: float64, rows x columns, NaN for null).  It gets
+``made.npz`` (values) and ``made.json`` (wall and CPU seconds of the peer's own work).  Exit code 3: the peer is not
+installed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ TAB_PE_ROWS, TAB_PE_ROUNDS, TAB_PE_SAMPLED_ROUNDS = 1_000, 15, 5
 
 def main(name: str, folder: Path) -> int:
     """Run one peer; returns the exit code."""
-    return run_tab_pe(folder) if name == "tab-pe" else run_dpmm(name, folder)
+    runs = {"tab-pe": run_tab_pe, "copula-sdv": run_sdv}
+    if name in runs:
+        return runs[name](folder)
+    return run_dpsynth(name, folder) if name.endswith("-dpsynth") else run_dpmm(name, folder)
 
 
 def run_dpmm(name: str, folder: Path) -> int:
@@ -52,6 +56,8 @@ def run_dpmm(name: str, folder: Path) -> int:
     wall, cpu = time.perf_counter(), time.process_time()
     epsilon = request["epsilon"]
     shared = {"epsilon": epsilon * (1 - BINNING), "proc_epsilon": epsilon * BINNING, "delta": request["delta"]}
+    if request["bins"]:
+        shared |= {"binner_type": request["bins"][0], "n_bins": request["bins"][1]}
     aim = name.startswith("aim")
     pipeline = AIMPipeline(**shared, max_model_size=MEGABYTES, n_jobs=1) if aim else MSTPipeline(**shared, n_jobs=1)
     pipeline.fit(rows, domain=domain, random_state=request["seed"])
@@ -59,6 +65,74 @@ def run_dpmm(name: str, folder: Path) -> int:
     spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     columns = [pd.to_numeric(made[c].astype(object), errors="coerce").to_numpy(np.float64) for c in request["domain"]]
     _write_made(folder, columns, spent)
+    return 0
+
+
+def run_dpsynth(name: str, folder: Path) -> int:
+    """Run AIM, MST or SWIFT of dpsynth with its settings; returns the exit code.
+
+    Null is out of domain for numbers, under a whole number outside the bounds: as it is, its code of a byte less 1
+    is 255.  It gets the rho of zCDP: its own search for one needs a dp_accounting that is not on the package index.
+    """
+    try:
+        from dpsynth import discrete_mechanisms, domain
+        from dpsynth.data_generation_v3 import TabularConfig
+        from dpsynth.local_mode import vectorized_transformations as ways
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return NOT_INSTALLED
+    as_it_is = ways.undiscretize
+    ways.undiscretize = lambda bins, *rest, **named: as_it_is(bins.astype(np.int64), *rest, **named)
+    request, rows = _read_given(folder)
+    domains: dict[str, Any] = {}
+    for column, content in request["domain"].items():
+        if "codes" in content:
+            rows[column] = rows[column].astype(np.int64)
+            domains[column] = domain.CategoricalAttribute(possible_values=list(range(content["codes"])))
+            continue
+        low, high = content["lower"], content["upper"]
+        outside = {"clip_to_range": False, "sentinel": int(low) - 1} if rows[column].isna().any() else {}
+        kind = "int" if column in request["whole"] else "float"
+        domains[column] = domain.NumericalAttribute(low, high, dtype=kind, **outside)
+    mechanisms = {
+        "aim": discrete_mechanisms.AIMConfig,
+        "mst": discrete_mechanisms.MSTConfig,
+        "swift": discrete_mechanisms.SWIFTConfig,
+    }
+    number = {"numerical_bins": request["bins"][1]} if request["bins"] else {}
+    wall, cpu = time.perf_counter(), time.process_time()
+    config = TabularConfig(domains=domains, discrete_mechanism=mechanisms[name.removesuffix("-dpsynth")](), **number)
+    mechanism = config.configure(zcdp_rho=request["rho"], delta=request["delta"])
+    made = mechanism(np.random.default_rng(request["seed"]), rows).synthetic_data
+    spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    columns = []
+    for column, content in request["domain"].items():
+        numbers = pd.to_numeric(made[column]).to_numpy(np.float64)
+        columns.append(numbers if "codes" in content else np.where(numbers < content["lower"], np.nan, numbers))
+    _write_made(folder, columns, spent)
+    return 0
+
+
+def run_sdv(folder: Path) -> int:
+    """Run SDV's Gaussian copula, which promises no privacy, with its settings; returns the exit code."""
+    try:
+        from sdv.metadata import Metadata
+        from sdv.single_table import GaussianCopulaSynthesizer
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return NOT_INSTALLED
+    request, rows = _read_given(folder)
+    kinds = {c: "categorical" if "codes" in content else "numerical" for c, content in request["domain"].items()}
+    metadata = Metadata.load_from_dict(
+        {"tables": {"table": {"columns": {c: {"sdtype": kind} for c, kind in kinds.items()}}}, "relationships": []}
+    )
+    np.random.seed(request["seed"])  # noqa: NPY002
+    wall, cpu = time.perf_counter(), time.process_time()
+    synthesizer = GaussianCopulaSynthesizer(metadata)
+    synthesizer.fit({"table": rows})
+    made = synthesizer.sample(len(rows))["table"]
+    spent = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    _write_made(folder, [pd.to_numeric(made[c]).to_numpy(np.float64) for c in request["domain"]], spent)
     return 0
 
 

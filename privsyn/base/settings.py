@@ -111,6 +111,11 @@ class Settings(BaseSettings):
         description="Web address of an OpenLineage receiver, or a file to which its events are added: names of data "
         "sets and of released folders.  Default: none are made.",
     )
+    anonymeter: Path | None = Field(
+        default=None,
+        description="Python interpreter of an environment with the package anonymeter, whose attacks a private report "
+        "with a hold-out table then has.  It is given private rows, through a pipe.  Default: no such attacks.",
+    )
     threads: int = Field(default=0, ge=0, le=1024, description="Threads for counting and synthesis; 0: all cores.")
 
     @classmethod

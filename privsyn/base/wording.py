@@ -31,7 +31,8 @@ _ARGUMENTS = {
     "init": "folder",
     "settings": "out released private released_store released_url database_url database_password_file ledger dask "
     "dask_ca dask_certificate dask_key dask_public dask_public_folder dask_public_ca dask_public_certificate "
-    "dask_public_key dask_wait_minutes policy login_file metrics history_days traces lineage threads",
+    "dask_public_key dask_wait_minutes policy login_file metrics history_days traces lineage anonymeter "
+    "threads",
 }
 """Request -> the fields of it that errors name: its arguments; ``settings``: those of the environment."""
 

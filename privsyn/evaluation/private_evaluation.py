@@ -125,7 +125,7 @@ def _evaluate(asked: AskedEvaluation, settings: Settings, release: Release, stag
     released = details.ReleasedTables.read(release)
     opened = _open(asked, release)
     tables = stage("Read tables", lambda: opened.read(release, asked.spec))
-    scorer = Scorer(tables.real, tables.holdout, tables.encoding, asked.spec, settings.threads)
+    scorer = Scorer(tables.real, tables.holdout, tables.encoding, asked.spec, settings.threads, settings.anonymeter)
     scores = [
         stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
             table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))

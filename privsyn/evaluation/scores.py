@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.evaluation.anonymeter_attacks import Risk, run_attacks
 from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.kernels.counting import CodeTable
@@ -132,6 +134,19 @@ KINDS: dict[str, ScoreKind] = {
         "An attacker who guesses that whoever lies close to a synthetic row was in the data, or that whoever lies far "
         "from all was, whichever is right more often; 0.5 is guessing, 1 is always right.",
     ),
+    "singling_out": ScoreKind(
+        "Singling out", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",
+        "An attacker who claims that one person only has values of three columns that one synthetic row only has.",
+    ),
+    "linkability": ScoreKind(
+        "Linkability", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",
+        "An attacker who joins two halves of a person's columns through the synthetic row nearest to both.",
+    ),
+    "inference": ScoreKind(
+        "Inference", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",
+        "An attacker who knows all columns of a person but one and guesses that from the nearest synthetic row; the "
+        "column of the largest risk.",
+    ),
 }  # fmt: skip
 """Metric name -> what it is, in the report's order; ``svm`` is repeated for each label."""
 
@@ -221,6 +236,7 @@ def _add_fine(table: CodedTable, bins: Sequence[str], fine: str) -> CodeTable:
     return CodeTable(Domain.of(sizes), (*(table.bins.column(a) for a in bins), table.fine.column(fine)))
 
 
+BY_ANONYMETER = ("singling_out", "linkability", "inference")
 MOST_TRIPLES = 300
 
 NEEDS_COLUMNS = {
@@ -239,7 +255,7 @@ class Scorer:
     """Scores tables against one real table.
 
     Everything is seeded by ``spec.seed`` and the same for any number of ``threads``.  What several tables or several
-    parts of the report need is computed once.
+    parts of the report need is computed once.  ``anonymeter``: an interpreter that has it, for its attacks.
     """
 
     real: CodedTable
@@ -247,6 +263,8 @@ class Scorer:
     encoding: EncodingPlan
     spec: EvaluationSpec
     threads: int = 0
+    anonymeter: Path | None = None
+    _risks: dict[CodedTable, Mapping[str, Risk | None] | str] = field(default_factory=dict, repr=False)
     _pairs: dict[CodedTable, PairFigures] = field(default_factory=dict, repr=False)
     _mgd: dict[CodedTable, MgdResult] = field(default_factory=dict, repr=False)
 
@@ -305,8 +323,9 @@ class Scorer:
         return tuple(fitting[-1:])
 
     def _wanted(self) -> list[str]:
-        options = {"group_k_marginal": bool(self.spec.groups), "pie_chart": self.spec.pie, "gini": self.spec.income}
-        options["pay_gap"] = self.spec.income
+        options: dict[str, Any] = {"group_k_marginal": self.spec.groups, "pie_chart": self.spec.pie}
+        options["gini"] = self.spec.income
+        options |= {"pay_gap": self.spec.income, **dict.fromkeys(BY_ANONYMETER, self.anonymeter)}
         return [name for name in KINDS if options.get(name, True)]
 
     def _value(self, name: str, table: CodedTable) -> MetricValue:
@@ -358,6 +377,8 @@ class Scorer:
                 return self._unique(synthetic)
             case "membership":
                 return self._membership(synthetic)
+            case "singling_out" | "linkability" | "inference":
+                return self._risk(name, table)
         raise KeyError(name)
 
     @cached_property
@@ -471,6 +492,28 @@ class Scorer:
             return MetricValue(None, note="a table has no rows")
         references = {"guessing": 0.5, "area under the curve": membership.auc, "sd of a guess": membership.auc_sd}
         return MetricValue(0.5 + abs(membership.auc - 0.5), references | {"advantage": membership.advantage})
+
+    def _risk(self, name: str, table: CodedTable) -> MetricValue:
+        """Return the risk by one of anonymeter's attacks, with its interval, where they can be made."""
+        if self.anonymeter is None or self.holdout is None:
+            return MetricValue(None, note="needs real rows that the release has not seen, in a hold-out table")
+        tables = {"real": self.real, "holdout": self.holdout, "synthetic": table}
+        names = self.real.bins.domain.attributes
+        if len(names) < 2 or not all(t.bins.rows for t in tables.values()):
+            return MetricValue(None, note="needs two columns, and rows in every table")
+        if table not in self._risks:
+            ordered = [c.values(fine=False) is not None for c in self.encoding.codecs]
+            self._risks[table] = run_attacks(self.anonymeter, tables, ordered, self.spec.attack_rows, self.spec.seed)
+        found = self._risks[table]
+        if isinstance(found, str):
+            return MetricValue(None, note=found)
+        risk = found[name]
+        if risk is None:
+            return MetricValue(None, note="anonymeter could not make the attack")
+        references = {"95 % from": risk["low"], "to": risk["high"]}
+        references |= {"success": risk["attack"], "on hold-out rows": risk["control"]}
+        note = f"largest of {len(names)} columns: {names[int(risk['column'])]}" if "column" in risk else ""
+        return MetricValue(risk["risk"], references, note)
 
     @cached_property
     def _subsamples(self) -> Subsamples:

@@ -1,0 +1,369 @@
+"""Others' rulers of utility: ``python -m benchmarks.rulers sdnist`` or ``... sdmetrics`` (``make rulers``).
+
+sdnist: SDNist's report on national2019, ten columns, of this project's releases, beside the sample reports that NIST
+publishes.  SDNIST_SOURCE names a clone of usnistgov/SDNist, which has those and what its package would download; the
+rows are rebuilt from the table beside the project, and are the published file to the byte.
+
+sdmetrics: SDMetrics' quality and diagnostic reports of releases and of peers' tables, on three public tables, by specs
+with public bounds and steps only (benchmarks/relations.py).
+
+Settings are the defaults; nothing is chosen by these figures.  The tables are public and the noise is seeded: nothing
+here is a release.  Runs are kept in rulers.jsonl as they end; ``--print`` writes the pages from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.compare_store import Run, Store
+from benchmarks.compare_tables import DEMOGRAPHIC, SUBSET
+from benchmarks.pages import write_between
+from benchmarks.peers import ENVIRONMENTS, LIMITS, NOT_DONE, OF_VALUES, ONE_THREAD, PeerError, name_outcome, watch
+from benchmarks.relations import (
+    BINNED,
+    CUT,
+    Given,
+    get_version,
+    load_table,
+    release_in_memory,
+    run_binned,
+    run_cut,
+    run_ours,
+)
+from benchmarks.rulers_worker import NOT_INSTALLED
+from benchmarks.rules import RULES, rules_of
+from benchmarks.tables import FOLDER
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.data_contracts.rule_language import find_names
+from privsyn.specs.public_inputs import with_public_inputs
+
+HERE = Path(__file__).parent
+STORE = HERE / "rulers.jsonl"
+PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "results.md")
+MARKERS = {name: (f"<!-- {name}: begin -->", f"<!-- {name}: end -->") for name in ("sdnist", "sdmetrics")}
+SEEDS = 3
+REAL = "real rows"
+
+NIST_EPSILONS = (1.0, 10.0)
+NIST_ROWS = "b49ba83e18472b6b76438bb511a01668bdbe2c1ace54521614a32edcc748f79a"
+"""SHA-256 of national2019.csv as NIST publishes it."""
+SAMPLES = {
+    "AIM": (1.0, "r_aim_e_1_demographic"),
+    "MST": (1.0, "r_mst_e_1_demographic_na2019"),
+    "Tumult's histogram": (10.0, "r_dphist_e_10_cf9_na2019"),
+    "PATECTGAN": (10.0, "r_patectgan_e_10_demographic_focused_na2019"),
+}
+"""Published sample report -> its epsilon and folder."""
+GROUPS = {"all": "Total Population", "Black women": "Black Women", "Asian women": "Asian Women", "AIANNH women": ""}
+"""Group of adults on the page -> how SDNist heads it; the last one's is long."""
+PLAIN, RULED = "privsyn", "privsyn, rules"
+
+
+def judge(ruler: str, folder: Path) -> None:
+    """Lay a ruler on the folder's table, in the ruler's environment.
+
+    ImportError: not installed; PeerError: it failed, or took more than a peer's limits.
+    """
+    python = ENVIRONMENTS / ruler / "bin" / "python"
+    if not python.exists():
+        raise ImportError(f"{ruler} is not installed: call `make rulers`")
+    command = [str(python), str(HERE / "rulers_worker.py"), ruler, str(folder)]
+    watched = watch(command, LIMITS, {**os.environ, **ONE_THREAD, "PYTHONPATH": ""}, folder / "log")
+    if watched.exit_code == NOT_INSTALLED:
+        raise ImportError(f"{ruler} is not installed: call `make rulers`")
+    if watched.outcome != "ended" or watched.exit_code:
+        raise PeerError(f"{ruler}: {watched.outcome}: {(watched.stderr.strip().splitlines() or [''])[-1][:200]}")
+
+
+def with_n(table: pa.Table) -> pd.DataFrame:
+    """Return a table of national2019 with N for null, as NIST writes it."""
+    frame = table.to_pandas(ignore_metadata=True, types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return frame.astype(object).where(frame.notna(), "N")
+
+
+def write_nist_data(source: Path, folder: Path) -> None:
+    """Write the folder that SDNist would download: the rows, and its dictionaries from the clone."""
+    published = source / "BenchmarkData" / "ACSDataExcerpts"
+    (folder / "national").mkdir(parents=True)
+    for name in ("config.json", "mappings.json", "data_dictionary.json", "national/national2019.json"):
+        shutil.copy(published / name, folder / name)
+    table = pq.read_table(FOLDER / "national2019.parquet")
+    income = table.schema.get_field_index("PINCP")
+    table = table.set_column(income, "PINCP", table["PINCP"].cast(pa.float64()))
+    rows = with_n(table).to_csv(index=False, lineterminator="\r\n").encode()
+    if hashlib.sha256(rows).hexdigest() != NIST_ROWS:
+        raise ValueError("national2019 is not the file that NIST publishes")
+    (folder / "national" / "national2019.csv").write_bytes(rows)
+
+
+def nist_table() -> Given:
+    """Return national2019 with the columns of the samples."""
+    whole = load_table("national2019", None)
+    if whole is None:
+        raise FileNotFoundError("national2019")
+    columns = [c for c in whole.columns if c in DEMOGRAPHIC]
+    return Given(SUBSET, whole.table.select(columns), {c: whole.columns[c] for c in columns})
+
+
+def nist_spec(given: Given, method: str, epsilon: float) -> ReleaseSpec:
+    """Return the spec by the defaults, or with those rules of examples/rules that are about the table's columns."""
+    spec = given.spec(epsilon)
+    if method == PLAIN:
+        return spec
+    kept = [r for r in rules_of("national2019") if "never" in r and set(find_names(r["never"])) <= {*given.columns}]
+    ruled = ReleaseSpec.model_validate({**spec.model_dump(exclude_unset=True), "rules": kept})
+    return with_public_inputs(ruled, RULES)
+
+
+def read_report(folder: Path) -> tuple[dict[str, float], str]:
+    """Return the figures of SDNist's report in a folder, and the check that most rows fail.
+
+    It may be of the package's version, or of the later one of the samples.
+    """
+    content = json.loads((folder / "ui.json").read_text(encoding="utf-8"))
+    parts = {p["metric_name"]: p["attachments"]["-1"] for p in (*content["utility"], *content["privacy"])}
+
+    def find(metric: str, pattern: str) -> list[float]:
+        return [float(found) for found in re.findall(pattern, json.dumps(parts[metric]))]
+
+    checks = re.findall(r"h4(\w+): .*?Highlight-(\d+) violations", json.dumps(parts["Inconsistencies"]))
+    broken, check = max(((int(rows), name) for name, rows in checks), default=(0, ""))
+    figures = {
+        "k_marginal": find("K-Marginal Synopsys", r"Score: ([\d.]+)")[0],
+        "pmse": find("Propensity Mean Square Error", r"Highlight-Score: ([\d.]+)")[0],
+        "broken": float(broken),
+        "unique": find("Unique Exact Matches", r"\(([\d.]+)%\)-Highlight")[0],
+        "apparent": find("Apparent Match Distribution", r"-Highlight-(\d+) \(")[0],
+    }
+    for part in parts["Linear Regression"]:
+        group = next((g for g, head in GROUPS.items() if part["name"] == head), None)
+        if group is None and str(part["name"]).endswith("(AIANNH) Women"):
+            group = "AIANNH women"
+        if group is not None:
+            figures[f"slope.{group}"] = float(re.findall(r"(-?[\d.]+) slope", json.dumps(part))[-1])
+    [differences] = [
+        p for n in ("pearson/diff.csv", "pearson_correlation/correlation_difference.csv") if (p := folder / n).exists()
+    ]
+    with differences.open(encoding="utf-8", newline="") as stream:
+        rows = [list(map(float, row[1:])) for row in list(csv.reader(stream))[1:]]
+    pairs = [abs(rows[i][j]) for i, j in combinations(range(len(rows)), 2)]
+    return {**figures, "pearson": mean(pairs), "largest_pearson": max(pairs)}, check
+
+
+def run_sdnist(store: Store, seeds: int) -> None:
+    """Make the runs of SDNist's report that are not there yet; the samples are read from the clone."""
+    source = Path(os.environ["SDNIST_SOURCE"])
+    for name, (epsilon, report) in SAMPLES.items():
+        figures, check = read_report(source / "sample-reports" / "acs_excerpt_reports" / report)
+        if not store.has(name, "published", SUBSET, epsilon, 0):
+            store.add(Run(name, "published", SUBSET, epsilon, 0, "done", figures, detail=check))
+    given, release = nist_table(), get_version(PLAIN)
+    wanted = [(REAL, 0.0, 0), *((m, e, s) for s in range(seeds) for e in NIST_EPSILONS for m in (PLAIN, RULED))]
+    for method, epsilon, seed in wanted:
+        if store.has(method, release, SUBSET, epsilon, seed):
+            continue
+        wall, cpu = time.perf_counter(), time.process_time()
+        made = given.table if method == REAL else release_in_memory(given, nist_spec(given, method, epsilon), seed)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_nist_data(source, folder / "data")
+            with_n(made).to_csv(folder / "made.csv", index=False)
+            judge("sdnist", folder)
+            figures, check = read_report(folder / "report")
+        spent = {"wall": round(wall, 2), "cpu": round(cpu, 2)}
+        store.add(Run(method, release, SUBSET, epsilon, seed, "done", figures, **spent, detail=check))
+        print(store.runs[method, SUBSET, epsilon, seed], flush=True)
+
+
+def list_runs(store: Store, method: str, table: str, epsilon: float) -> list[Run]:
+    """Return the runs of a method on a table at an epsilon."""
+    return [r for (m, t, e, _), r in store.runs.items() if (m, t, e) == (method, table, epsilon)]
+
+
+def shorten(number: float, digits: int = 2) -> str:
+    """Return a number without the zero in front."""
+    return f"{number:.{digits}f}".replace("0.", ".", 1)
+
+
+def list_sdnist(store: Store) -> Iterator[str]:
+    """Yield the table of SDNist's reports: a line a method and epsilon, means over the seeds."""
+    yield (
+        "| | epsilon | k-marginal | pMSE | Pearson, mean / largest | "
+        + " | ".join(GROUPS)
+        + " | broken | unique | apparent |"
+    )
+    yield "|---|---|---|---|---|" + "---|" * len(GROUPS) + "---|---|---|"
+    ours = {PLAIN: "PrivSyn Flows", RULED: "the same with rules"}
+    lines = [(REAL, 0.0), *((m, 1.0) for m in ours), ("AIM", 1.0), ("MST", 1.0), *((m, 10.0) for m in ours)]
+    for method, epsilon in (*lines, ("Tumult's histogram", 10.0), ("PATECTGAN", 10.0)):
+        runs = list_runs(store, method, SUBSET, epsilon)
+        if not runs:
+            continue
+        f = {name: mean(r.figures[name] for r in runs) for name in runs[0].figures}
+        cells = [
+            ours.get(method, method),
+            f"{epsilon:g}" if epsilon else "",
+            f"{f['k_marginal']:.0f}",
+            shorten(f["pmse"], 3),
+        ]
+        cells += [f"{shorten(f['pearson'], 3)} / {shorten(f['largest_pearson'], 3)}"]
+        cells += [shorten(f[f"slope.{group}"]) for group in GROUPS]
+        cells += [f"{f['broken']:.0f}", f"{f['unique']:.1f} %", f"{f['apparent']:.0f}"]
+        yield "| " + " | ".join(cells) + " |"
+
+
+TABLES = ("adult", "ma2019", "national2019")
+"""Tables of SDMetrics' reports; ma2019 took no part in any choice."""
+METHODS = {
+    "privsyn": "PrivSyn Flows",
+    "copula-sdv": "Gaussian copula of SDV, no privacy",
+    "mst-dpsynth": "MST of dpsynth",
+    "swift-dpsynth": "SWIFT of dpsynth",
+    "mst-dpmm": "MST of dpmm",
+    "mst-opendp": "MST of OpenDP",
+    "aim-dpmm": "AIM of dpmm, 4 MB",
+    "aim-opendp": "AIM of OpenDP, 4 MB",
+    "aim-dpsynth": "AIM of dpsynth",
+}
+"""Method of SDMetrics' reports -> what it is called, in the order in which they are run."""
+TUNED = {
+    "mst-dpmm": (("priv-tree", 16), ("priv-tree", 64), ("uniform", 16), ("uniform", 64)),
+    "mst-dpsynth": (("own", 16), ("own", 64)),
+}
+"""Method -> kinds and numbers of bins beside its own, of which the page shows those that score best."""
+
+
+def make_table(given: Given, method: str, epsilon: float, seed: int, bins: tuple[str, int] | None) -> tuple[Any, ...]:
+    """Return the rows that a method makes, and its wall and CPU seconds."""
+    with tempfile.TemporaryDirectory() as name:
+        if method in {*BINNED, *OF_VALUES}:
+            return run_binned(given, method, epsilon, seed, Path(name) / "log", bins=bins)[:3]
+        if method in CUT:
+            return run_cut(given, method, epsilon, seed)[:3]
+        return run_ours(given, method, epsilon, seed, None, Path(name) / "log")[:3]
+
+
+def judge_by_sdmetrics(given: Given, made: pa.Table) -> dict[str, float]:
+    """Return the scores of SDMetrics' reports of a table, its columns in the types of the real ones."""
+    arrays = []
+    for column, kind in zip(given.table.column_names, given.table.schema.types, strict=True):
+        values = made[column]
+        if pa.types.is_integer(kind) and pa.types.is_floating(values.type):
+            values = pc.round(values)
+        arrays.append(values.cast(kind))
+    listed = {c: content["kind"] == "categorical" for c, content in given.columns.items()}
+    metadata = {
+        "columns": {c: {"sdtype": "categorical" if is_listed else "numerical"} for c, is_listed in listed.items()}
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pq.write_table(given.table, folder / "real.parquet")
+        pq.write_table(pa.table(arrays, given.table.column_names), folder / "made.parquet")
+        (folder / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
+        judge("sdmetrics", folder)
+        found: dict[str, float] = json.loads((folder / "judged.json").read_text(encoding="utf-8"))
+    return found
+
+
+def run_sdmetrics(store: Store, methods: Sequence[str], tables: Sequence[str], seeds: int) -> None:
+    """Make the runs of SDMetrics' reports at epsilon 1 that are not there yet; a method that fails is a result.
+
+    Other bins are tried with the first seed only.
+    """
+    ways: list[tuple[str, Any, int]] = [(m, None, s) for s in range(seeds) for m in methods]
+    ways += [(m, bins, 0) for m in methods for bins in TUNED.get(m, ())]
+    for (method, bins, seed), table in product(ways, tables):
+        given, release = load_table(table, None), get_version(method)
+        stored = method if bins is None else f"{method}, {bins[1]} {bins[0]}"
+        failed = any(run.outcome != "done" for run in list_runs(store, stored, table, 1.0))
+        if given is None or failed or store.has(stored, release, table, 1.0, seed):
+            continue
+        run = Run(stored, release, table, 1.0, seed, "done")
+        try:
+            made, wall, cpu = make_table(given, method, 1.0, seed, bins)
+            figures = judge_by_sdmetrics(given, made)
+            run = replace(run, figures=figures, wall=round(wall, 2), cpu=round(cpu, 2))
+        except NOT_DONE as error:
+            run = replace(run, outcome=name_outcome(error), detail=str(error))
+        store.add(run)
+        print(run, flush=True)
+
+
+def list_sdmetrics(store: Store) -> Iterator[str]:
+    """Yield the table of SDMetrics' reports: a line a method, and one of its best bins where others were tried."""
+    yield "| | " + " | CPU s | ".join(TABLES) + " | CPU s |"
+    yield "|---|" + "---|---|" * len(TABLES)
+    for method, title in METHODS.items():
+        tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
+        tuned = [table for table in TABLES if any(list_runs(store, name, table, 1.0) for name in tried)]
+        for names, head, tables in (([method], title, TABLES), ([method, *tried], f"{title}, tuned bins", tuned)):
+            cells = [describe_best(store, names, table) if table in tables else " | " for table in TABLES]
+            if any(cell != " | " for cell in cells):
+                yield f"| {head} | " + " | ".join(cells) + " |"
+
+
+def describe_best(store: Store, names: Sequence[str], table: str) -> str:
+    """Return scores and CPU seconds of the name that scores best on a table, or why there is none."""
+    groups = {name: list_runs(store, name, table, 1.0) for name in names}
+    done = {name: found for name, runs in groups.items() if (found := [r for r in runs if r.outcome == "done"])}
+    if not done:
+        failed = [run for runs in groups.values() for run in runs]
+        words = {"time": "did not finish", "memory": "too much memory"}
+        return f"{words.get(failed[0].outcome, failed[0].detail)} | " if failed else " | "
+    best = max(done, key=lambda name: mean(r.figures["quality"] for r in done[name]))
+    scores = ("quality", "Column Shapes", "Column Pair Trends", "diagnostic")
+    quality, shapes, pairs, diagnostic = (shorten(mean(r.figures[s] for r in done[best]), 3) for s in scores)
+    seconds = mean(r.cpu for r in done[best] if r.cpu is not None)
+    bins = f" by {best.partition(', ')[2] or 'its own'}" if len(names) > 1 else ""
+    return f"{quality} ({shapes}, {pairs}), {diagnostic}{bins} | {seconds:.0f}"
+
+
+def write_pages(store: Store) -> None:
+    """Write both tables where the pages have their markers."""
+    for name, lines in (("sdnist", list_sdnist(store)), ("sdmetrics", list_sdmetrics(store))):
+        content = list(lines)
+        print("\n".join(content))
+        for page in PAGES:
+            if MARKERS[name][0] in page.read_text(encoding="utf-8"):
+                write_between(page, MARKERS[name], content)
+
+
+def main() -> None:
+    """Make the runs that are not there yet, and write the tables into the pages."""
+    parser = argparse.ArgumentParser(description="Others' rulers of utility.")
+    parser.add_argument("ruler", nargs="?", choices=tuple(MARKERS), help="of one ruler only")
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS, help="of SDMetrics' reports")
+    parser.add_argument("--tables", nargs="*", default=list(TABLES), help="of SDMetrics' reports")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--print", action="store_true", help="of the finished runs only")
+    asked = parser.parse_args()
+    store = Store(STORE)
+    if not asked.print and asked.ruler != "sdmetrics":
+        run_sdnist(store, asked.seeds)
+    if not asked.print and asked.ruler != "sdnist":
+        run_sdmetrics(store, asked.methods, asked.tables, asked.seeds)
+    write_pages(store)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""anonymeter's attacks on a synthetic table, made by a process of an interpreter that has anonymeter.
+
+Belongs here: what the process is given and what its answer means.  anonymeter wants an older numpy and pyarrow than
+this project, so it has an environment of its own.  PRIVATE: the process gets private rows through a pipe, on this
+machine; it writes no file, and what it says on its standard error is dropped, since that may hold values.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privsyn.evaluation.coded_tables import CodedTable
+from privsyn.tasks.kernels.counting import CodeTable
+from privsyn.tasks.metrics.features import sample_rows
+
+WORKER = Path(__file__).with_name("anonymeter_worker.py")
+MOST_ATTACKS = 500
+"""anonymeter's own number of attacks."""
+MOST_ROWS = 50_000
+"""Rows of a table that take part."""
+MOST_SECONDS = 3_600
+
+Risk = Mapping[str, float]
+
+
+def run_attacks(
+    python: Path,
+    tables: Mapping[str, CodedTable],
+    ordered: Sequence[bool],
+    attacks: int,
+    seed: int,
+) -> Mapping[str, Risk | None] | str:
+    """Return attack -> risk, None where it failed; or why there is none, in words without a value.
+
+    ``tables``: the ``real``, ``holdout`` and ``synthetic`` one, each with rows.
+    """
+    given: dict[str, object] = {"ordered": np.array(ordered), "seed": seed}
+    for name, table in tables.items():
+        given |= {name: _stack(table.fine, seed), f"{name}_bins": _stack(table.bins, seed)}
+    stream = io.BytesIO()
+    fewest = min(table.bins.rows for table in tables.values())
+    np.savez(stream, attacks=min(attacks, MOST_ATTACKS, fewest), **given)  # type: ignore[arg-type]
+    try:
+        ended = subprocess.run(  # noqa: S603 - the operator's own setting names the interpreter
+            [str(python), "-I", str(WORKER)], input=stream.getvalue(), capture_output=True, timeout=MOST_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"anonymeter did not finish in {MOST_SECONDS // 60} minutes"
+    except OSError:
+        return "the interpreter that is to have anonymeter cannot be started"
+    if ended.returncode:
+        return f"anonymeter ended with the exit code {ended.returncode}: its environment may lack it"
+    found: dict[str, Risk | None] = json.loads(ended.stdout)
+    return found
+
+
+def _stack(table: CodeTable, seed: int) -> NDArray[np.int32]:
+    return np.stack([column.astype(np.int32) for column in sample_rows(table, MOST_ROWS, seed).columns], axis=1)
