@@ -84,11 +84,6 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
     return starts
 
 
-def has_codes_beside(bins: AttributeBins) -> bool:
-    """Return whether an attribute has bins in order and others, such as null."""
-    return 0 < sum(end - start for start, end in bins.in_order) <= int(bins.groups.max())
-
-
 def _keep_order_apart(bins: AttributeBins, grouping: Grouping) -> Start:
     """Return a start in which groups of codes in order are one part, and the others, such as null, another."""
     group, size = grouping
