@@ -25,6 +25,8 @@ MEASURING so far:
    was changed by it (the same note).
 6. 2026-11-26, `privsyn` with two seeds, after columns that are null together stayed so; nothing was changed by it (the
    same note).
+7. 2026-11-28, `privsyn` with one seed on ma2019 alone, by SDMetrics' reports (benchmarks/rulers.py); nothing was
+   changed by it.
 """
 
 from __future__ import annotations
