@@ -193,6 +193,8 @@ def _find_unlike(
         dotted = f"{place}.{name}" if place else name
         if dotted in free or (place.startswith("columns.") and name in COLUMN_WORDS):
             continue
+        if place.startswith("tables.") and name == "data":  # notes hide where tables are
+            continue
         if isinstance(requested, BaseModel) and isinstance(before, BaseModel):
             yield from _find_unlike(requested, before, free, explicit_only=explicit_only, place=dotted)
         elif isinstance(requested, dict) and isinstance(before, dict) and requested.keys() == before.keys():

@@ -274,6 +274,7 @@ def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
         ),
         outputs={"synthetic": tables.SYNTHETIC},
         fields=panel.DECODE.fields,
+        settings=lambda r: {"order": list(r.spec.tables[branch].columns)},
         reads=panel.DECODE.reads,
         run=run,
     )

@@ -56,7 +56,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 def _look_at_columns(n: int, run: str) -> ReleaseStep:
     """Return a further look at every column on its own; its key names the run that is improved."""
     again = repeat(ONE_WAYS, n, "release", publish_noisy(f"one_way_{n}", f"has those of release {n}"))
-    return replace(again, settings=lambda r: {"improves": run})
+    return replace(again, settings=lambda r: {**again.settings(r), "improves": run})
 
 
 def _measure_more(n: int) -> ReleaseStep:

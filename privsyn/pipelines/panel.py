@@ -99,7 +99,8 @@ def build_encode_step(request: Request) -> Step:
     outputs |= dict.fromkeys(_list_numbers(request.encoding), tables.NUMBERS)
     outputs |= {"runs": tables.RUNS, "repairs": tables.REPAIRS}
     kept = tuple(name for name in outputs if name not in ("encoded_rows", "repairs"))
-    return replace(ENCODE, outputs=outputs, run=_encode_persons, transient=kept, instead={})
+    numbers = {"numbers": encode.list_numbered(request.encoding), "tables": list(outputs)}
+    return replace(ENCODE, outputs=outputs, run=_encode_persons, settings=lambda r: numbers, transient=kept, instead={})
 
 
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 
 from privsyn.data_contracts.artifacts import StepKind
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.earlier_runs import FIELDS_WITHOUT_NOISE, _find_unlike
 from privsyn.engine.keys import compute_lineage_keys, key_draws, key_result
 from privsyn.engine.request import Request
+from privsyn.engine.step import get_step
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
+from privsyn.tasks.steps.encode import list_numbered
 from tests.support.linked_tables import make_tables_spec, make_tree_content
+from tests.support.panels import make_panel_spec
 from tests.support.specs import make_spec
 
 
@@ -60,3 +65,42 @@ def test_no_look_is_shared_with_test_noise_another_generation_or_other_data(chan
     one, other = (compute_lineage_keys(request, steps=steps, **how) for how in (usual, usual | change))
     first = next(number for number, step in enumerate(steps) if step.kind is StepKind.RELEASE)
     assert [step.name for step in steps[first:] if one[step.name] == other[step.name]] == []
+
+
+def test_linked_rows_are_encoded_anew_where_other_numbers_are_stored() -> None:
+    equal = {"compression": {"ladder": False}}
+    specs = [make_panel_spec(with_order=names, **equal) for names in (["age"], [])]
+    requests = [Request(spec, tuple(spec.released_columns)) for spec in specs]
+    encodes = [build_steps(request)[0] for request in requests]
+    assert list_numbered(requests[0].encoding) != list_numbered(requests[1].encoding)
+    keys = [step.settings_json(r) for step, r in zip(encodes, requests, strict=True)]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("spec", [make_panel_spec(), make_panel_spec(compression={"ladder": False})])
+def test_tables_of_kept_rows_are_deleted_when_the_run_is_published(spec: ReleaseSpec) -> None:
+    steps = build_steps(Request(spec, tuple(spec.released_columns)))
+    kept = [(step, table) for step in steps for table in step.outputs if table in ("rows_of_persons", "without_rows")]
+    assert kept and all(table in step.transient for step, table in kept)
+
+
+def test_one_ways_of_another_division_have_another_key() -> None:
+    requests = [Request(make_spec(mechanism=name), ("age",)) for name in ("independent", "mst")]
+    steps = [get_step(build_steps(request), "one_way_marginals") for request in requests]
+    own = [step.build_key(request) | {"rho": ""} for step, request in zip(steps, requests, strict=True)]
+    assert own[0] != own[1]
+
+
+def test_a_further_table_is_decoded_anew_where_its_columns_have_another_order() -> None:
+    content = make_tree_content()
+    again = {**content, "buys": {**content["buys"], "columns": dict(reversed(content["buys"]["columns"].items()))}}
+    one, other = keys_of(content), keys_of(again)
+    assert one[0] == other[0] and one[1] != other[1]
+
+
+def test_where_tables_are_makes_no_other_request() -> None:
+    """Notes hide the places; what a request was paid for is found all the same."""
+    spec = make_tables_spec(make_tree_content())
+    tables = {name: table.read_at(f"{name}.parquet") for name, table in spec.tables.items()}
+    placed = spec.model_copy(update={"tables": tables})
+    assert list(_find_unlike(placed, spec, FIELDS_WITHOUT_NOISE, explicit_only=False)) == []
