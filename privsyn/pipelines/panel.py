@@ -127,7 +127,7 @@ def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
     """Return which tables of numbers are stored: where cells are to be chosen all, else that of rows to be compared."""
     if plan.on_ladder:
         return tuple(NUMBERS_OF.values())
-    return (NUMBERS_OF["rows_of_persons"],) if encode.list_compared(plan) else ()
+    return (NUMBERS_OF["rows_of_persons"],) if encode.list_comparable(plan) else ()
 
 
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:

@@ -116,18 +116,21 @@ def build_number_domain(plan: EncodingPlan) -> Domain:
 
 def list_numbered(plan: EncodingPlan) -> tuple[str, ...]:
     """Return the attributes whose values later looks may see inside their codes."""
-    seen = (*(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)), *list_compared(plan))
+    seen = (*(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)), *list_comparable(plan))
     return tuple(dict.fromkeys(seen))
 
 
-def list_compared(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return, of persons with rows, the following attributes with an order.
-
-    Whether a row and the next one have one value is asked of them.
-    """
+def list_comparable(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return, of persons with rows, the attributes with an order, whichever of them change from row to row."""
     if plan.panel is None or plan.panel.household:
         return ()
-    return tuple(a for a in plan.following if isinstance(plan.get_codec(a), OrderedCodec))
+    rows = (codec for codec in plan.of_rows.codecs if codec.chances is None)
+    return tuple(codec.attribute for codec in rows if isinstance(codec, OrderedCodec))
+
+
+def list_compared(plan: EncodingPlan) -> tuple[str, ...]:
+    """Return those that change: whether a row and the next one have one value is asked of them."""
+    return tuple(a for a in plan.following if a in list_comparable(plan))
 
 
 def iterate_kept_batches(

@@ -14,7 +14,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import get_step
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
-from privsyn.tasks.steps.encode import list_numbered
+from privsyn.tasks.steps.encode import list_compared, list_numbered
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.panels import make_panel_spec
 from tests.support.specs import make_spec
@@ -67,14 +67,17 @@ def test_no_look_is_shared_with_test_noise_another_generation_or_other_data(chan
     assert [step.name for step in steps[first:] if one[step.name] == other[step.name]] == []
 
 
-def test_linked_rows_are_encoded_anew_where_other_numbers_are_stored() -> None:
+def test_which_columns_change_from_row_to_row_makes_no_other_tables_of_encoded_rows() -> None:
+    """Their numbers are stored for all that could: requests that differ in this alone share what is encoded."""
     equal = {"compression": {"ladder": False}}
     specs = [make_panel_spec(with_order=names, **equal) for names in (["age"], [])]
     requests = [Request(spec, tuple(spec.released_columns)) for spec in specs]
     encodes = [build_steps(request)[0] for request in requests]
-    assert list_numbered(requests[0].encoding) != list_numbered(requests[1].encoding)
+    assert list_compared(requests[0].encoding) != list_compared(requests[1].encoding)
+    assert list_numbered(requests[0].encoding) == list_numbered(requests[1].encoding)
+    assert encodes[0].outputs == encodes[1].outputs
     keys = [step.settings_json(r) for step, r in zip(encodes, requests, strict=True)]
-    assert keys[0] != keys[1]
+    assert keys[0] == keys[1]
 
 
 @pytest.mark.parametrize("spec", [make_panel_spec(), make_panel_spec(compression={"ladder": False})])
