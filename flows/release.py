@@ -79,7 +79,8 @@ from privsyn.engine.contract_checks import validate_with_great_expectations
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import log_warning
-from privsyn.engine.step import Step, get_step, run_steps
+from privsyn.engine.step import Step, get_step
+from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.caller import get_settings
 from privsyn.flows.private_errors import hide_private_errors

@@ -31,7 +31,8 @@ from privsyn.engine.execute import Run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, Step, run_steps
+from privsyn.engine.step import ReleaseStep, Step
+from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
 from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows

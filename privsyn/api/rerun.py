@@ -27,7 +27,8 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.contract_checks import check_table
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.inputs import PrivateAccess
-from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps, run_steps
+from privsyn.engine.step import ReleaseStep, Step, list_published_files, release_steps
+from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import plan_release

@@ -29,7 +29,7 @@ from privsyn.data_contracts.receipts import Query, compute_sigma, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
-from privsyn.engine.memory import Draw, MemoryRun
+from privsyn.engine.memory import DrawNoise, MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, ReleaseStep, Step
 from privsyn.engine.step_list import connect, list_looks
@@ -129,7 +129,7 @@ def non_private_selection(trial: MethodInput) -> MethodResult:
     return vary_paper(trial, build_steps, exact_scores=True)
 
 
-def _drop_score_noise(trial: MethodInput) -> Draw:
+def _drop_score_noise(trial: MethodInput) -> DrawNoise:
     gaussian = _draw_gaussian(trial)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
@@ -228,13 +228,13 @@ def _decode_fine_rows(step: Step) -> Step:
     return replace(step, title="Fine rows", outputs={"fine": tables.SYNTHETIC_CODES}, run=run)
 
 
-def _draw_gaussian(trial: MethodInput) -> Draw:
+def _draw_gaussian(trial: MethodInput) -> DrawNoise:
     """Return the trial's own noise, query by query."""
     return lambda step, queries: [trial.noise.draw(q.sigma, q.cells) for q in queries]
 
 
 def _run_steps(
-    trial: MethodInput, request: CodeRequest, steps: Steps, draw: Draw | None = None, unpriced: Sequence[str] = ()
+    trial: MethodInput, request: CodeRequest, steps: Steps, draw: DrawNoise | None = None, unpriced: Sequence[str] = ()
 ) -> MethodResult:
     """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
     fine = trial.rows.domain

@@ -16,18 +16,19 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, ReleaseStep, RowStream, Step, list_published_files, run_steps
+from privsyn.engine.step import Output, ReleaseStep, RowStream, Step, list_published_files
+from privsyn.engine.step_list import run_steps
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
 
 Tables = Mapping[str, pa.Table]
 """What a step left: its tables by name."""
 
-Draw = Callable[[ReleaseStep, Sequence[Query]], noisy.Answers]
+DrawNoise = Callable[[ReleaseStep, Sequence[Query]], noisy.Answers]
 """Noise for the queries of a release step, one flat vector each."""
 
 
-def draw_from_seed(seed: int) -> Draw:
+def draw_from_seed(seed: int) -> DrawNoise:
     """Return the noise of a run, which follows from ``seed``: nothing that has it is a release."""
     source = SeededNoise(seed)
 
@@ -53,7 +54,7 @@ class MemoryRun:
 
     request: Request
     steps: Sequence[Step]
-    draw: Draw
+    draw: DrawNoise
     private: PrivateAccess | None = None
     given: Mapping[str, Tables] = field(default_factory=dict)
     receipts: dict[str, list[Query]] = field(default_factory=dict)

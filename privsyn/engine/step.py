@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -266,24 +266,3 @@ def list_published_files(steps: Iterable[Step]) -> dict[str, str]:
     All that the synthetic table was made from.
     """
     return {file.name: f"{step.name}.{table}" for step in steps for table, file in step.published.items()}
-
-
-Outputs = TypeVar("Outputs")
-
-
-class RunStep(Protocol[Outputs]):
-    """Runs one step on the results of its producers, by their names, and returns its own result."""
-
-    def __call__(self, step: Step, inputs: Mapping[str, Outputs]) -> Outputs:
-        """Return the step's result."""
-
-
-def run_steps(steps: Iterable[Step], run: RunStep[Outputs]) -> dict[str, Outputs]:
-    """Run every step in order; returns step name -> its result.
-
-    Raises LookupError for an input that no step made.
-    """
-    outputs: dict[str, Outputs] = {}
-    for step in steps:
-        outputs[step.name] = run(step, {name: outputs[name] for name in step.producers})
-    return outputs

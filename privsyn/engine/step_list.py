@@ -8,7 +8,7 @@ into the steps of one release, in this order:
 3. :func:`connect` adds the tables of the earlier looks that a step wants to its inputs.
 4. :func:`privsyn.pipelines.rung_steps.follow_cuts` lets later steps read the codes of the chosen cells.
 
-:func:`check_shares` holds the shares to the whole budget.
+:func:`check_shares` holds the shares to the whole budget, and :func:`run_steps` runs the steps in order.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Protocol, TypeVar
 
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.engine.step import PublishedFile, ReleaseStep, Step, release_steps
@@ -87,3 +88,24 @@ def repeat(step: ReleaseStep, n: int, of: str, files: Mapping[str, PublishedFile
         look=replace(step.look, round=n),
         published=files,
     )
+
+
+Outputs = TypeVar("Outputs")
+
+
+class RunStep(Protocol[Outputs]):
+    """Runs one step on the results of its producers, by their names, and returns its own result."""
+
+    def __call__(self, step: Step, inputs: Mapping[str, Outputs]) -> Outputs:
+        """Return the step's result."""
+
+
+def run_steps(steps: Iterable[Step], run: RunStep[Outputs]) -> dict[str, Outputs]:
+    """Run every step in order; returns step name -> its result.
+
+    Raises LookupError for an input that no step made.
+    """
+    outputs: dict[str, Outputs] = {}
+    for step in steps:
+        outputs[step.name] = run(step, {name: outputs[name] for name in step.producers})
+    return outputs

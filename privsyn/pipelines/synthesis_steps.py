@@ -503,7 +503,7 @@ def build_row_steps(request: Request) -> tuple[Step, ...]:
     return tuple(replace(s, inputs=(*s.inputs, *scores)) if s in making else s for s in ROW_STEPS)
 
 
-Draw = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]
+DrawRows = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]
 """Draws rows in coarse codes, from released tables and the recoding with all that was measured."""
 
 
@@ -511,7 +511,7 @@ def build_drawing_step(
     *,
     name: str,
     title: str,
-    draw: Draw,
+    draw: DrawRows,
     fields: tuple[str, ...],
     reads: tuple[KnowledgePart, ...] = (),
     words: str,

