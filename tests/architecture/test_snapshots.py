@@ -1,4 +1,4 @@
-"""What moved code must do as before: lineage keys, seeded releases, help texts and the JSON of the commands.
+"""What moved code must do as before: lineage keys, seeded releases, published tables and the JSON of the commands.
 
 A difference that is meant is written with ``python -m tests.support.snapshots --write``, and shows in the commit.
 """

@@ -25,7 +25,6 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import typer
 from typer.testing import CliRunner
 
 import privsyn.cli as command_line
@@ -275,22 +274,6 @@ def _hash(outputs: Mapping[str, Tables], step: str, table: str) -> str:
     return hashlib.sha256(sink.getvalue()).hexdigest()[:16]
 
 
-# the command line's help
-
-
-def helps() -> dict[str, str]:
-    """``privsyn ...`` -> its help at a fixed width, for the command and all below it."""
-    return dict(_helps(typer.main.get_command(command_line.app), ()))
-
-
-def _helps(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    plain = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
-    shown = CliRunner().invoke(command_line.app, [*path, "--help"], prog_name="privsyn", env=plain)
-    yield " ".join(("privsyn", *path)), shown.stdout
-    for name, below in getattr(command, "commands", {}).items():
-        yield from _helps(below, (*path, name))
-
-
 # the JSON of the commands
 
 SPEC = """\
@@ -498,7 +481,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "step_keys": step_keys,
     "releases": _in_a_folder(releases),
     "tables": tables,
-    "help": helps,
     "json": _in_a_folder(answers),
 }
 """Snapshot -> what makes it."""
