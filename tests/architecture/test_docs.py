@@ -64,7 +64,6 @@ def test_the_fields_of_the_spec_page_are_those_of_the_models(spec_tables: dict[s
 def test_the_spec_page_has_every_kind_of_column_and_every_mechanism(spec_tables: dict[str, Any]) -> None:
     shown = {model for _, models in spec_tables["SECTIONS"] for model in models}
     kinds, mechanisms = (get_args(get_args(union)[0]) for union in (Column, AnyMechanism))
-    assert len(kinds) == 8 and len(mechanisms) == 7
     assert {*kinds, *mechanisms} - shown == {DropColumn}  # it has no field of its own
 
 
