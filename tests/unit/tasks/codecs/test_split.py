@@ -122,13 +122,13 @@ def test_known_zeros_are_computed_once_for_the_same_codes() -> None:
 
 
 @pytest.mark.slow
-def test_a_release_with_a_split_column_is_evaluated(tmp_path: Path) -> None:
+def test_a_release_with_a_split_column_is_evaluated(places: Path) -> None:
     rng = np.random.default_rng(0)
     hours, minutes = rng.integers(0, 24, 400), rng.choice([0, 15, 30, 45], 400)
     table = pa.table({"hour": hours, "minute": minutes, "time": hours * 100 + minutes})
     spec = make_spec(PARTS, rules=DERIVED)
-    release = privsyn.release(table, spec, out=tmp_path, progress=False)
+    release = privsyn.release(table, spec, out=places, progress=False)
     made = release.table.to_pydict()
     assert made["time"] == [100 * h + m for h, m in zip(made["hour"], made["minute"], strict=True)]
-    report = privsyn.evaluate(release, table, settings=slight_settings(tmp_path), out=tmp_path)
+    report = privsyn.evaluate(release, table, settings=slight_settings(places), out=places)
     assert "PRIVATE" in repr(report)
