@@ -46,7 +46,7 @@ class LookKind(StrEnum):
     RESIDUALS = "residuals"
     """How far rows made so far are from the private ones."""
     TRANSITIONS = "transitions"
-    """A row's codes by those of the next row."""
+    """A row's codes, by the codes of the next row."""
     LINKED_ROWS = "linked rows"
     """Columns over all rows of all persons."""
     WITHOUT_ROWS = "without rows"

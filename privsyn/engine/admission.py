@@ -41,7 +41,7 @@ LEDGER_CHECKS: tuple[Callable[[Proposal, Books], None], ...] = (
     checks.check_payer,  # no other private folder was paid for it, for a request that was never seen
     checks.check_room,  # the price fits under the cap, for a request that was never seen
 )
-"""Under the data set's lock, before the table is opened: which refuses one that is not there or has other columns."""
+"""Under the data set's lock, before opening the table, which refuses one that is missing or has other columns."""
 
 TABLE_CHECKS: tuple[Callable[[Proposal, Books, Source], None], ...] = (
     checks.check_public_folder,  # workers that make rows find no private file in their folder
@@ -69,7 +69,7 @@ CHARGE_CHECKS: tuple[Callable[[Proposal, Books, KnownTable], None], ...] = (
 
 
 def admit(passed: Iterable[Callable[Handed, None]], *handed: Handed.args, **named: Handed.kwargs) -> None:
-    """Ask each check in turn of what is handed in.
+    """Run each check in turn on what is handed in.
 
     A check raises RequestError, BudgetRefusedError or LedgerError for what is not admitted.
     """

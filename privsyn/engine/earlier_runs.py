@@ -128,8 +128,8 @@ def _describe_origin(
 def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
     """Return which fields may have had other values without another look.
 
-    ``null_values`` and the fields of ``mechanism.synthesis``, dotted, whose earlier values would leave every look's
-    settings alone.
+    The places of tables, and, dotted, ``null_values`` and the fields of ``mechanism.synthesis`` whose earlier values
+    would leave every look's settings alone.
 
     Of synthesis that is all of them where rows are made last; a mechanism that looks at rows made before has others.
     """
@@ -148,6 +148,7 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
         for name, value in options.items()
         if value is None or list_settings(spec.with_rows(**{name: value})) == current
     }
+    free |= {f"tables.{name}.data" for name in spec.tables}  # notes hide where tables are
     with_nulls = spec.model_copy(update={"null_values": earlier.null_values})
     return frozenset(free | ({"null_values"} if list_settings(with_nulls) == current else set()))
 
@@ -192,8 +193,6 @@ def _find_unlike(
         requested, before = getattr(request, name), getattr(earlier, name, None)
         dotted = f"{place}.{name}" if place else name
         if dotted in free or (place.startswith("columns.") and name in COLUMN_WORDS):
-            continue
-        if place.startswith("tables.") and name == "data":  # notes hide where tables are
             continue
         if isinstance(requested, BaseModel) and isinstance(before, BaseModel):
             yield from _find_unlike(requested, before, free, explicit_only=explicit_only, place=dotted)

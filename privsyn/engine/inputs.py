@@ -109,7 +109,7 @@ class Inputs:
         return Inputs(read, self._private, self.work)
 
     def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], rho: Mapping[str, Fraction]) -> Inputs:
-        """Return the same tables, of which ``looks`` says which earlier looks of each kind left them.
+        """Return the same tables; ``looks``: kind -> the names of the earlier looks that left them.
 
         ``rho``: look -> its exact budget, of all looks of the release.
         """
@@ -159,7 +159,7 @@ class Inputs:
     def empty_cells(self, *, unmeasured: bool = False) -> KnownZeros:
         """Return the joint codes with null that the counts show to be empty, from the same step.
 
-        ``unmeasured``: those of pairs that were not measured, too.
+        ``unmeasured``: also cells of pairs that were not measured.
         """
         domain = build_coarse_domain(self.refined())
         return read_empty_cells(self.table(self._find("empty_cells")), domain, unmeasured=unmeasured)
@@ -180,7 +180,7 @@ class Inputs:
     def measured(self, *, alone: bool = False) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of the looks at marginals, each marginal once.
 
-        ``alone``: with those of every look at single columns after the first, whose answers the recoding has.
+        ``alone``: with every look at single columns but the first; the recoding has the first look's answers.
         """
         looks = (*self.list_looks(LookKind.MARGINALS), *(self.list_looks(LookKind.ONE_WAYS)[1:] if alone else ()))
         return noisy.list_all_measured(*self._read_looks(looks))

@@ -51,7 +51,7 @@ VIEWS: dict[str, Callable[[Request], Any]] = {
     CODES: lambda request: request.encoding.describe_codes(),
     RECORD: _describe_record,
 }
-"""Fields of which a step reads a part, or that follow from several."""
+"""Parts of fields, and values that follow from several fields."""
 
 
 def read_fields(request: Request, names: Iterable[str]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def fund(steps: Iterable[Step], budget: Mapping[str, Fraction]) -> tuple[Step, .
 def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
     """Return the steps, each with the tables of the earlier looks that it wants among its inputs.
 
-    Of tables that a step may read it has those that are made before it, and of its outputs those whose looks were
+    A step also gets the tables of ``may_read`` that an earlier step makes, and loses the outputs whose looks are not
     taken.
     """
     connected: list[Step] = []
@@ -75,16 +75,12 @@ def list_looks(steps: Iterable[Step], kind: LookKind) -> tuple[ReleaseStep, ...]
     return tuple(step for step in release_steps(steps) if step.measures is kind)
 
 
-def repeat(step: ReleaseStep, n: int, of: str, files: Mapping[str, PublishedFile], name: str = "") -> ReleaseStep:
-    """Return the look taken once more: the ``n``-th of its kind.
-
-    ``of``: what it is repeated for, as in "release 2"; ``files``: its published files; ``name``: another beginning of
-    its name.
-    """
+def repeat(step: ReleaseStep, n: int, files: Mapping[str, PublishedFile]) -> ReleaseStep:
+    """Return the same look, taken once more for release ``n`` of several; ``files``: its published files."""
     return replace(
         step,
-        name=f"{name or step.name}_{n}",
-        title=f"{step.title}, {of} {n}",
+        name=f"{step.name}_{n}",
+        title=f"{step.title}, release {n}",
         look=replace(step.look, round=n),
         published=files,
     )

@@ -136,7 +136,7 @@ KINDS: dict[str, ScoreKind] = {
     ),
     "singling_out": ScoreKind(
         "Singling out", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",
-        "An attacker who claims that one person only has values of three columns that one synthetic row only has.",
+        "An attacker who takes three values that only one synthetic row has, and claims that one person has them.",
     ),
     "linkability": ScoreKind(
         "Linkability", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",
@@ -144,8 +144,8 @@ KINDS: dict[str, ScoreKind] = {
     ),
     "inference": ScoreKind(
         "Inference", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",
-        "An attacker who knows all columns of a person but one and guesses that from the nearest synthetic row; the "
-        "column of the largest risk.",
+        "An attacker who knows all but one column of a person, and guesses it from the nearest synthetic row; the "
+        "column with the largest risk.",
     ),
 }  # fmt: skip
 """Metric name -> what it is, in the report's order; ``svm`` is repeated for each label."""

@@ -106,7 +106,7 @@ def _share_values(request: Request) -> Fraction:
 
 
 class SetParts(NamedTuple):
-    """Parts of a measurement's budget: of named sets, of the triples' scores, and of what these find."""
+    """Parts of a measurement's budget: named sets, the triples' scores, and the sets that the scores find."""
 
     named: Fraction
     scores: Fraction
@@ -192,7 +192,7 @@ def _split_linked(request: Request) -> Budget:
 
 
 def _split_improved(request: Request) -> Budget:
-    """Return the table of pooled releases: that of the first, and each later one's looks, by their budgets."""
+    """Return the table of pooled releases: the first release's table, and the looks of each later release."""
     options, total = cast(PrivSyn, request.spec.mechanism), request.total_rho
     one_ways, scores, measurement = options.split.exact()
     sets, (first, *further) = split_sets(request).whole, (rho / total for rho in request.rounds)

@@ -27,7 +27,7 @@ _DECLARED = (
 _WIRED = follow_cuts(connect(fund(_DECLARED, {look.name: Fraction(1) for look in release_steps(_DECLARED)})))
 
 STEPS = tuple({step.name: step for step in reversed(_DECLARED)}.values())[::-1]
-"""Every step of PrivSyn that some release has, with those of linked rows."""
+"""Every step that some release of PrivSyn has, linked rows included."""
 
 COLORS = {
     StepKind.TRANSFORM: "fill:#f9d9d9,stroke:#b03a3a,color:#222",
@@ -89,8 +89,8 @@ PAGES = {
 """File -> what stands before the text that is made from the declarations, the text, and what stands after it."""
 
 
-def write_pages(root: Path) -> dict[Path, str]:
-    """Return each file with its text as it should be now; nothing is written.  ``root``: the checkout's folder."""
+def build_pages(root: Path) -> dict[Path, str]:
+    """Return each file with the text that it should have.  ``root``: the checkout's folder."""
     pages = {}
     for name, (begin, make, end) in PAGES.items():
         content = (root / name).read_text(encoding="utf-8")
@@ -100,6 +100,6 @@ def write_pages(root: Path) -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for page, text in write_pages(Path.cwd()).items():
+    for page, text in build_pages(Path.cwd()).items():
         page.write_text(text, encoding="utf-8")
         print(page.name)

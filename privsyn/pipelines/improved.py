@@ -55,12 +55,12 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 def _look_at_columns(n: int, run: str) -> ReleaseStep:
     """Return a further look at every column on its own; its key names the run that is improved."""
-    again = repeat(ONE_WAYS, n, "release", publish_noisy(f"one_way_{n}", f"has those of release {n}"))
+    again = repeat(ONE_WAYS, n, publish_noisy(f"one_way_{n}", f"has those of release {n}"))
     return replace(again, settings=lambda r: {**again.settings(r), "improves": run})
 
 
 def _measure_more(n: int) -> ReleaseStep:
-    """Return the measurement of what release ``n`` chooses."""
+    """Return the measurement of the marginals that release ``n`` chooses."""
     return build_measurement(
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
@@ -120,10 +120,10 @@ def _choose_more(n: int) -> Step:
 
 
 def _build_round(n: int, run: str) -> tuple[Step, ...]:
-    """Return the steps of the release number ``n``, which improves ``run``: its looks are those of the first."""
+    """Return the steps of the release number ``n``, which improves ``run``: it repeats the looks of the first."""
     return (
         _look_at_columns(n, run),
-        repeat(SCORES, n, "release", publish_noisy(f"scores_{n}")),
+        repeat(SCORES, n, publish_noisy(f"scores_{n}")),
         ask_trends_again(n),
         _choose_more(n),
         _measure_more(n),

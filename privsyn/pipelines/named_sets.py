@@ -270,7 +270,7 @@ SET_STEPS = (PLAN_HALVES, HALVE_ROWS, SCORE_TRIPLES, PLAN_SETS, MERGE_ROWS, COUN
 
 def measure_sets_again(n: int) -> ReleaseStep:
     """Return the look of release ``n`` of several, at the same sets."""
-    return repeat(COUNT_SETS, n, "release", publish_noisy(f"sets_{n}", WORDS))
+    return repeat(COUNT_SETS, n, publish_noisy(f"sets_{n}", WORDS))
 
 
 def list_named_pairs(request: Request) -> frozenset[Clique]:

@@ -25,7 +25,7 @@ from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
 from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
 from privsyn.pipelines import one_shot
 from privsyn.pipelines.common_steps import (
-    ENCODE,
+    ENCODE_WITH_NUMBERS,
     RECODE,
     RELEASED,
     check_unchanged,
@@ -99,8 +99,7 @@ def build_encode_step(request: Request) -> Step:
     outputs |= dict.fromkeys(_list_numbers(request.encoding), tables.NUMBERS)
     outputs |= {"runs": tables.RUNS, "repairs": tables.REPAIRS}
     kept = tuple(name for name in outputs if name not in ("encoded_rows", "repairs"))
-    numbers = {"numbers": encode.list_numbered(request.encoding), "tables": list(outputs)}
-    return replace(ENCODE, outputs=outputs, run=_encode_persons, settings=lambda r: numbers, transient=kept, instead={})
+    return replace(ENCODE_WITH_NUMBERS, outputs=outputs, run=_encode_persons, transient=kept)
 
 
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -124,7 +123,7 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
 
 
 def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return which tables of numbers are stored: where cells are to be chosen all, else that of rows to be compared."""
+    """Return which tables of numbers are stored: all where cells are chosen, else the rows' where rows are compared."""
     if plan.on_ladder:
         return tuple(NUMBERS_OF.values())
     return (NUMBERS_OF["rows_of_persons"],) if encode.list_comparable(plan) else ()
@@ -404,5 +403,5 @@ DECODE = Step(
 
 
 def build_looks(request: Request) -> tuple[Step, ...]:
-    """Return the steps up to the last look at linked rows: PrivSyn's over a record a person, and those of all rows."""
+    """Return the steps up to the last look: PrivSyn's, over one record a person, and the looks at all rows."""
     return *one_shot.build_looks(build_encode_step(request)), *LINKED_LOOKS

@@ -1,6 +1,6 @@
 """The steps that choose the cells of ordered columns by a first look, before anything else is counted.
 
-Steps after them treat these cells as they treat those of the spec: their request has them.
+Later steps treat these cells like cells that the spec gives: their request has them.
 """
 
 from __future__ import annotations

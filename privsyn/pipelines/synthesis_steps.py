@@ -250,7 +250,6 @@ REFINE_CODES = Step(
     fields=(*COMPRESSION, "mechanism.consistency.pooled"),
     reads=(KnowledgePart.RULES, KnowledgePart.TOTALS),
     run=_refine,
-    words="",
 )
 """Pools all counts of single columns, says how rows lie inside each code, and finds which codes never meet null."""
 
@@ -483,7 +482,7 @@ DECODE = Step(
     version=6,
     words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
 )
-"""Turns codes into values, those of combined codes by all counts of single columns."""
+"""Turns codes into values; inside combined codes they follow all counts of single columns."""
 
 
 def decode_from(codes: str) -> Step:

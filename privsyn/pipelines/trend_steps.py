@@ -129,5 +129,5 @@ TREND_SCORES = ReleaseStep(
 
 def ask_trends_again(n: int) -> ReleaseStep:
     """Return the look of release ``n`` of several, which asks as the first did."""
-    again = repeat(TREND_SCORES, n, "release", publish_noisy(f"trends_{n}"))
+    again = repeat(TREND_SCORES, n, publish_noisy(f"trends_{n}"))
     return replace(again, inputs=(*again.inputs, *list_released_tables(TRENDS)), plan=_plan_again)

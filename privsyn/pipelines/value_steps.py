@@ -130,7 +130,7 @@ VALUE_STEPS = (FIND_HEAVY_CELLS, LOCATE_VALUES, COUNT_VALUES)
 
 def count_values_again(n: int) -> ReleaseStep:
     """Return the look of release ``n`` of several, at the same values."""
-    return repeat(COUNT_VALUES, n, "release", publish_noisy(f"{VALUE_COUNTS}_{n}", WORDS))
+    return repeat(COUNT_VALUES, n, publish_noisy(f"{VALUE_COUNTS}_{n}", WORDS))
 
 
 def read_frequent_values(request: Request, inputs: Inputs, recode: Recode) -> dict[str, FrequentValues]:

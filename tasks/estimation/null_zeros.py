@@ -107,7 +107,7 @@ def tabulate_empty_cells(zeros: KnownZeros, measured: Collection[Clique]) -> pa.
 
 
 def read_empty_cells(table: pa.Table, domain: Domain, *, unmeasured: bool) -> KnownZeros:
-    """Return the zeros of a table EMPTY_CELLS; ``unmeasured``: those of pairs that were not measured, too."""
+    """Return the zeros of a table EMPTY_CELLS; ``unmeasured``: also zeros of pairs that were not measured."""
     zeros: dict[Clique, Bools] = {}
     for row in table.to_pylist():
         if row["measured"] or unmeasured:

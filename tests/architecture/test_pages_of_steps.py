@@ -7,7 +7,7 @@ import pytest
 
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
-from privsyn.pipelines.drawing import STEPS, draw_mermaid, list_stages, tabulate_steps, write_pages
+from privsyn.pipelines.drawing import STEPS, build_pages, draw_mermaid, list_stages, tabulate_steps
 from privsyn.pipelines.registry import build_steps
 from privsyn.specs.spec_file import load_spec
 from tests.support.panels import make_panel_spec
@@ -22,7 +22,7 @@ REQUESTS = {
 
 
 def test_the_pages_are_made_from_the_declarations() -> None:
-    for page, text in write_pages(ROOT).items():
+    for page, text in build_pages(ROOT).items():
         assert page.read_text(encoding="utf-8") == text, "python -m privsyn.pipelines.drawing"
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.engine.earlier_runs import FIELDS_WITHOUT_NOISE, _find_unlike
+from privsyn.engine.earlier_runs import FIELDS_WITHOUT_NOISE, _find_unlike, _list_free_fields
 from privsyn.engine.keys import compute_lineage_keys, key_draws, key_result
 from privsyn.engine.request import Request
 from privsyn.engine.step import get_step
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
 from privsyn.tasks.steps.encode import list_compared, list_numbered
 from tests.support.linked_tables import make_tables_spec, make_tree_content
@@ -106,4 +107,5 @@ def test_where_tables_are_makes_no_other_request() -> None:
     spec = make_tables_spec(make_tree_content())
     tables = {name: table.read_at(f"{name}.parquet") for name, table in spec.tables.items()}
     placed = spec.model_copy(update={"tables": tables})
-    assert list(_find_unlike(placed, spec, FIELDS_WITHOUT_NOISE, explicit_only=False)) == []
+    free = FIELDS_WITHOUT_NOISE | _list_free_fields(plan_release(placed), spec)
+    assert list(_find_unlike(placed, spec, free, explicit_only=False)) == []
