@@ -27,11 +27,6 @@ from privsyn.tasks.metrics.marginal_distance import average_l1, draw_cliques, li
 from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "notes" / "2026-11-21-defaults-against-the-paper.md"
-MARKERS = {
-    "accuracy": ("<!-- accuracy: begin -->", "<!-- accuracy: end -->"),
-    "tables": ("<!-- tables: begin -->", "<!-- tables: end -->"),
-}
 TABLES = {
     "Adult": (HERE.parent / "examples" / "adult.yaml", FOLDER / "adult.parquet"),
     "GSS": (HERE.parent / "examples" / "gss.yaml", FOLDER / "gss_happiness.parquet"),
@@ -129,26 +124,20 @@ def errors(name: str, changes: Mapping[str, Any], seeds: int) -> np.ndarray:
     return np.array(found)
 
 
-def by_setting(seeds: int, chosen: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return every setting on the two example tables, as markdown."""
+def by_setting(seeds: int, chosen: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print every setting on the two example tables, as markdown."""
     names = [n for n, (_, data) in TABLES.items() if data.exists()]
-    lines = [
-        "| setting |" + "".join(f" {n}: 1-way | 2-way | 3-way |" for n in names),
-        "|---|" + "---|---|---|" * len(names),
-    ]
+    print("| setting |" + "".join(f" {n}: 1-way | 2-way | 3-way |" for n in names))
+    print("|---|" + "---|---|---|" * len(names))
     for label, changes in chosen.items():
         means = [errors(n, changes, seeds).mean(axis=0) for n in names]
-        lines.append(f"| {label} |" + "".join(f" {m[0]:.4f} | {m[1]:.4f} | {m[2]:.4f} |" for m in means))
-        print(lines[-1], flush=True)
-    return lines
+        print(f"| {label} |" + "".join(f" {m[0]:.4f} | {m[1]:.4f} | {m[2]:.4f} |" for m in means), flush=True)
 
 
-def by_table(seeds: int) -> list[str]:
-    """Return the paper's preset and the default on every table that is present, at two epsilons, as markdown."""
-    lines = [
-        "| table | rows x columns | epsilon | paper: 1-way | 2-way | 3-way | default: 1-way | 2-way | 3-way |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def by_table(seeds: int) -> None:
+    """Print the paper's preset and the default on every table that is present, at two epsilons, as markdown."""
+    print("| table | rows x columns | epsilon | paper: 1-way | 2-way | 3-way | default: 1-way | 2-way | 3-way |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for name in available():
         rows = rows_of(name).bins
         for epsilon in (0.2, 1.0):
@@ -159,20 +148,11 @@ def by_table(seeds: int) -> list[str]:
                 mean, spread = found.mean(axis=0), found.std(axis=0, ddof=1)
                 cells += [f"{mean[0]:.3f}", f"{mean[1]:.3f} ±{spread[1]:.3f}", f"{mean[2]:.3f}"]
             size = f"{rows.rows:,} x {len(rows.columns)}"
-            lines.append(f"| {name} | {size} | {epsilon:g} | " + " | ".join(cells) + " |")
-            print(lines[-1], flush=True)
-    return lines
-
-
-def _write(name: str, lines: list[str]) -> None:
-    begin, end = MARKERS[name]
-    whole = PAGE.read_text(encoding="utf-8")
-    before, rest = whole.split(begin)
-    PAGE.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{rest.split(end)[1]}", encoding="utf-8")
+            print(f"| {name} | {size} | {epsilon:g} | " + " | ".join(cells) + " |", flush=True)
 
 
 def main() -> None:
-    """Measure every setting on the example tables, and the presets on all; print and write the markdown."""
+    """Measure every setting on the example tables, and the presets on all; print the markdown."""
     parser = argparse.ArgumentParser(description="Accuracy of settings on public tables.")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", help="JSON of changes to measure on the example tables instead, printed only")
@@ -181,9 +161,9 @@ def main() -> None:
     if arguments.only:
         by_setting(arguments.seeds, {"given": json.loads(arguments.only)})
         return
-    _write("accuracy", by_setting(arguments.seeds, SETTINGS))
+    by_setting(arguments.seeds, SETTINGS)
     if not arguments.skip_tables:
-        _write("tables", by_table(max(2, arguments.seeds - 2)))
+        by_table(max(2, arguments.seeds - 2))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ tested on a fifth of the real rows that no release saw.  Printed is the mean ove
 machines, and beside it what one release's rows keep of columns, pairs and correlations.  Tables and peers are those of
 ``benchmarks/relations.py``; ``focus`` is one release a label, that label in focus.  Tab-PE runs from a clone of its
 source that TAB_PE_SOURCE names (``make .venv-peers/tab-pe/.done``), MargNet as ``benchmarks/tab_bench.py`` says.  Runs
-are kept in a file of JSON lines (``--store``), so that what was interrupted goes on; the page of results is written
-from the file that lies here.
+are kept in a file of JSON lines (``--store``), so that what was interrupted goes on; the table of all of them is
+printed at the end.
 All tables are public and the noise is seeded: nothing here is a release.
 """
 
@@ -30,7 +30,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
 from benchmarks import relations
-from benchmarks.pages import write_between
 from benchmarks.peers import PeerError
 from benchmarks.relations import BINNED, CHARACTERS, CHOOSING, CUT, OF_LABEL, Given
 from benchmarks.relations_figures import compute_figures
@@ -71,8 +70,6 @@ FIGURES = ("spearman", "kept", "l1_1way", "l1_2way")
 
 HERE = Path(__file__).parent
 KEPT = HERE / "labels.jsonl"
-PAGE = HERE.parent / "docs" / "results" / "labels.md"
-MARKERS = ("<!-- labels: begin -->", "<!-- labels: end -->")
 SHOWN = {
     "real": "real rows",
     "privsyn": "default",
@@ -227,7 +224,7 @@ def _read_seconds() -> float:
 
 
 def list_lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the table of the page: a row a table and epsilon, the mean of both machines' errors and its spread."""
+    """Yield the table of all runs: a row a table and epsilon, the mean of both machines' errors and its spread."""
     by_cell: dict[tuple[float, str, str], list[Mapping[str, Any]]] = {}
     for one in found:
         name, epsilon, method, _ = one["of"]
@@ -283,8 +280,7 @@ def main() -> None:
                 f"| {name} | {of[1]:g} | {of[2]} | {of[3]} | {' | '.join(cells)} | {found.get('detail', '')}",
                 flush=True,
             )
-    if asked.store == KEPT:
-        write_between(PAGE, MARKERS, ("", *list_lines(list(kept.values())), ""))
+    print("", *list_lines(list(kept.values())), sep="\n")
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ def _compare_nulls(real: pa.Table, made: pa.Table, spec: ReleaseSpec, named: Seq
 
 
 def main() -> None:
-    """Print the table of docs/notes."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(

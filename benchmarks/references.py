@@ -11,7 +11,7 @@ from benchmarks.pages import write_between
 from benchmarks.paper_figures import PAGE, adult_spec
 from privsyn.comparison.compare_methods import AskedComparison, run_all
 from privsyn.comparison.methods import REFERENCES
-from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
+from privsyn.comparison.result_tables import list_markdown_table
 from privsyn.data_contracts.columns import DropColumn
 from privsyn.data_contracts.comparison_results import Comparison
 
@@ -20,8 +20,8 @@ FEW = ("education", "marital-status", "relationship", "race", "sex", "income")
 """Columns whose full contingency table MWEM can hold."""
 
 EPSILONS = (0.2, 1.0)
-METHODS = ("default", "privsyn-paper", *(m.name for m in REFERENCES))
-METRICS = ("l1_1way", "l1_2way", "l1_3way", "range_query")
+METHODS = ("privsyn-paper", *(m.name for m in REFERENCES))
+METRICS = ("l1_2way",)
 
 
 def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
@@ -36,20 +36,17 @@ def compared(columns: tuple[str, ...] | None, seeds: int) -> Comparison:
 
 
 def page(parts: dict[str, Comparison]) -> list[str]:
-    """Return the generated part of the page: what the methods are, and a table for each comparison."""
-    first = next(iter(parts.values()))
-    rows = [*list_markdown_methods(first), ""]
+    """Return the generated part of the page: a table for each comparison."""
+    rows = []
     for title, results in parts.items():
         undone = {r.method: f"{r.outcome}: {r.note}" for r in results.runs if r.outcome != "done"}
         few = ", ".join(str(r.rows) for r in results.done("dual-query", results.epsilons[-1]))
         rows += [
             f"**{title}**: {results.rows_real:,} rows, {len(results.columns)} columns, delta {results.delta:g}, "
-            f"{results.seeds} seeds. Rows of dual-query at epsilon {results.epsilons[-1]:g}: {few}. "
-            f"Wall times on {results.machine}, with other work beside.",
-            "",
+            f"{results.seeds} seeds. Rows of dual-query at epsilon {results.epsilons[-1]:g}: {few}.",
             *(f"{name}: {why}." for name, why in undone.items()),
             "",
-            *list_markdown_table(results, [*METRICS, SECONDS]),
+            *list_markdown_table(results, METRICS),
             "",
         ]
     return rows

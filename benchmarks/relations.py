@@ -9,24 +9,19 @@ nothing here is a release.
 Every run is a child process that is stopped after 20 minutes of CPU time; that it did not finish is a result.  Runs
 are kept in a file of JSON lines (``--store``), so that what was interrupted goes on.
 
-The list CHOOSING is for choosing defaults.  The list MEASURING is for one look at the end.  Looks at the list
-MEASURING so far:
+The list CHOOSING is for choosing defaults.  The list MEASURING takes part in no choice.  Looks at it so far, by none of
+which anything was changed:
 
 1. 2026-11-24, `privsyn` and `preset-0.3` with two seeds, after codes of equal mass, trends, zeros and round numbers
-   were chosen; nothing was changed by it (docs/notes/2026-11-24-held-out-tables.md).  Parts of loans, flights2013,
-   ma2019, flchain, retschool, doctorcontacts and vietnami were looked at before this benchmark was written, with
-   other specs; the three tables taken blindly were not.
-2. 2026-11-25, `privsyn` with two seeds, after single columns were smoothed; nothing was changed by it (the same note).
-3. 2026-11-26, `privsyn` with two seeds, after slopes, trends asked twice and frequent values; nothing was changed by it
-   (the same note).  Before it flights2013 was run for its CPU seconds alone (docs/notes/2026-11-26-relations-anew.md).
-4. 2026-11-26, `privsyn` with two seeds, after rounded values followed places and heat was tried on a sample; nothing
-   was changed by it (the same note).
-5. 2026-11-26, `privsyn` with two seeds, after full cells were cut and ends of columns followed fitted tails; nothing
-   was changed by it (the same note).
-6. 2026-11-26, `privsyn` with two seeds, after columns that are null together stayed so; nothing was changed by it (the
-   same note).
-7. 2026-11-28, `privsyn` with one seed on ma2019 alone, by SDMetrics' reports (benchmarks/rulers.py); nothing was
-   changed by it.
+   were chosen.  Parts of loans, flights2013, ma2019, flchain, retschool, doctorcontacts and vietnami were looked at
+   before this benchmark was written, with other specs; the three tables taken blindly were not.
+2. 2026-11-25, `privsyn` with two seeds, after single columns were smoothed.
+3. 2026-11-26, `privsyn` with two seeds, after slopes, trends asked twice and frequent values.  Before it flights2013
+   was run for its CPU seconds alone.
+4. 2026-11-26, `privsyn` with two seeds, after rounded values followed places and heat was tried on a sample.
+5. 2026-11-26, `privsyn` with two seeds, after full cells were cut and ends of columns followed fitted tails.
+6. 2026-11-26, `privsyn` with two seeds, after columns that are null together stayed so.
+7. 2026-11-28, `privsyn` with one seed on ma2019 alone, by SDMetrics' reports (benchmarks/rulers.py).
 """
 
 from __future__ import annotations

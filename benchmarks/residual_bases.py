@@ -153,7 +153,7 @@ def _ask(trial: MethodInput, rows: CodeTable, seed: int, workload: tuple[NamedMa
 
 
 def main() -> None:
-    """Print the tables of docs/notes."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description="Residuals against noisy tables, and against releases.")
     parser.add_argument("--tables", nargs="*", default=[], help="public tables to measure on, in place of closed forms")
     parser.add_argument("--columns", type=int, default=6)

@@ -23,13 +23,12 @@ from privsyn.base.pictures import draw_chart
 from privsyn.comparison.compare_methods import AskedComparison, run_all
 from privsyn.comparison.methods import METHODS
 from privsyn.comparison.plot import build_chart
-from privsyn.comparison.result_tables import SECONDS, list_markdown_methods, list_markdown_table
 from privsyn.data_contracts.comparison_results import Comparison, MethodRun
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.specs.spec_file import load_spec, override_options
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "results" / "adult.md"
+PAGE = DOCS / "results" / "papers.md"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 EPSILONS = (0.2, 0.5, 1.0, 2.0)
 LABEL = "income"
@@ -48,10 +47,6 @@ FIGURES = {
         "Noise addition (the paper's Figure 6)",
     ),
     "compare-selection": (("privsyn-paper", "non-private-selection", "all-pairs"), "Selection (the paper's Figure 5)"),
-    "compare-methods": (
-        ("default", "privsyn-paper", "independent"),
-        "The default, the paper's settings, one-ways only",
-    ),
 }
 
 
@@ -69,22 +64,23 @@ def values(results: Comparison, method: str, epsilon: float, metric: str) -> lis
 
 
 def shape(results: Comparison, first: str, second: str, *, close: bool = False) -> Iterator[str]:
-    """Yield rows of a table: is ``first`` better (``close``: are both within CLOSE), by how much, in how many seeds.
+    """Yield a row a metric: by how much ``first`` is better (``close``: whether both are within CLOSE), by epsilon.
 
     Runs of one seed share their noise as far as they ask the same, so differences are taken seed by seed; one of
     which 0 is within the CONFIDENCE interval is not told apart from none (nor is one of a single seed).
     """
     for metric in PAPER_METRICS:
+        cells = []
         for epsilon in results.epsilons:
             one, two = (values(results, name, epsilon, metric) for name in (first, second))
-            if one and len(one) == len(two):
-                apart = [b - a for a, b in zip(one, two, strict=True)]
-                change = statistics.fmean(apart) / statistics.fmean(one)
-                verdict = ("yes" if abs(change) <= CLOSE else "**no**") if close else _verdict(apart)
-                seeds = f"{sum(d > 0 for d in apart)} of {len(apart)}"
-                sign = "≈" if close else "<"
-                row = [f"{first} {sign} {second}", metric, f"{epsilon:g}", verdict, f"{change:+.1%}", seeds]
-                yield "| " + " | ".join(row) + " |"
+            if not one or len(one) != len(two):
+                continue
+            apart = [b - a for a, b in zip(one, two, strict=True)]
+            change = statistics.fmean(apart) / statistics.fmean(one)
+            verdict = ("yes" if abs(change) <= CLOSE else "**no**") if close else _verdict(apart)
+            cells.append(f"{change:+.1%} {verdict}")
+        if cells:
+            yield "| " + " | ".join([f"{first} {'≈' if close else '<'} {second}", metric, *cells]) + " |"
 
 
 def errors_needed(seeds: int) -> float:
@@ -98,7 +94,7 @@ def errors_needed(seeds: int) -> float:
 def _verdict(apart: Sequence[float]) -> str:
     error = statistics.stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else math.inf
     if abs(statistics.fmean(apart)) <= errors_needed(len(apart)) * error:
-        return "not told apart"
+        return "?"
     return "yes" if statistics.fmean(apart) > 0 else "**no**"
 
 
@@ -121,22 +117,17 @@ def marginals(results: Comparison, method: str, epsilon: float) -> float:
 
 def page(results: Comparison) -> list[str]:
     """Return the generated part of the page."""
-    rows = [
-        f"{results.rows_real:,} rows, {len(results.columns)} columns, delta {results.delta:g}, {results.seeds} seeds: "
-        f"mean and standard deviation. Wall times of the methods alone on {results.machine}.",
+    epsilons = " | ".join(f"{e:g}" for e in results.epsilons)
+    return [
+        f"{results.rows_real:,} rows, {len(results.columns)} columns, delta {results.delta:g}, {results.seeds} seeds.",
         "",
-        *list_markdown_methods(results),
+        *(f"![{title}](../img/{name}.png)\n" for name, (_, title) in FIGURES.items()),
+        "Each cell: by how much the second method errs more, and the verdict. `<` holds from "
+        f"{errors_needed(results.seeds):.3g} standard errors ({CONFIDENCE:.0%}, Student's t), `≈` within {CLOSE:.0%}. "
+        "?: not told apart.",
         "",
-    ]
-    rows += [f"![{title}](../img/{name}.png)\n" for name, (_, title) in FIGURES.items()]
-    rows += [
-        "### Does the shape come out?",
-        "Difference: the second method's mean error less the first's, over the first's. Seeds: where the first is "
-        f"better. `<` holds from {errors_needed(results.seeds):.3g} standard errors of the differences seed by seed "
-        f"({CONFIDENCE:.0%} confidence by Student's t), `≈` within {CLOSE:.0%}.",
-        "",
-        "| shape | metric | epsilon | holds | difference | seeds |",
-        "|---|---|---|---|---|---|",
+        f"| shape | metric | {epsilons} |",
+        "|---|---|" + "---|" * len(results.epsilons),
         *shape(results, "privsyn-paper", "equal-gaussian"),
         *shape(results, "equal-gaussian", "equal-laplace"),
         *shape(results, "non-private-selection", "privsyn-paper", close=True),
@@ -148,11 +139,7 @@ def page(results: Comparison) -> list[str]:
             f"{marginals(results, 'non-private-selection', e):.1f} | {overlap(results, e):.0%} |"
             for e in results.epsilons
         ),
-        "",
-        "### All metrics",
-        *list_markdown_table(results),
     ]
-    return rows
 
 
 def measure(seeds: int) -> Comparison:
@@ -184,8 +171,7 @@ def main() -> None:
     if kept is not None:
         kept.write_text(results.model_dump_json(), encoding="utf-8")
     for name, (methods, title) in FIGURES.items():
-        metrics = PAPER_METRICS if name != "compare-methods" else (*PAPER_METRICS, "l1_1way", "l1_3way", SECONDS)
-        image = draw_chart(build_chart(subset(results, methods), metrics, f"{title}, UCI Adult"), "png")
+        image = draw_chart(build_chart(subset(results, methods), PAPER_METRICS, f"{title}, UCI Adult"), "png")
         (DOCS / "img" / f"{name}.png").write_bytes(image)
     write_between(PAGE, (BEGIN, END), page(results))
 

@@ -35,7 +35,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.compare_store import Run, Store
-from benchmarks.pages import write_between
 from benchmarks.peers import ENVIRONMENTS, NOT_DONE, REFEREES, name_outcome
 from benchmarks.relations import Given, describe_column, release_in_memory
 from benchmarks.tab_bench_figures import (
@@ -57,8 +56,6 @@ from privsyn.tasks.privacy.noise import SeededNoise
 
 HERE = Path(__file__).parent
 STORE = HERE / "tab_bench.jsonl"
-PAGE = HERE.parent / "docs" / "results" / "tab-bench.md"
-MARKERS = ("<!-- tab-bench: begin -->", "<!-- tab-bench: end -->")
 DELTA = 1e-5
 BINS = 100
 EPSILONS = (0.2, 1.0, 5.0)
@@ -315,7 +312,7 @@ def run_missing(store: Store, table: Table, asked: argparse.Namespace) -> None:
 
 
 def list_lines(runs: Iterable[Run]) -> Iterator[str]:
-    """Yield the tables of the page: a row a method and epsilon, means over seeds with their spread."""
+    """Yield the tables: a row a method and epsilon, means over seeds with their spread."""
     by_cell: dict[tuple[str, float, str], list[Run]] = {}
     for found in runs:
         by_cell.setdefault((found.table, found.epsilon, found.method), []).append(found)
@@ -350,13 +347,8 @@ def _write(values: Sequence[float], form: str) -> str:
     return f"{fmean(values):{form}}{spread}"
 
 
-def write_page(runs: Iterable[Run]) -> None:
-    """Write the tables between the page's marks."""
-    write_between(PAGE, MARKERS, ("", *list_lines(runs)))
-
-
 def main() -> None:
-    """Make the runs that are not there yet, and write the page."""
+    """Make the runs that are not there yet, and print the tables."""
     parser = argparse.ArgumentParser(description="The settings of tab_bench, and SynMeter's figures.")
     parser.add_argument("--tables", nargs="*", default=TABLES, choices=TABLES)
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
@@ -378,8 +370,8 @@ def main() -> None:
                     print(f"| {name} | {method} | {epsilon:g} | {score:.4f} | {chance:.4f} |", flush=True)
         else:
             run_missing(store, table, asked)
-    if not asked.disclosure and asked.store == STORE:
-        write_page(store.runs.values())
+    if not asked.disclosure:
+        print(*list_lines(store.runs.values()), sep="\n")
 
 
 if __name__ == "__main__":
