@@ -1,6 +1,6 @@
-"""What the site does beside MkDocs: formulas as MathML, drawings as pictures, links out of docs/, the dated notes.
+"""Extend MkDocs: formulas as MathML, drawings as pictures, files outside docs/ by their path.
 
-Everything is made when the site is built, so that a reader's browser asks nobody but the site.
+Everything is made when the site is built, so that a reader's browser loads nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -20,14 +20,6 @@ LOG = logging.getLogger("mkdocs.hooks.docs")
 DRAWING = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]*)(#[^)\s]*)?\)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?)\\\])</\1>', re.DOTALL)
-
-
-def on_config(config: Any) -> Any:
-    """Put every dated note into the navigation, the newest first."""
-    notes = sorted((Path(config.docs_dir) / "notes").glob("*.md"), reverse=True)
-    if notes and config.nav:
-        config.nav.append({"Notes": [f"notes/{note.name}" for note in notes]})
-    return config
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
