@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import earth_mover, numpy_gum, whole_release
+from benchmarks import numpy_gum, whole_release
 from benchmarks.census_like import ATTRIBUTES, ROWS, census_like
 from benchmarks.pages import write_between
 from privsyn.data_contracts.domain import Clique
@@ -259,10 +259,9 @@ def main() -> int:
     lines.insert(1, bench_pairs(table, census_like(table.rows - 1, ATTRIBUTES), threads, lines[0].theirs))
     extra = f"\n{words}"
     if not quick:
-        earth = "\n".join(earth_mover.lines())
         whole, kept = whole_release.measure(ROWS)
         enough = enough and kept
-        extra += f"\n\n{whole}\n\nEarth mover cost:\n```\n{earth}\n```"
+        extra += f"\n\n{whole}"
     text = report(lines, table, threads, extra)
     print(f"{text}\n\nload average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else text)
     if quick:

@@ -151,10 +151,10 @@ def markdown(groups: Sequence[tuple[str, Sequence[Point]]]) -> str:
     lines = []
     for what, points in groups:
         fitted = f": {exponents(points)}" if len(points) > 2 else ""
-        lines += [f"**{what}**{fitted}.", "", "| size | CPU | wall | peak besides imports | |", "|---|---|---|---|---|"]
+        lines += [f"**{what}**{fitted}.", "", "| size | CPU | peak besides imports |", "|---|---|---|"]
         for p in points:
             peak = f"{p.peak_mb:,.0f} MB" if np.isfinite(p.peak_mb) else ""
-            lines.append(f"| {p.size:,} {p.growing} | {p.cpu:.1f} s | {p.seconds:.1f} s | {peak} | {p.note} |")
+            lines.append(f"| {p.size:,} {p.growing} | {p.cpu:.1f} s | {peak} |")
         lines.append("")
     return "\n".join(lines).rstrip()
 
