@@ -18,7 +18,7 @@ help:
 	@echo "make audit     true answers on many tables, and lower bounds on epsilon from thousands of releases: docs/audit.md"
 	@echo "make sbom      the bill of materials of requirements.lock (CycloneDX), in dist/"
 	@echo "make bench     the figures of benchmarks/README.md"
-	@echo "make results   the papers' figures, and their methods on UCI Adult: docs/results/ and its plots"
+	@echo "make results   the papers' figures, and their methods on UCI Adult: docs/results/papers.md"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results/peers.md: hours, resumable, needs Python 3.11"
 	@echo "make rulers    SDNist's and SDMetrics' reports, into docs/results.md and README: hours, resumable; SDNIST_SOURCE names a clone"
 	@echo "make server    a Prefect server with its page, and a worker, until Ctrl-C (docs/operations/server.md)"

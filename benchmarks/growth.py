@@ -46,24 +46,20 @@ MEMORY = 24 * 2**10
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement: what grows, its size, wall and CPU seconds, MB besides the imports (NaN: not measured)."""
+    """One measurement: what grows, its size, CPU seconds, MB besides the imports (NaN: not measured)."""
 
     growing: str
     size: int
-    seconds: float
     cpu: float
     peak_mb: float
-    note: str = ""
 
 
-def released(spec: ReleaseSpec, folder: Path) -> tuple[float, float, int, int]:
-    """Wall and CPU seconds of a release into ``folder``, its rows, and the marginals it measured."""
+def released(spec: ReleaseSpec, folder: Path) -> float:
+    """Release into ``folder``, and return the CPU seconds."""
     settings = Settings(out=folder / "out", ledger=str(folder / "ledger.sqlite"))
-    start, used = time.perf_counter(), time.process_time()
-    summary = run_proposal(propose_release(spec, settings))
-    seconds, cpu = time.perf_counter() - start, time.process_time() - used
-    receipts = Path(summary.released) / "marginals" / "measured_receipts.parquet"
-    return seconds, cpu, summary.rows, pq.ParquetFile(receipts).metadata.num_rows
+    used = time.process_time()
+    run_proposal(propose_release(spec, settings))
+    return time.process_time() - used
 
 
 def in_this_process(spec_file: Path) -> None:
@@ -75,8 +71,8 @@ def in_this_process(spec_file: Path) -> None:
         pq.write_table(small.to_arrow(), folder / "small.parquet")
         released(census_spec(small.domain, str(folder / "small.parquet")), folder / "small")
         before = memory_mb("VmRSS")
-        seconds, cpu, rows, marginals = released(spec, folder / "large")
-    print(json.dumps([seconds, cpu, memory_mb("VmHWM") - before, rows, marginals]))
+        cpu = released(spec, folder / "large")
+    print(json.dumps([cpu, memory_mb("VmHWM") - before]))
 
 
 def release_point(growing: str, size: int, spec: ReleaseSpec, folder: Path) -> Point:
@@ -85,8 +81,8 @@ def release_point(growing: str, size: int, spec: ReleaseSpec, folder: Path) -> P
     spec_file.write_text(spec.model_dump_json(), encoding="utf-8")
     command = [sys.executable, "-m", "benchmarks.growth", "--one", str(spec_file)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, cpu, peak, rows, marginals = json.loads(done.stdout.splitlines()[-1])
-    return Point(growing, size, seconds, cpu, peak, f"{rows:,} rows out, {marginals:,} marginals measured")
+    cpu, peak = json.loads(done.stdout.splitlines()[-1])
+    return Point(growing, size, cpu, peak)
 
 
 def census_point(growing: str, size: int, rows: int, columns: int) -> Point:
@@ -107,9 +103,9 @@ def marginals_points(sizes: Sequence[int], shape: tuple[int, int]) -> Iterator[P
         marginals = chosen_marginals(table, number)
         if number == sizes[0]:
             synthesize(marginals, table.domain, Synthesis(), table.rows)  # compiles
-        start, used = time.perf_counter(), time.process_time()
+        used = time.process_time()
         synthesize(marginals, table.domain, Synthesis(), table.rows)
-        yield Point("marginals", number, time.perf_counter() - start, time.process_time() - used, float("nan"))
+        yield Point("marginals", number, time.process_time() - used, float("nan"))
 
 
 def exponent(points: Sequence[Point], figure: Callable[[Point], float]) -> float:
