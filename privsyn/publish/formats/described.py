@@ -28,7 +28,7 @@ _TABLES = {
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedRelease:
     """A release as its metadata sees it; nothing in it is private.
 
     ``ranges``: released column -> its public domain, in the table's order; ``rows``: rows of the synthetic table;
