@@ -143,7 +143,7 @@ class Request:
         """
         stated = self.spec.prior
         if self.prior_rows is not None and self.encoding.uncut is not None:
-            from privsyn.tasks.steps.encode import encode_rows_finer  # here: most requests have none
+            from privsyn.tasks.codecs.encode_rows import encode_rows_finer  # here: most requests have none
 
             return encode_rows_finer(self.prior_rows, self.encoding.uncut, self.encoding)
         if self.prior_rows is not None or stated is None or not stated.place:

@@ -25,11 +25,12 @@ from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
 from privsyn.storage.branch_rows import read_branch
 from privsyn.tasks.codecs import plan, plan_every_column
+from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.pairs import measure_association
 from privsyn.tasks.metrics.panels import PanelTable
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
-from privsyn.tasks.steps.encode import OF_RULE, Repairs, iterate_kept_batches
+from privsyn.tasks.steps.encode import iterate_kept_batches
 
 
 def compute_branch_figures(release: EvaluatedRelease, real: Source) -> tuple[PanelFigure, ...]:

@@ -36,11 +36,12 @@ from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder
-from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_kept_batches
+from privsyn.tasks.steps.encode import iterate_kept_batches
 
 
 @dataclass(frozen=True, eq=False)

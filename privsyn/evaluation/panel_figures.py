@@ -17,12 +17,12 @@ from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import EvaluatedRelease
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.codecs.person_figures import get_unit
 from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.panels import MOST_LEVELS, PanelTable
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 
 Batches = Iterable[pa.RecordBatch]
 Passes = Callable[[], Batches]

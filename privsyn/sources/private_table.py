@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.parsing import is_number
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
-    from privsyn.tasks.steps.encode import Repairs
+    from privsyn.tasks.codecs.encode_rows import Repairs
 
 Note = Callable[[str, Counter[str]], None]
 """Takes a column's name, empty for whole records, and how many rows each repair touched."""

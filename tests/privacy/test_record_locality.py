@@ -26,7 +26,7 @@ from privsyn.sources.csv_lines import LineReader
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.private_table import LEFT_OUT, Note, check_valid_text, forget
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.encode import Repairs, encode_batch
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec
 
