@@ -33,7 +33,7 @@ def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
 class Focus(FrozenModel):
     """The columns whose relations with all others count more."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"triples", "scores"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"triples", "scores"})
 
     columns: tuple[str, ...] = Field(
         description="The columns whose relations matter most: the outcome of an analysis, the label of a model."
@@ -66,7 +66,7 @@ class Focus(FrozenModel):
 class NamedMarginal(FrozenModel):
     """A set of columns whose joint counts matter, or a question whose cells do."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"measured", "question"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"measured", "question"})
 
     columns: tuple[str, ...] = Field(
         default=(), description="Two columns or more that are looked at together. A `question` names its own."

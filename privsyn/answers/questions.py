@@ -52,7 +52,7 @@ class Questions:
         return ""
 
     def _show_simulation(self) -> AbstractContextManager[Progress]:
-        """Return what is told of a simulation's progress: nothing."""
+        """Return a context for the progress of a simulation; this one ignores it."""
         return nullcontext(lambda done, total: None)
 
     def __getstate__(self) -> dict[str, Any]:

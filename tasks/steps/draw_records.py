@@ -118,7 +118,7 @@ def _list_ones(marginals: Sequence[Marginal]) -> dict[str, Floats]:
 
 
 def _find_telling_pair(attribute: str, above: Mapping[str, Codes], relations: Sequence[Marginal]) -> Marginal | None:
-    """Return the measured pair of the attribute and one of the table above that says most of it; None without any."""
+    """Return the measured pair of the attribute with the most informative attribute of the table above, or None."""
     pairs: list[tuple[float, Marginal]] = []
     for m in relations:
         if attribute in m.attributes:
