@@ -104,9 +104,9 @@ class SetLine:
     """A named set as it would be measured in a table of ``rows`` rows that are spread evenly.
 
     ``cells``: how many merged codes each column has; ``sd``: standard deviation of a count, in records; ``error``: the
-    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: the questions that the cells answer;
-    ``edges``: by column what bins end at for their conditions alone; ``table``: the further table whose set it is,
-    empty: the first two, or the one.
+    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: the questions that the cells
+    answer; ``edges``: by column what bins end at for their conditions alone; ``table``: the further table whose set it
+    is, empty: the first two, or the one.
     """
 
     columns: tuple[str, ...]

@@ -191,7 +191,7 @@ class Rehearsal:
 
     @property
     def rows_made(self) -> int:
-        """Rows to synthesize in the rehearsal: one shard at most, and more rows where the release has several shards."""
+        """Rows to synthesize: one shard at most, and more rows where the release has several shards."""
         shard = self.spec.mechanism.synthesis.shard_rows
         values = VALUES_OUT * (MORE_OF_SHARDS if self.rows_out > shard else 1)
         return min(self.rows_out, shard, max(FEW_ROWS, values // len(self.encoding.domain.attributes)))
