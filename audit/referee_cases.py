@@ -36,7 +36,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
-from privsyn.evaluation.quality_release import Comparison, build_quality_step
+from privsyn.evaluation.quality_release import PublicSide, build_quality_step
 from privsyn.itemsets.itemset_spec_file import release_spec_of
 from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.pipelines.common_steps import ENCODE
@@ -496,7 +496,7 @@ def _build_quality_steps(request: Request) -> tuple[Step, ...]:
     bins = Domain.of({a: int(group.max()) + 1 for a, group in groups.items()})
     rng = np.random.default_rng(2)
     synthetic = CodeTable(bins, tuple(rng.integers(0, size, 300).astype(np.uint16) for size in bins.sizes))
-    return ENCODE, build_quality_step(Comparison(synthetic, groups, "0" * 64, build_figures(bins)))
+    return ENCODE, build_quality_step(PublicSide(synthetic, groups, "0" * 64, build_figures(bins)))
 
 
 def _build_quality_case() -> Case:

@@ -25,7 +25,7 @@ _ONE_BYTE = re.compile(r"iso8859-[0-9]+|cp125[0-8]|cp437|cp85[0-9]|cp86[0-9]|koi
 class CsvOptions(FrozenModel):
     """How CSV files are read."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"delimiter", "decimal", "thousands", "encoding", "quote"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"delimiter", "decimal", "thousands", "encoding", "quote"})
 
     line_breaks: bool = Field(
         default=False,

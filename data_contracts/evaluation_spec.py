@@ -96,7 +96,7 @@ class PieColumns(FrozenModel):
 class EvaluationSpec(FrozenModel):
     """All settings of an evaluation; each has a default."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"analyses"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"analyses"})
 
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the random queries, schemas and subsamples.")
     labels: tuple[str, ...] | Literal["auto"] = Field(

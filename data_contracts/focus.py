@@ -1,21 +1,18 @@
-"""Targets: which columns and marginals count more than others where budget is shared.  Public, as all of the spec.
-
-A question as one line of text: ``sex, income where age >= 65``, ``mean(age) by income``, ``share(happy) by sex``.
-"""
+"""Targets: which columns and marginals count more than others where budget is shared.  Public, as all of the spec."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.question_language import ParsedQuestion, parse_question
 from privsyn.data_contracts.rule_language import Node, find_names, parse_condition
 from privsyn.data_contracts.rules import infer_type
-from privsyn.data_contracts.summaries import EXAMPLE, Summary, parse_summary
+from privsyn.data_contracts.summaries import EXAMPLE, Summary
 
 MOST_MEASURED = 5
 """Columns of a set that is measured as one table, at most."""
@@ -36,7 +33,7 @@ def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
 class Focus(FrozenModel):
     """The columns whose relations with all others count more."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"triples", "scores"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"triples", "scores"})
 
     columns: tuple[str, ...] = Field(
         description="The columns whose relations matter most: the outcome of an analysis, the label of a model."
@@ -69,7 +66,7 @@ class Focus(FrozenModel):
 class NamedMarginal(FrozenModel):
     """A set of columns whose joint counts matter, or a question whose cells do."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"measured", "question"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"measured", "question"})
 
     columns: tuple[str, ...] = Field(
         default=(), description="Two columns or more that are looked at together. A `question` names its own."
@@ -221,102 +218,3 @@ def check_targets(
             parse_conditions(marginal, released)
         except FieldError as error:
             raise FieldError(error.problem, error.cure, ("workload", i, "question")) from None
-
-
-_QUOTED = r"""`[^`]*`|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""
-_WORD = re.compile(rf"({_QUOTED})|\b(where|by)\b", re.IGNORECASE)
-_FUNCTION = re.compile(r"(count|share|mean|median|quantile|correlation|regress|transitions)\s*\((.*)\)\s*", re.DOTALL)
-_OF_PERSONS = re.compile(r"(ever|any|always|count|spells|sum|change)\s*\(", re.IGNORECASE)
-_NEGATED = re.compile(rf"[(\s]*not\b[(\s]*{_OF_PERSONS.pattern}", re.IGNORECASE)
-_BY_AT_LAST = re.compile(r"by\s+(`[^`]*`|\w+)(\s*,\s*(`[^`]*`|\w+))*\s*", re.IGNORECASE)
-_COMMA = re.compile(rf"({_QUOTED}|[^,`\"']+)+")
-_NAME = re.compile(r"`[^`]*`|\w+")
-_QUOTED_NAME = re.compile(r"""([`'"])(.*)\1""", re.DOTALL)
-
-
-class ParsedQuestion(NamedTuple):
-    """A question: what is asked (``count`` unless it says more), of what, by which columns, where."""
-
-    what: str
-    of: str
-    by: tuple[str, ...]
-    where: str | None
-
-    @property
-    def counted_by(self) -> tuple[str, ...]:
-        """The columns by whose values rows are to be counted, each once: those it is by, and those it is of."""
-        return tuple(dict.fromkeys((*self.by, *(() if self._is_of_condition else parse_names(self.of)[: self._most]))))
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """The conditions that rows are to be told apart by."""
-        return tuple(text for text in (self.of if self._is_of_condition else None, self.where) if text)
-
-    @property
-    def about_persons(self) -> bool:
-        """Whether it is about a person's rows together."""
-        return self.what == "persons" or (self.what == "share" and bool(_OF_PERSONS.match(self.of)))
-
-    @property
-    def summary(self) -> Summary | None:
-        """The statement about a person whose number or share is asked for.  Raises FieldError for half of one."""
-        return parse_summary(self.of if self.what == "share" else self.where or "")
-
-    @property
-    def _is_of_condition(self) -> bool:
-        return self.what == "share" and not _NAME.fullmatch(self.of)
-
-    @property
-    def _most(self) -> int | None:
-        return 1 if self.what in ("mean", "median", "quantile") else None
-
-
-def parse_question(text: str) -> ParsedQuestion:
-    """Return the question in a line of text.  Raises FieldError, its place ``where`` or ``columns``, if it is none."""
-    places = [(m.start(), m.end(), m[2].lower()) for m in _WORD.finditer(text) if m[2]]
-    where_at = next((p for p in places if p[2] == "where"), None)
-    where = text[where_at[1] :].strip() if where_at else None
-    head = text[: where_at[0]] if where_at else text
-    by_at = next((p for p in places if p[2] == "by" and p[0] < len(head)), None)
-    if where_at and not where:
-        raise FieldError("has no condition after `where`", "Write one, such as `age >= 65`", ("where",))
-    if where_at and any(_BY_AT_LAST.fullmatch(text, p[0]) for p in places if p[2] == "by" and p[0] > where_at[1]):
-        raise FieldError("has `by` after `where`", "Write it before: `count by sex where age >= 65`", ("columns",))
-    if by_at and not parse_names(head[by_at[1] :]):
-        raise FieldError("has no column after `by`", "Name one, as in `count by sex`", ("columns",))
-    function = _FUNCTION.fullmatch((head[: by_at[0]] if by_at else head).strip())
-    if function:
-        _check_not_negated(function[2])
-        return ParsedQuestion(function[1], function[2].strip(), parse_names(head[by_at[1] :]) if by_at else (), where)
-    words = (head[: by_at[0]] if by_at else head).lower().split()
-    if words in (["count", "persons"], ["count", "households"]):
-        _check_not_negated(where or "")
-        return ParsedQuestion("persons", "", parse_names(head[by_at[1] :]) if by_at else (), where)
-    if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
-        raise FieldError(
-            f"{text[:200]!r} is no question",
-            "Write columns (`sex, income where age >= 65`), or `mean(age) by sex`, `share(happy)`, `median(age)`, "
-            "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`, `count persons where ever(job == 'none')`",
-            ("columns",),
-        )
-    columns = head[by_at[1] :] if by_at else "" if words == ["count"] else head  # a column of that name: `count`
-    return ParsedQuestion("count", "", parse_names(columns), where)
-
-
-def _check_not_negated(text: str) -> None:
-    if _NEGATED.match(text):
-        raise FieldError(
-            "`not` does not go before a statement about a person", "Ask without it, and take the rest", ("where",)
-        )
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """Return column names between commas; those with other signs stand in backticks or quotation marks."""
-    names = [m.group(0).strip() for m in _COMMA.finditer(text)]
-    return tuple(strip_quotes(name) for name in names if name)
-
-
-def strip_quotes(name: str) -> str:
-    """Return a name without the backticks or quotation marks around it."""
-    quoted = _QUOTED_NAME.fullmatch(name)
-    return quoted[2] if quoted else name.strip("`")

@@ -50,7 +50,7 @@ class PairsLayout(FrozenModel):
 class ItemsetSpec(FrozenModel):
     """Everything that a release of frequent itemsets depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"accountant", "public_files"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"accountant", "public_files"})
 
     dataset: str = Field(pattern=DATASET, description="The ledger's name for the private data set.")
     data: str = Field(description="CSV or Parquet: a file, or a folder of files with the same columns.")

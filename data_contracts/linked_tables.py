@@ -44,7 +44,9 @@ class LinkedTable(FrozenModel):
     table of rows are the spec's.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"order", "max", "with_order", "rules", "focus", "workload"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
+        {"order", "max", "with_order", "rules", "focus", "workload"}
+    )
 
     data: str = Field(
         default="",

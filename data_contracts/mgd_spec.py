@@ -54,7 +54,7 @@ def _check_text(label: Any) -> Any:
     return str(label) if isinstance(label, int | float) else label
 
 
-class TargetMarginal(FrozenModel):
+class ComparedMarginal(FrozenModel):
     """One marginal that is compared: attributes, their levels and weights, tolerance, and the marginal's own weight."""
 
     attributes: tuple[str, ...] = Field(min_length=1, description="Columns of the marginal, each once.")
@@ -78,7 +78,7 @@ class TargetMarginal(FrozenModel):
     weight: float = Field(default=1.0, gt=0, le=1e9, description="How much this marginal counts in the MGD score.")
 
     @model_validator(mode="after")
-    def _check(self) -> TargetMarginal:
+    def _check(self) -> ComparedMarginal:
         if len(set(self.attributes)) != len(self.attributes):
             raise FieldError("`attributes` names a column twice", "Name each once")
         for field in ("levels", "weights"):
@@ -119,7 +119,7 @@ class MgdSpec(FrozenModel):
         description="Hierarchy of a column with an order, in numbers: from the leaves up, how many neighbouring bins "
         "make one bin of the next level ([5, 2]: five bins make one, and two of those make one).",
     )
-    marginals: tuple[TargetMarginal, ...] = Field(default=(), description="Target marginals; empty: see the class.")
+    marginals: tuple[ComparedMarginal, ...] = Field(default=(), description="Target marginals; empty: see the class.")
     tolerance: float = Field(
         default=2.0, ge=0, le=1e9, description="Difference of a bin, in records, that costs nothing (paper: 2 to 10)."
     )

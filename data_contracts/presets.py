@@ -109,9 +109,9 @@ def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
 def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
     """Return ``content`` with the options of ``spec`` that its preset would fill in otherwise when it is read again.
 
-    An option that has its model's default is left out of what is written (``FrozenModel.LATER``), also where the preset
-    has another value for what is left open and the spec declines that.  ``content``: what is written of ``spec``, whole
-    or in parts; parts that are not there stay away.
+    An option at its model's default is not written (``FrozenModel.OMITTED_AT_DEFAULT``).  Where the preset has another
+    value and the spec declines it, the option must be written after all.  ``content``: all or some written fields of
+    ``spec``; missing ones stay missing.
     """
     filled = fill_targets(content)
     completed = _keep_targets(content, filled, spec)

@@ -16,7 +16,7 @@ MOST_RECORDS = 10_000
 class Unit(FrozenModel):
     """The unit of protection: one person with how many records, or one household.  Mandatory, no default."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"household_id"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"household_id"})
 
     records_per_person: int | None = Field(
         default=None,

@@ -167,7 +167,7 @@ def _check_first_tables(spec: ReleaseSpec) -> None:
 class ReleaseSpec(FrozenModel):
     """Everything a release depends on, except the private table itself."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset(
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
         {
             "accountant",
             "query",

@@ -54,7 +54,8 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
 }
 _TIME = re.compile(r"\d\d:\d\d(:\d\d)?")
 _PLACEHOLDER = re.compile(r"_column_(\d+)_")
-_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`([^`]*)`""")
+QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`"""
+"""Pattern of a text in quotation marks, or of a name in backticks."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def drop_table_names(text: str, tables: Collection[str]) -> str:
     if not tables:
         return text
     before_column = rf"(?<![\w.])(?:{'|'.join(map(re.escape, tables))})\s*\.\s*(?=[^\W\d]|`)"
-    return re.sub(rf"{_QUOTED.pattern}|({before_column})", lambda match: "" if match[2] else match[0], text)
+    return re.sub(rf"{QUOTED}|({before_column})", lambda match: "" if match[1] else match[0], text)
 
 
 def respell_argument(text: str) -> str | None:
@@ -156,15 +157,15 @@ def _parse(text: str) -> tuple[ast.expr, list[str]]:
     quoted: list[str] = []
 
     def placeholder(match: re.Match[str]) -> str:
-        if match.group(1) is None:
+        if not match.group().startswith("`"):
             return match.group()
-        quoted.append(match.group(1))
+        quoted.append(match.group()[1:-1])
         return f" _column_{len(quoted) - 1}_ "
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # "5 is not null" and the like: said by us
-            tree = ast.parse(f"({_QUOTED.sub(placeholder, text)}\n)", mode="eval")  # of several lines, too
+            tree = ast.parse(f"({re.sub(QUOTED, placeholder, text)}\n)", mode="eval")  # of several lines, too
     except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
         _refuse(
             f"`{text}` is not an expression that can be read",

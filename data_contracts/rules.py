@@ -43,7 +43,7 @@ MAX_LOOKUP_ROWS = 200_000
 class Statement(FrozenModel):
     """What every rule has: who says in public that it holds."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"source"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"source"})
 
     source: str = Field(
         default="",

@@ -28,7 +28,7 @@ MEMORY_LIMIT = "Columns that have more cells together are never candidates: a pu
 class Split(FrozenModel):
     """How rho is split over the three looks at the data; exact decimals that sum to 1."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"trends", "values"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"trends", "values"})
 
     one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way marginals.")
     selection: float = Field(
@@ -87,7 +87,9 @@ class Split(FrozenModel):
 class Compression(FrozenModel):
     """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"equal_mass", "single_values", "round_numbers", "calendar", "ladder"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
+        {"equal_mass", "single_values", "round_numbers", "calendar", "ladder"}
+    )
 
     enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
     sigmas: float = Field(
@@ -180,7 +182,7 @@ class Selection(FrozenModel):
 class Consistency(FrozenModel):
     """Post-processing of the noisy marginals (paper, section 4.3)."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"pooled"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"pooled"})
 
     rounds: int = Field(
         default=10, ge=1, le=1_000, description="Rounds of averaging and projection; 10 is always enough."
@@ -233,7 +235,7 @@ class Rows(FrozenModel):
 class Synthesis(Rows):
     """How rows are made from the marginals, and how many."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"try_heat", "related_inside"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"try_heat", "related_inside"})
 
     method: Literal["gum", "sweep"] = Field(
         default="sweep",

@@ -84,9 +84,9 @@ def evaluate(
 
 
 def _label_with_dataset(release: str) -> str:
-    """Label the flow run with the release's data set, by which its end is counted; return it.
+    """Label the flow run with the release's data set, for the metrics; return it.
 
-    Empty where there is no such release, which is said elsewhere.
+    The name is empty if there is no such release; a later check refuses it.
     """
     try:
         manifest = read_manifest(find_release(release, Settings(), "evaluate.release"))

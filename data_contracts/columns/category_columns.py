@@ -35,7 +35,7 @@ class CategoricalColumn(Nullable):
     Anything else goes where ``unlisted`` says; so does null where the column is not nullable.
     """
 
-    LATER: ClassVar[frozenset[str]] = Nullable.LATER | {"levels"}
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = Nullable.OMITTED_AT_DEFAULT | {"levels"}
 
     kind: Literal["categorical"]
     values: tuple[CategoryValue, ...] = Field(

@@ -42,7 +42,7 @@ def name_heap_attribute(column: str) -> str:
 class Stepped(Binned):
     """Shared by the kinds of numbers."""
 
-    LATER: ClassVar[frozenset[str]] = Binned.LATER | {"step", "heaps"}
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = Binned.OMITTED_AT_DEFAULT | {"step", "heaps"}
 
     def exact_values(self) -> tuple[float, ...]:
         """Return the values with a bin of their own, ascending."""

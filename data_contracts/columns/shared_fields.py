@@ -35,7 +35,7 @@ class Described(FrozenModel):
 class Nullable(Described):
     """What every column of values has."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"measured"})
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"measured"})
 
     nullable: bool = Field(
         default=False,
@@ -52,7 +52,7 @@ class Nullable(Described):
 class Binned(Nullable):
     """Shared by the kinds with an order: numbers, dates and times."""
 
-    LATER: ClassVar[frozenset[str]] = Nullable.LATER | {"exact"}
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = Nullable.OMITTED_AT_DEFAULT | {"exact"}
 
     unit: str = Field(default="", description="Unit of measurement, for the data-release note.")
     bins: int | None = Field(

@@ -30,7 +30,7 @@ EPOCH = dt.date(1970, 1, 1)
 class Zoned(Binned):
     """Shared by the kinds that read moments."""
 
-    LATER: ClassVar[frozenset[str]] = Binned.LATER | {"format", "zone"}
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = Binned.OMITTED_AT_DEFAULT | {"format", "zone"}
 
     zone: str | None = Field(default=None, description=ZONE)
 

@@ -298,7 +298,7 @@ _WIDTH, _BAR = 640, 32
 
 
 @dataclass(frozen=True)
-class Budget:
+class BudgetShares:
     """A data set's cap as rho, and the shares of it that add up to it; epsilons are at the cap's delta."""
 
     dataset: str
@@ -310,7 +310,7 @@ class Budget:
     last: Fraction | None = None
 
     @classmethod
-    def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> Budget:
+    def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> BudgetShares:
         """From the ledger's figures; ``keys``: the charges that this release rests on, whichever run paid them."""
         charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
         this = sum((charged[key] for key in set(keys) & set(charged)), Fraction(0))
@@ -351,13 +351,13 @@ class Budget:
         return describe_epsilon(epsilon, self.cap.epsilon, self.cap.delta)
 
 
-def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> Budget | None:
+def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> BudgetShares | None:
     """Return the budget of ``dataset`` now; None if the ledger does not know it yet."""
     summaries = ledger.summary(dataset)
-    return Budget.of(summaries[0], ledger.entries(dataset), keys) if summaries else None
+    return BudgetShares.of(summaries[0], ledger.entries(dataset), keys) if summaries else None
 
 
-def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
+def format_budget_page(budget: BudgetShares, ledger: str, now: str) -> str:
     """Return Markdown: the bar, the table, and ``now``, what this run did to it; ``ledger``: its address for people."""
     return render_note(
         "budget.md.j2",
@@ -370,7 +370,7 @@ def format_budget_page(budget: Budget, ledger: str, now: str) -> str:
     )
 
 
-def draw_bar_uri(budget: Budget) -> str:
+def draw_bar_uri(budget: BudgetShares) -> str:
     """Return the bar as an SVG picture in a data URI; the same budget gives the same bytes."""
     x, drawn = 0.0, []
     for name, rho in budget.parts().items():

@@ -102,7 +102,7 @@ def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | 
 def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
     """Return what bears on the cells that :func:`estimate_best_linear` estimates; None as there."""
     parts = {kind: _pool_observations(every) for kind, every in _list_noisy_counts(released, columns).items()}
-    direct = parts.pop(Kind(columns, len(columns) == 1), None)
+    direct = parts.pop(CountsKind(columns, len(columns) == 1), None)
     if direct is None:
         return None
     rows: list[sp.csr_matrix] = []
@@ -121,7 +121,7 @@ def list_observations(released: ReleasedCounts, columns: Clique) -> Observations
     )
 
 
-class Kind(NamedTuple):
+class CountsKind(NamedTuple):
     """What a vector of counts is of: the cells of ``columns``, in fine codes or in coarse ones; of none: the total."""
 
     columns: Clique
@@ -132,26 +132,26 @@ Noisy = tuple[Floats, Floats]
 """Noisy counts and the variance of each, of one shape."""
 
 
-def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[Kind, list[Noisy]]:
+def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[CountsKind, list[Noisy]]:
     """Return all that was measured of ``columns`` and of sets of some of them."""
-    observations: dict[Kind, list[Noisy]] = {}
+    observations: dict[CountsKind, list[Noisy]] = {}
     single = len(columns) == 1
     sparse = {name for name in columns if not single and not released.recode[name].kept.all()}
     joint = {id(counts): counts for name in columns for counts in released.holding[name]}
     for counts in joint.values():
         common = tuple(a for a in columns if a in counts.attributes)
         if sparse <= set(common) and _complete(released, [a for a in counts.attributes if a not in columns]):
-            observations.setdefault(Kind(common), []).append(_project_observation(counts, common))
+            observations.setdefault(CountsKind(common), []).append(_project_observation(counts, common))
     for name in columns:
         if sparse <= {name}:
             for counts in released.single[name]:
-                observations.setdefault(Kind((name,), single), []).append(
+                observations.setdefault(CountsKind((name,), single), []).append(
                     _use_single_observation(released, counts, fine=single)
                 )
     if columns and not sparse:
-        observations.setdefault(Kind(()), []).append(_sum_without(released, columns))
+        observations.setdefault(CountsKind(()), []).append(_sum_without(released, columns))
     if not columns:
-        observations[Kind(())] = [_sum_without(released, ())]
+        observations[CountsKind(())] = [_sum_without(released, ())]
     return {kind: parts for kind, parts in observations.items() if np.isfinite(parts[0][1]).all()}
 
 
@@ -219,7 +219,7 @@ def _pool_observations(parts: Sequence[Noisy]) -> Noisy:
 
 
 def _find_summing_observation(
-    released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: Kind
+    released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: CountsKind
 ) -> sp.csr_matrix:
     """Return a: from the cells of ``columns``, of this shape, to those of ``kind``."""
     cells = int(np.prod(shape))

@@ -54,7 +54,7 @@ class AnswerLevels:
 
 
 @dataclass(frozen=True)
-class Cells:
+class ColumnCells:
     """The cells of some columns: fine codes of one column, coarse codes of several; flat in the columns' order.
 
     ``coarse``: levels are coarse codes in any case, as where several columns are asked for.
@@ -249,7 +249,7 @@ def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: Answe
     return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
 
 
-def split_by_level(cells: Cells, column: str) -> list[tuple[str, Condition]]:
+def split_by_level(cells: ColumnCells, column: str) -> list[tuple[str, Condition]]:
     """Return the levels of a column: label and condition."""
     levels, codec = cells.levels(column), cells.released.codecs[column]
     of_fine = levels.of_cell if cells.fine else map_fine_codes_to_levels(cells.released, column, levels)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.answers.answer_table import name_label
-from privsyn.answers.cell_weights import Cells, as_released
+from privsyn.answers.cell_weights import ColumnCells, as_released
 from privsyn.answers.conditions import (
     AllOf,
     AtLevel,
@@ -241,7 +241,7 @@ def compute_row_numbers(released: ReleasedCounts, name: str) -> Floats:
     return compute_numbers(released, name, {c: released.table[c] for c in sources})
 
 
-def locate_computed_columns(cells: Cells, name: str) -> tuple[Floats, Floats, Floats]:
+def locate_computed_columns(cells: ColumnCells, name: str) -> tuple[Floats, Floats, Floats]:
     """Locate a column that was not counted, as ``counted.places`` does: by values drawn inside the cells behind it."""
     released = cells.released
     behind = released.language.list_attributes((name,))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, compute_normal_factor, compute_ratio
-from privsyn.answers.cell_weights import Cells, find_code_ends
+from privsyn.answers.cell_weights import ColumnCells, find_code_ends
 from privsyn.answers.computed import compute_row_numbers, locate_computed_columns
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.counted_values import find_split_cells
@@ -251,7 +251,7 @@ def _list_number_cells(question: Question, column: str) -> tuple[tuple[Floats, F
     return locate_cells(question.cells, column), (float(np.nanmin(reach[0])), float(np.nanmax(reach[1])))
 
 
-def locate_cells(cells: Cells, column: str) -> tuple[Floats, Floats, Floats]:
+def locate_cells(cells: ColumnCells, column: str) -> tuple[Floats, Floats, Floats]:
     """Return where the numbers of every cell lie: three flat arrays.
 
     The middle of the column's numbers, half their spread, and the part that is not null.

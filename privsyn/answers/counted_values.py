@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, Observations, list_observations
-from privsyn.answers.cell_weights import BESIDE, AnswerLevels, Cells, as_released, compute_fine_fractions
+from privsyn.answers.cell_weights import BESIDE, AnswerLevels, ColumnCells, as_released, compute_fine_fractions
 from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.pipelines.value_steps import COUNTED_FILE
@@ -94,7 +94,7 @@ def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
 
 
 @dataclass(frozen=True)
-class ValueCells(Cells):
+class ValueCells(ColumnCells):
     """The cells of one column, of which heavy ones are split as in ``split``."""
 
     split: SplitCells | None = None
@@ -115,7 +115,7 @@ class ValueCells(Cells):
         return AnswerLevels(levels.labels, levels.of_cell[self._split.fine])
 
     def fractions(self, condition: Condition | None) -> Floats:
-        """See :class:`Cells`; of a single value all or nothing."""
+        """See :class:`ColumnCells`; of a single value all or nothing."""
         if condition is None or not condition.columns:
             return np.ones(self.shape)
         split = self._split
@@ -172,7 +172,7 @@ class ValueCells(Cells):
         return np.setdiff1d(values, split.values)
 
 
-def find_split_cells(cells: Cells, part: Floats) -> ValueCells | None:
+def find_split_cells(cells: ColumnCells, part: Floats) -> ValueCells | None:
     """Return the cells of one column, heavy ones split; None where no heavy one is cut, and of several columns.
 
     ``part``: the part of each cell in which a condition holds.

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, estimate_best_linear
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.conditions import Condition
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
@@ -49,7 +49,7 @@ def compute_bounds(
 
     ``z``: standard deviations of noise.
     """
-    cells = Cells(released, columns)
+    cells = ColumnCells(released, columns)
     _, answers = cells.indicators(by)
     weights = sp.csr_matrix(answers.multiply(cells.fractions(condition)))
     touched = sp.csr_matrix(weights > 0, dtype=float)
@@ -108,7 +108,7 @@ def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp
 
 
 def _bound_generally(
-    released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
+    released: ReleasedCounts, cells: ColumnCells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
 ) -> Bounds:
     """Return bounds by the counts of measured sets of the columns, whatever the relations between these are."""
     answers = weights.shape[0]
@@ -137,7 +137,7 @@ def _bound_generally(
     return Bounds(low, np.maximum(high, low))
 
 
-def _is_rectangular(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
+def _is_rectangular(cells: ColumnCells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
     """Return whether every answer is a block of whole cells.
 
     Values of one column times values of the next, and so on.
@@ -155,7 +155,9 @@ def _is_rectangular(cells: Cells, touched: sp.csr_matrix, weights: sp.csr_matrix
     return bool((sizes == block).all())
 
 
-def _project_condition(released: ReleasedCounts, cells: Cells, touched: sp.csr_matrix, part: Clique) -> sp.csr_matrix:
+def _project_condition(
+    released: ReleasedCounts, cells: ColumnCells, touched: sp.csr_matrix, part: Clique
+) -> sp.csr_matrix:
     """Return which cells of ``part`` lie below the cells of an answer, of shape (answers, cells of part)."""
     index = np.indices(cells.shape).reshape(len(cells.shape), -1)
     axes = [cells.columns.index(c) for c in part]

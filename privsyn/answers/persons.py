@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from privsyn.answers.answer_table import answer_table, name_label
 from privsyn.answers.best_linear import compute_normal_factor
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.computed import state_rule
 from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.in_groups import answer_in_groups, ask_counts, ask_shares, list_levels_within
@@ -169,7 +169,7 @@ def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *,
     (a,) = condition.columns
     if not _is_decided_by_ends(released, a, condition):
         return float("inf")
-    recode, fractions = released.recode[a], Cells(released, (a,)).fractions(condition)
+    recode, fractions = released.recode[a], ColumnCells(released, (a,)).fractions(condition)
     fine = fractions < 1 if always else fractions > 0
     if not recode.kept[fine].all():  # rows of values that are few are in no coarse code
         return float("inf")

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from privsyn.answers.best_linear import Linear, estimate_best_linear
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.computed import EmptySelectionError, check_column, state_rule
 from privsyn.answers.conditions import AllOf, Condition
 from privsyn.answers.released_counts import ReleasedCounts
@@ -84,9 +84,9 @@ class Question:
         return tuple(a for a in self.released.codecs if a in named)
 
     @property
-    def cells(self) -> Cells:
+    def cells(self) -> ColumnCells:
         """The cells of its columns."""
-        return Cells(self.released, self.columns, self.coarse)
+        return ColumnCells(self.released, self.columns, self.coarse)
 
     def linear(self) -> Linear | None:
         """Return the best linear estimate of its cells; None where they were not measured together.
@@ -122,7 +122,7 @@ def find_measured_question(question: Question, event: Condition | None) -> Relea
             if set(attributes_of(marginal.columns)) >= set(counts.joint[0].attributes)
         )
         for counts in (counts for counts in holding if set(question.columns) <= set(counts.joint[0].attributes)):
-            part = Cells(counts, question.columns).fractions(AllOf(tuple(conditions)))
+            part = ColumnCells(counts, question.columns).fractions(AllOf(tuple(conditions)))
             candidates += [counts] if bool(((part == 0) | (part == 1)).all()) else []
     return min(candidates, key=lambda counts: counts.joint[0].counts.size, default=None)
 

@@ -18,7 +18,7 @@ from privsyn.answers.answer_table import FIGURES, SECONDS_NOTE, collect_labels, 
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.focus import ParsedQuestion, parse_names, parse_question, strip_quotes
+from privsyn.data_contracts.question_language import ParsedQuestion, parse_names, parse_question, strip_quotes
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.unicode import adopt_spellings
 
@@ -52,7 +52,7 @@ class Questions:
         return ""
 
     def _show_simulation(self) -> AbstractContextManager[Progress]:
-        """Return what is told of a simulation's progress: nothing."""
+        """Return a context for the progress of a simulation; this one ignores it."""
         return nullcontext(lambda done, total: None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -256,11 +256,11 @@ class Questions:
         about = f"estimate of {getattr(function, '__name__', 'a function')}"
         return _build_simulated_table(released, simulated, "figure", about)
 
-    def compare(self, earlier: Questions) -> Comparison:
+    def compare(self, earlier: Questions) -> ReleaseComparison:
         """Return the differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
         if earlier._counts.manifest.run == self._counts.manifest.run:
             raise RequestError("is this release itself", "Name another release", "query.other")
-        return Comparison(self, earlier)
+        return ReleaseComparison(self, earlier)
 
     def _answer_shares_of_values(
         self,
@@ -332,7 +332,7 @@ def _describe_condition(where: str | None) -> str:
     return f" where {where}" if where else ""
 
 
-class Comparison:
+class ReleaseComparison:
     """What changed from one release to another: the same questions to both, and the differences of the answers.
 
     The noise of two releases is independent.  Intervals of differences follow from both intervals (MOVER, Zou and

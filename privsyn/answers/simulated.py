@@ -8,7 +8,6 @@ and its measured marginals, stay as they are.  No private table is near: the row
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -27,7 +26,9 @@ from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
+from privsyn.data_contracts.question_language import split_formula, strip_quotes
 from privsyn.engine.memory import MemoryRun, Tables
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.rung_steps import CHOOSE
@@ -222,8 +223,6 @@ PRIOR_WARNING = (
     "here."
 )
 
-_TERM = re.compile(r"\s*(?:`([^`]+)`|([^\s+~`]+))\s*")
-
 
 class Simulated(NamedTuple):
     """Figures of a table by name, each of shape (figures,).
@@ -349,7 +348,7 @@ def answer_regression(
 
     Raises RequestError for a formula of another form, an unknown column, or a ``y`` that does not fit.
     """
-    target, terms = parse_formula(formula, tuple(released.language.types))
+    target, terms = _read_formula(formula, tuple(released.language.types))
     for name in (target, *terms):
         refuse_unmeasured(name, released.language, "query.formula")
     codec = released.every_codec[target]
@@ -393,22 +392,21 @@ def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> f
     return max(cut, default=0.0) / np.sqrt(2 * np.pi) / max(rarer, 1.0)
 
 
-def parse_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the column before ``~`` and those after it, joined by ``+``; names with other signs stand in backticks."""
-    sides = re.split(r"~(?=(?:[^`]*`[^`]*`)*[^`]*$)", formula)
-    cure = "Write `y ~ a + b` with names of columns"
-    if len(sides) != 2:
-        raise RequestError(f"{formula!r} is not of the form y ~ a + b", cure, "query.formula")
-    names = []
-    for part in (sides[0], *re.split(r"\+(?=(?:[^`]*`[^`]*`)*[^`]*$)", sides[1])):
-        match = _TERM.fullmatch(part)
-        if match is None:
-            raise RequestError(f"{part.strip()!r} is not the name of a column", cure, "query.formula")
-        names.append(match[1] or match[2])
-        if names[-1] not in columns:
-            raise make_unknown_column_error(names[-1], "query.formula")
+def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the column before ``~`` and those after it; names with other signs stand in backticks or quotation marks.
+
+    Raises RequestError.
+    """
+    try:
+        target, terms = split_formula(formula)
+    except FieldError as error:
+        raise RequestError(error.problem, error.cure, "query.formula") from None
+    names = [strip_quotes(part) for part in (target, *terms)]
+    for name in names:
+        if name not in columns:
+            raise make_unknown_column_error(name, "query.formula")
     if len(set(names)) < len(names):
-        raise RequestError("names one column twice", cure, "query.formula")
+        raise RequestError("names one column twice", "Name each once", "query.formula")
     return names[0], names[1:]
 
 

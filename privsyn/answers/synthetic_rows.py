@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.conditions import Condition, name_codes_attribute
 from privsyn.answers.released_counts import ReleasedCounts
 from privsyn.data_contracts.domain import Clique
@@ -50,7 +50,7 @@ def select_rows(released: ReleasedCounts, condition: Condition | None) -> NDArra
 
 def group_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:
     """Return the answer that each synthetic row belongs to (-1: none), and how many answers there are."""
-    cells = Cells(released, columns)
+    cells = ColumnCells(released, columns)
     group, answers = np.zeros(released.table.num_rows, dtype=np.int64), 1
     outside = np.zeros(len(group), dtype=bool)
     for column in by:

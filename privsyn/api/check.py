@@ -104,9 +104,9 @@ class SetLine:
     """A named set as it would be measured in a table of ``rows`` rows that are spread evenly.
 
     ``cells``: how many merged codes each column has; ``sd``: standard deviation of a count, in records; ``error``: the
-    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: those whose cells these are;
-    ``edges``: by column what bins end at for their conditions alone; ``table``: the further table whose set it is,
-    empty: the first two, or the one.
+    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: the questions that the cells
+    answer; ``edges``: by column what bins end at for their conditions alone; ``table``: the further table whose set it
+    is, empty: the first two, or the one.
     """
 
     columns: tuple[str, ...]
@@ -120,7 +120,7 @@ class SetLine:
 
     @property
     def name(self) -> str:
-        """The columns, whose cells these are, and of which further table."""
+        """The columns, the questions that the cells answer, and the further table, if any."""
         cells = f": the cells of {'; '.join(self.questions)}" if self.questions else ""
         if self.edges:
             ends = (f"{column} at {', '.join(labels)}" for column, labels in self.edges.items())
@@ -149,7 +149,7 @@ class CheckReport:
     shares: Mapping[str, Fraction] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        """Return what is public of it, for notebooks."""
+        """Return the public part of the report as HTML, for notebooks."""
         return (
             format_html_table(("column", "kind", "codes", "bins"), self.columns_rows())
             + format_html_table(("look", "share of the budget"), self.share_rows())

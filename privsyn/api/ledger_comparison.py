@@ -64,7 +64,7 @@ class Roots:
 
 
 @dataclass
-class Comparison:
+class LedgerComparison:
     """``problems``: what cannot both be true; ``notes``: what is only worth knowing, or was not compared.
 
     ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on;
@@ -80,7 +80,7 @@ class Comparison:
 
 def compare_with_certificates(
     ledger: Ledger, settings: Settings, dataset: str | None = None, against: Sequence[Path] = ()
-) -> Comparison:
+) -> LedgerComparison:
     """Compare the ledger's history with every certificate that is known.
 
     Known are those under the released root, those where the ledger remembers their runs, and those in ``against``.
@@ -88,7 +88,7 @@ def compare_with_certificates(
     ``dataset``: the certificates and charges of this data set only; ``against``: released folders, or folders of
     them, wherever they were given to.  Raises RequestError for a folder of ``against`` that holds no certificate.
     """
-    result, covered = Comparison(), set[str]()
+    result, covered = LedgerComparison(), set[str]()
     everything, summaries = ledger.entries(), {s.dataset: s for s in ledger.summary()}
     entries = [e for e in everything if dataset in (None, e.dataset)]
     weaker, published_of = 0, dict[str, list[PublishedCertificate]]()
@@ -325,7 +325,7 @@ def _check_ledger(
 
 
 def _add_uncovered(
-    result: Comparison,
+    result: LedgerComparison,
     entries: Sequence[Entry],
     covered: Collection[str],
     remembered: Mapping[tuple[str, str], Roots],

@@ -186,12 +186,12 @@ class Rehearsal:
 
     @property
     def rows_in(self) -> int:
-        """Rows of the made-up table."""
+        """Rows of the made-up private table."""
         return min(self.rows, max(FEW_ROWS, VALUES_IN // len(self.encoding.domain.attributes)))
 
     @property
     def rows_made(self) -> int:
-        """Rows that are made of it, in one shard: more where they stand for shards, which are as large or larger."""
+        """Rows to synthesize: one shard at most, and more rows where the release has several shards."""
         shard = self.spec.mechanism.synthesis.shard_rows
         values = VALUES_OUT * (MORE_OF_SHARDS if self.rows_out > shard else 1)
         return min(self.rows_out, shard, max(FEW_ROWS, values // len(self.encoding.domain.attributes)))

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArgumentKind:
     """What an argument may be, in words with an example, and the test for it.
 
     ``lists``: a list of values that fit; ``alone``: or one of them.
@@ -70,22 +70,22 @@ def _is_anything(value: Any) -> bool:
     return value is not None
 
 
-PATH = Kind("a path", "'folder/file'", _is_path)
-RELEASE = Kind("a release, its name or its folder", "'people-0123abcd'", _is_release)
-TEXT = Kind("text", "'name'", _is_text)
-WHOLE = Kind("a whole number", "3", _is_whole)
-NUMBER = Kind("a number", "0.5", _is_number)
-FLAG = Kind("True or False", "True", _is_flag)
-MAPPING = Kind("a mapping", "{'delimiter': ';'}", lambda value: isinstance(value, Mapping))
-NUMBERS = Kind("a list of numbers", "[0.5, 1]", _is_number, lists=True)
-TEXTS = Kind("a list of texts", "['one', 'two']", _is_text, lists=True)
-ONE_OR_MORE_NUMBERS = Kind("a number or a list of numbers", "[0.5, 0.9]", _is_number, lists=True, alone=True)
-ONE_OR_MORE_TEXTS = Kind("text or a list of texts", "['one', 'two']", _is_text, lists=True, alone=True)
-FUNCTION = Kind("a function", "lambda table: table['income'].mean()", callable)
-PATHS = Kind("a list of paths", "['one', 'two']", _is_path, lists=True)
-TABLES = Kind("a list of tables or paths", "['one.parquet']", _is_anything, lists=True)
+PATH = ArgumentKind("a path", "'folder/file'", _is_path)
+RELEASE = ArgumentKind("a release, its name or its folder", "'people-0123abcd'", _is_release)
+TEXT = ArgumentKind("text", "'name'", _is_text)
+WHOLE = ArgumentKind("a whole number", "3", _is_whole)
+NUMBER = ArgumentKind("a number", "0.5", _is_number)
+FLAG = ArgumentKind("True or False", "True", _is_flag)
+MAPPING = ArgumentKind("a mapping", "{'delimiter': ';'}", lambda value: isinstance(value, Mapping))
+NUMBERS = ArgumentKind("a list of numbers", "[0.5, 1]", _is_number, lists=True)
+TEXTS = ArgumentKind("a list of texts", "['one', 'two']", _is_text, lists=True)
+ONE_OR_MORE_NUMBERS = ArgumentKind("a number or a list of numbers", "[0.5, 0.9]", _is_number, lists=True, alone=True)
+ONE_OR_MORE_TEXTS = ArgumentKind("text or a list of texts", "['one', 'two']", _is_text, lists=True, alone=True)
+FUNCTION = ArgumentKind("a function", "lambda table: table['income'].mean()", callable)
+PATHS = ArgumentKind("a list of paths", "['one', 'two']", _is_path, lists=True)
+TABLES = ArgumentKind("a list of tables or paths", "['one.parquet']", _is_anything, lists=True)
 
-KINDS: dict[str, Kind | None] = {
+KINDS: dict[str, ArgumentKind | None] = {
     "str | Path": PATH,
     "str": TEXT,
     "int": WHOLE,
@@ -151,13 +151,13 @@ def _check(name: str, annotation: str, value: Any) -> Any:
     return items
 
 
-def _describe(value: Any, kind: Kind) -> str:
+def _describe(value: Any, kind: ArgumentKind) -> str:
     """Return what an argument of a wrong type is; a text that names no path is of the right one."""
     names_no_path = isinstance(value, str) and kind.fits("path")
     return "an empty text, or one with a zero character," if names_no_path else type(value).__name__
 
 
-def _make_error(name: str, kind: Kind, value: str) -> RequestError:
+def _make_error(name: str, kind: ArgumentKind, value: str) -> RequestError:
     """Return the refusal; of an argument that has no name (``*by``) with the bare value as the example."""
     example = kind.example if name.startswith("*") else f"{name}={kind.example}"
     words = f"{name.removeprefix('*')} is {kind.words}, and {value} was given"

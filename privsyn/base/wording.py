@@ -85,7 +85,7 @@ def mention(field: str) -> Phrase:
 
 
 def refer_to_action(name: str) -> Phrase:
-    """Something to do, to be put into a text; each vocabulary has it as a clause without a subject."""
+    """Return an action to be put into a text; each vocabulary words it as a clause without a subject."""
     return Phrase((Action(name),))
 
 
@@ -103,7 +103,7 @@ class Vocabulary:
         return self.fields.get(name, name)
 
     def action(self, name: str) -> str:
-        """Return what is to be done.  Raises LookupError for an action without words."""
+        """Return the words for an action.  Raises LookupError for an action without words."""
         if name not in self.actions:
             raise LookupError(f"the vocabulary has no words for the action {name!r}")
         return self.actions[name]

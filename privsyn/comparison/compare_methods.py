@@ -43,9 +43,10 @@ from privsyn.sources.public_table import read_public_rows
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.zones import get_roots, locate_private_folder
 from privsyn.tasks.codecs import EncodingPlan, plan_every_column
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.steps.encode import encode
 
 DEFAULT_METHODS = ("default", "privsyn-paper", "independent")
 DEFAULT_EPSILONS = (0.2, 1.0, 2.0)

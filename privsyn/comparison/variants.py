@@ -268,7 +268,7 @@ class CodeEncoding:
     on_ladder: tuple[()] = ()
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes of these columns: each is its own."""
+        """Return the attributes of these columns: each column is one attribute."""
         return tuple(a for a in self.domain.attributes if a in columns)
 
     def list_attributes_within(self, columns: Collection[str]) -> tuple[str, ...]:

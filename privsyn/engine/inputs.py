@@ -103,7 +103,7 @@ class Inputs:
         private = self._private if self._private is None or table is None else self._private.of_table(table)
         return Inputs(read, private, self.work)
 
-    def put_in_place(self, others: Mapping[str, str]) -> Inputs:
+    def replace_tables(self, others: Mapping[str, str]) -> Inputs:
         """Return the same tables, some replaced; ``others``: name of a table -> of the declared one in its place."""
         read = {name: self._read[others.get(name, name)] for name in self._read}
         return Inputs(read, self._private, self.work)

@@ -90,7 +90,7 @@ class PrivateTables:
 
 
 def _find(stated: PublicFile, spec: ReleaseSpec) -> Path | None:
-    """Return the input's file; None for one whose rows stand in the spec and that is not here as it was.
+    """Return the input's file; None if it is missing or has changed, where its rows also stand in the spec.
 
     Raises RequestError for a prior that is not there.
     """

@@ -23,7 +23,7 @@ from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, get_pricing
 Made = TypeVar("Made")
 
 
-class Facts(NamedTuple):
+class EncodingFacts(NamedTuple):
     """What codecs and public knowledge follow from: see the attributes of :class:`Request`."""
 
     spec: ReleaseSpec
@@ -38,7 +38,7 @@ class Basis:
     ``family``: the bases of the same facts but for the cells that are cut, by these.
     """
 
-    def __init__(self, facts: Facts, family: dict[tuple[CutCell, ...], Basis] | None = None) -> None:
+    def __init__(self, facts: EncodingFacts, family: dict[tuple[CutCell, ...], Basis] | None = None) -> None:
         self._facts = facts
         self._made: dict[tuple[str, tuple[str, ...]], Any] = {}
         self._family = {} if family is None else family
@@ -64,7 +64,7 @@ class Basis:
         facts = self._facts
         return {name: (spec, Basis(facts._replace(spec=spec))) for name, spec in facts.spec.branches.items()}
 
-    def is_of(self, facts: Facts) -> bool:
+    def is_of(self, facts: EncodingFacts) -> bool:
         """Return whether it is the basis of these very facts."""
         return all(own is other for own, other in zip(self._facts, facts, strict=True))
 
@@ -108,7 +108,7 @@ class Request:
 
     @cached_property
     def _basis(self) -> Basis:
-        facts = Facts(self.spec, self.even, self.cuts, self.prior_rows)
+        facts = EncodingFacts(self.spec, self.even, self.cuts, self.prior_rows)
         return self.basis if self.basis is not None and self.basis.is_of(facts) else Basis(facts)
 
     @cached_property
@@ -143,7 +143,7 @@ class Request:
         """
         stated = self.spec.prior
         if self.prior_rows is not None and self.encoding.uncut is not None:
-            from privsyn.tasks.steps.encode import encode_rows_finer  # here: most requests have none
+            from privsyn.tasks.codecs.encode_rows import encode_rows_finer  # here: most requests have none
 
             return encode_rows_finer(self.prior_rows, self.encoding.uncut, self.encoding)
         if self.prior_rows is not None or stated is None or not stated.place:

@@ -148,7 +148,7 @@ class Step:
         """Return what the step may know of ``request``, with the cells that an earlier look cut, and its inputs."""
         restricted, cuts = self.restrict(request), inputs.cuts(self.cuts)
         if cuts:
-            restricted, inputs = restricted.cut_cells(cuts), inputs.put_in_place(self.finer)
+            restricted, inputs = restricted.cut_cells(cuts), inputs.replace_tables(self.finer)
         return restricted, self.lend(request, inputs)
 
     def lend(self, request: Request, inputs: Inputs) -> Inputs:

@@ -21,6 +21,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.evaluation_results import AnalysisFigure, AnalysisResult
 from privsyn.data_contracts.evaluation_spec import Analysis
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.question_language import split_formula
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node, Type, parse_condition, parse_expression
 from privsyn.data_contracts.rules import infer_type
@@ -38,7 +39,6 @@ Bools = NDArray[np.bool_]
 NULL = "(null)"
 
 _LOG = re.compile(r"\s*log\s*\((.*)\)\s*", re.DOTALL)
-_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`"""
 
 
 @dataclass(frozen=True)
@@ -90,29 +90,14 @@ def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> ParsedAnaly
 
 
 def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> ParsedAnalysis:
-    sides = _split(_format_line(text), "~")
-    if len(sides) != 2 or not all(side.strip() for side in sides):
-        raise FieldError(f"`{text}` is not of the form y ~ a + b", "Write, say, `log(wage) ~ age + sex`")
-    target = _parse_term(sides[0], types)
+    left, right = split_formula(text)
+    target, terms = _parse_term(left, types), tuple(_parse_term(term, types) for term in right)
     if target.of_values:
-        cure = f"Write a condition, such as `{sides[0].strip()} == 'yes' ~ ...`"
+        cure = f"Write a condition, such as `{left} == 'yes' ~ ...`"
         raise FieldError(f"`{target.text}` is neither a number nor a condition", cure)
-    terms = tuple(_parse_term(part, types) for part in _split(sides[1], "+"))
     if len({t.text for t in terms}) < len(terms):
         raise FieldError(f"`{text}` names one term twice", "Name each once")
     return ParsedAnalysis(target, terms, where)
-
-
-def _split(text: str, mark: str) -> list[str]:
-    """Return the text cut at ``mark``, but not inside quotation marks, backticks or brackets."""
-    parts, depth = [""], 0
-    for piece in re.findall(rf"{_QUOTED}|.", text, re.DOTALL):
-        depth += (piece in "([") - (piece in ")]")
-        if piece == mark and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += piece
-    return parts
 
 
 def _parse_term(text: str, types: Mapping[str, Type]) -> Term:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.evaluation_results import PanelFigure
 from privsyn.data_contracts.linked_tables import list_further, name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import Release
+from privsyn.evaluation.coded_tables import EvaluatedRelease
 from privsyn.evaluation.panel_figures import (
     compare_broken,
     compare_broken_across,
@@ -25,14 +25,15 @@ from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
 from privsyn.storage.branch_rows import read_branch
 from privsyn.tasks.codecs import plan, plan_every_column
+from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.pairs import measure_association
 from privsyn.tasks.metrics.panels import PanelTable
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
-from privsyn.tasks.steps.encode import OF_RULE, Repairs, iterate_kept_batches
+from privsyn.tasks.steps.encode import iterate_kept_batches
 
 
-def compute_branch_figures(release: Release, real: Source) -> tuple[PanelFigure, ...]:
+def compute_branch_figures(release: EvaluatedRelease, real: Source) -> tuple[PanelFigure, ...]:
     """Return the figures of every further table; none of a release of two tables or one.
 
     ``real``: the private tables.

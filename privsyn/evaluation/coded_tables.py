@@ -36,11 +36,12 @@ from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.rungs import read_cuts
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder
-from privsyn.tasks.steps.encode import Repairs, encode_batch, iterate_kept_batches
+from privsyn.tasks.steps.encode import iterate_kept_batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class CodedTable:
 
 
 @dataclass(frozen=True)
-class Release:
+class EvaluatedRelease:
     """A published run: its folder, its manifest, its spec, and the private table, a path or a table in memory.
 
     ``order``: by which the release chose rows of a person.
@@ -105,7 +106,7 @@ class Release:
         return tuple(self.folder / name for name in list_synthetic_names(self.manifest))
 
 
-def open_release(release: str | Path, settings: Settings, data: AnyPlace | None = None) -> Release:
+def open_release(release: str | Path, settings: Settings, data: AnyPlace | None = None) -> EvaluatedRelease:
     """Return the release of that run name or folder; ``data`` replaces the private table that the run remembers.
 
     Raises RequestError that names the argument when there is no whole release, or no private table is known.
@@ -131,7 +132,7 @@ def open_release(release: str | Path, settings: Settings, data: AnyPlace | None 
     spec = request_of(manifest, "evaluate.release")
     where = data if isinstance(data, str) else ""
     order = RowOrder(read_row_key(settings.private_root))
-    return Release(folder, manifest, spec.read_at(where), data, order)
+    return EvaluatedRelease(folder, manifest, spec.read_at(where), data, order)
 
 
 def _locate_folder(release: str | Path, settings: Settings) -> Path:

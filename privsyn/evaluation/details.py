@@ -16,7 +16,7 @@ from privsyn.base.errors import RequestError
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.evaluation_results import OneWay, Pair, SizeError, StageError
 from privsyn.engine.step_list import list_looks
-from privsyn.evaluation.coded_tables import CodedTable, Release
+from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease
 from privsyn.evaluation.misread_columns import MisreadCodec
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import EncodingPlan
@@ -61,7 +61,7 @@ class ReleasedTables:
     consistent: tuple[Marginal, ...]
 
     @classmethod
-    def read(cls, release: Release) -> ReleasedTables:
+    def read(cls, release: EvaluatedRelease) -> ReleasedTables:
         """From the release's folder.
 
         Raises RequestError for tables that are missing, damaged or of another version.
@@ -92,7 +92,7 @@ class ReleasedTables:
         )
 
     @classmethod
-    def _read(cls, release: Release) -> ReleasedTables:
+    def _read(cls, release: EvaluatedRelease) -> ReleasedTables:
         where, steps = release.folder / "marginals", plan_release(release.spec).steps
         first = recode_from_table(pq.read_table(where / "recode.parquet"))
         domain = build_coarse_domain(first)
@@ -129,7 +129,7 @@ def _filter_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
 
 
 def describe_one_ways(
-    release: Release, encoding: EncodingPlan, real: CodedTable, synthetic: CodedTable, tables: ReleasedTables
+    release: EvaluatedRelease, encoding: EncodingPlan, real: CodedTable, synthetic: CodedTable, tables: ReleasedTables
 ) -> tuple[OneWay, ...]:
     """Return every column, in table order; ``encoding``: the tables', which may have bins for misread values.
 

@@ -31,8 +31,8 @@ from privsyn.specs.misread import (
 )
 from privsyn.tasks.codecs import Codec, EncodingPlan
 from privsyn.tasks.codecs.codec import Codes, Columns
+from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
-from privsyn.tasks.steps.encode import OF_RULE, Repairs
 
 MISREAD_BIN = "(misread)"
 """The bin of repaired values; no synthetic row is in it."""

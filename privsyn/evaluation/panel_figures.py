@@ -15,14 +15,14 @@ from privsyn.data_contracts.columns import NumberColumn
 from privsyn.data_contracts.evaluation_results import PanelFigure
 from privsyn.data_contracts.panels import Panel
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import Release
+from privsyn.evaluation.coded_tables import EvaluatedRelease
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.codecs.person_figures import get_unit
 from privsyn.tasks.metrics import panels
 from privsyn.tasks.metrics.panels import MOST_LEVELS, PanelTable
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 
 Batches = Iterable[pa.RecordBatch]
 Passes = Callable[[], Batches]
@@ -34,7 +34,7 @@ SAMPLE = 0.1
 """Part of the real persons that a release is compared with."""
 
 
-def compute_panel_figures(release: Release, real: Passes, synthetic: Passes) -> tuple[PanelFigure, ...]:
+def compute_panel_figures(release: EvaluatedRelease, real: Passes, synthetic: Passes) -> tuple[PanelFigure, ...]:
     """Return the figures of a release of linked rows; none of another.
 
     Each starts a pass.  real: over the kept rows as they are stored, with the person's identifier; synthetic: over

@@ -21,7 +21,7 @@ from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
 from privsyn.evaluation.branch_figures import compute_branch_figures
-from privsyn.evaluation.coded_tables import CodedTable, OpenTable, Release, open_release, open_table
+from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease, OpenTable, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
@@ -112,7 +112,7 @@ def evaluate(
         return _evaluate(asked, settings, release, run_traced)
 
 
-def _evaluate(asked: AskedEvaluation, settings: Settings, release: Release, stage: RunStage) -> Report:
+def _evaluate(asked: AskedEvaluation, settings: Settings, release: EvaluatedRelease, stage: RunStage) -> Report:
     for table, argument in (
         (release.private_table, "evaluate.data"),
         (asked.holdout, "evaluate.holdout"),
@@ -173,7 +173,7 @@ class _OpenedTables:
     holdout: OpenTable | None
     compared: dict[str, OpenTable]
 
-    def read(self, release: Release, settings: EvaluationSpec) -> _Tables:
+    def read(self, release: EvaluatedRelease, settings: EvaluationSpec) -> _Tables:
         """Encode every table.  Where much of a real column is repaired, its repaired values have a bin of their own.
 
         A column whose hierarchy the settings give stays as it is: the hierarchy has no place for such a bin.
@@ -197,7 +197,7 @@ class _OpenedTables:
         )
 
 
-def _open(asked: AskedEvaluation, release: Release) -> _OpenedTables:
+def _open(asked: AskedEvaluation, release: EvaluatedRelease) -> _OpenedTables:
     opened = partial(open_table, encoding=release.encoding, spec=release.spec)
     compared = {"release": opened(release.synthetic, field="evaluate.release")}
     for number, table in enumerate(asked.against, start=1):
@@ -211,7 +211,7 @@ def _open(asked: AskedEvaluation, release: Release) -> _OpenedTables:
 
 
 def _build_evaluation(
-    release: Release,
+    release: EvaluatedRelease,
     released: details.ReleasedTables,
     tables: _Tables,
     scorer: Scorer,
@@ -245,7 +245,7 @@ def _build_evaluation(
     )
 
 
-def _list_notes(release: Release, tables: _Tables) -> list[str]:
+def _list_notes(release: EvaluatedRelease, tables: _Tables) -> list[str]:
     notes = ["Columns are compared in the public bins of the release spec."]
     if not release.manifest.differentially_private:
         notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
@@ -263,7 +263,7 @@ def _list_notes(release: Release, tables: _Tables) -> list[str]:
     return notes
 
 
-def _compare_with_whole_table(release: Release, tables: _Tables) -> str:
+def _compare_with_whole_table(release: EvaluatedRelease, tables: _Tables) -> str:
     """Return how the rows that a release keeps of each person, and the release, differ from the whole table."""
     everything = open_table(release.private_table, release.encoding, release.spec, "evaluate.data")
     all_bins, kept_bins = everything.read(as_if=tables.encoding).bins, tables.real.bins

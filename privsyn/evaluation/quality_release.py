@@ -33,7 +33,7 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, release_steps
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs, format_record_name
-from privsyn.evaluation.coded_tables import Release, open_release, read_table, to_bins
+from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, read_table, to_bins
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.pipelines.release_plan import plan_release
@@ -72,7 +72,7 @@ class QualitySummary(BaseModel):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PublicSide:
     """The public side of the comparison: the synthetic table in public bins, and the figures.
 
     ``groups``: fine code -> public bin, by attribute; ``sha256``: of the synthetic file.
@@ -133,7 +133,7 @@ def publish_quality(
         return summary
 
 
-def build_quality_step(comparison: Comparison) -> ReleaseStep:
+def build_quality_step(comparison: PublicSide) -> ReleaseStep:
     """Return the release step over the encoded rows, for one public comparison."""
 
     def settings(request: Request) -> dict[str, Any]:
@@ -168,17 +168,17 @@ def _read_into_memory(request: Request, inputs: Inputs) -> CodeTable:
     return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 
 
-def _compare(release: Release, spec: ReleaseSpec) -> Comparison:
+def _compare(release: EvaluatedRelease, spec: ReleaseSpec) -> PublicSide:
     synthetic = read_table(release.synthetic, release.measured, spec, "evaluate.release").bins
     if not synthetic.rows:
         raise RequestError(
             f"{release.manifest.run} has no synthetic rows", "There is nothing to compare", "evaluate.release"
         )
     sha256 = compute_synthetic_digest(release.manifest)
-    return Comparison(synthetic, release.measured.groups, sha256, quality_figures.build_figures(synthetic.domain))
+    return PublicSide(synthetic, release.measured.groups, sha256, quality_figures.build_figures(synthetic.domain))
 
 
-def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:
+def _check_noise(comparison: PublicSide, spec: ReleaseSpec) -> None:
     """Raise RequestError if so small an epsilon asks for noise that no integer holds, or that hides every figure."""
     rho, rows = account_rho(spec.privacy, FIELD, spec.effective_accountant), comparison.synthetic.rows
     planned = quality_figures.plan_queries(comparison.figures, rho, spec.unit.records)
@@ -193,7 +193,7 @@ def _check_noise(comparison: Comparison, spec: ReleaseSpec) -> None:
         )
 
 
-def _publish(run: Run, refs: StepRefs, release: Release, comparison: Comparison) -> QualitySummary:
+def _publish(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: PublicSide) -> QualitySummary:
     """Write the released folder of the figures, or find it whole."""
     report = _report(run, refs, release, comparison)
     certificate = build_certificate(run, {STEP: refs})
@@ -222,7 +222,7 @@ def _write(path: Path, model: QualityReport | Certificate) -> None:
     path.write_text(model.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def _report(run: Run, refs: StepRefs, release: Release, comparison: Comparison) -> QualityReport:
+def _report(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: PublicSide) -> QualityReport:
     """Return the figures from the noisy table and its receipts: nothing else of the private table is at hand here."""
     store, privacy = run.store, run.request.spec.privacy
     queries = noisy.read_receipts(store.read_table(refs.tables["receipts"]))
@@ -293,7 +293,7 @@ FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
 """The arguments with the price."""
 
 
-def check_release(release: Release) -> None:
+def check_release(release: EvaluatedRelease) -> None:
     """Only a whole release counts as public: its synthetic table is what the sums take as given."""
     name = release.manifest.run
     make_safe_name(name, "evaluate.release")
@@ -317,7 +317,7 @@ def check_release(release: Release) -> None:
         )
 
 
-def read_published_keys(release: Release, settings: Settings) -> Mapping[str, str]:
+def read_published_keys(release: EvaluatedRelease, settings: Settings) -> Mapping[str, str]:
     """Return the lineage keys of the run, once its released synthetic table equals the synthesized one byte for byte.
 
     The released folder and its manifest can be edited; the private zone's signed reference cannot.
@@ -348,7 +348,7 @@ def read_published_keys(release: Release, settings: Settings) -> Mapping[str, st
     return keys
 
 
-def build_figures_spec(release: Release, epsilon: float, delta: float | None) -> ReleaseSpec:
+def build_figures_spec(release: EvaluatedRelease, epsilon: float, delta: float | None) -> ReleaseSpec:
     """Return the release's own spec at this request's price, of this one look.
 
     No prior, and no releases that it improves.

@@ -41,10 +41,10 @@ from privsyn.pipelines.rung_steps import NO_RUNG_COUNTS
 from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch_with_numbers
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
 from privsyn.tasks.metrics.subsample import find_equivalent_share, score_subsamples
-from privsyn.tasks.steps.encode import Repairs, encode_batch_with_numbers
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Epsilons of a forecast, beside the spec's own."""

@@ -27,12 +27,12 @@ from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseSt
 from privsyn.engine.step_list import fund
 from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
 from privsyn.sources.transaction_source import iterate_held_items
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
 from privsyn.tasks.itemsets.basis_set import Basis
 from privsyn.tasks.itemsets.estimates import Measured
 from privsyn.tasks.itemsets.item_counts import choose_frequent_items, compute_threshold
 from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gather_transactions
-from privsyn.tasks.steps.encode import Repairs
 
 if TYPE_CHECKING:
     import networkx as nx

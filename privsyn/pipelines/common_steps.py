@@ -28,7 +28,7 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.spec_fields import CODES, ENCODED_COLUMNS, ENCODED_ORDER, RECORD
 from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
-from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs
 from privsyn.tasks.estimation.recode import Recode, recode_to_table
@@ -104,7 +104,7 @@ def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> R
 
 def stream_numbers(batches: Batches, encoding: EncodingPlan) -> RowStream:
     """Return a table of values as whole numbers of their columns' resolution, as a step's output."""
-    domain = encode.build_number_domain(encoding)
+    domain = encode_rows.build_number_domain(encoding)
     profile = partial(tables.make_code_profile, domain=domain, nullable=True)
     return RowStream(tables.build_code_schema(domain, nullable=True), batches, profile)
 
@@ -122,11 +122,11 @@ def _encode_rows(request: Request, inputs: Inputs, progress: Progress, *, number
         (schema, profile), *beside = [Shape(stream.schema, stream.profile) for stream in streams.values()]
         files = inputs.work.make(make, profile, schema, parts, progress, beside)
         refuse_changed(inputs)
-        repairs = encode.Repairs(sum((part.extra.counts for part in files), Counter()))
+        repairs = encode_rows.Repairs(sum((part.extra.counts for part in files), Counter()))
         by_table = zip(*((part, *part.beside) for part in files), strict=True)
         made = {n: collect_parts(s, p) for (n, s), p in zip(streams.items(), by_table, strict=True)}
         return {**made, "repairs": repairs.to_table}
-    repairs = encode.Repairs()
+    repairs = encode_rows.Repairs()
     if numbers:
         rows = encode.encode_with_numbers(inputs.private.rows, encoding, unit, repairs)
         return {**write_together(streams, check_unchanged(rows, inputs), inputs), "repairs": repairs.to_table}
@@ -183,7 +183,7 @@ _ENCODE = Step(
 ENCODE_WITH_NUMBERS = replace(
     _ENCODE,
     outputs={"encoded_rows": tables.ENCODED_ROWS, "numbers": tables.NUMBERS, "repairs": tables.REPAIRS},
-    settings=lambda r: {"numbers": encode.list_numbered(r.encoding)},
+    settings=lambda r: {"numbers": encode_rows.list_numbered(r.encoding)},
     run=partial(_encode_rows, numbers=True),
     transient=("numbers",),
 )

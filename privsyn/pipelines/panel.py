@@ -51,7 +51,7 @@ from privsyn.pipelines.without_rows import (
     MAKE_WITHOUT_ROWS,
     MEASURE_WITHOUT_ROWS,
 )
-from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain
 from privsyn.tasks.estimation.tails import with_tails
@@ -103,7 +103,7 @@ def build_encode_step(request: Request) -> Step:
 
 
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    plan, rows, repairs = request.encoding, inputs.private.rows, encode.Repairs()
+    plan, rows, repairs = request.encoding, inputs.private.rows, encode_rows.Repairs()
     persons = encode.PersonEncoding.of(rows, plan)
     of_rows = stream_codes((), plan.of_rows.domain)
     streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": of_rows, "without_rows": of_rows}
@@ -126,7 +126,7 @@ def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
     """Return which tables of numbers are stored: all where cells are chosen, else the rows' where rows are compared."""
     if plan.on_ladder:
         return tuple(NUMBERS_OF.values())
-    return (NUMBERS_OF["rows_of_persons"],) if encode.list_comparable(plan) else ()
+    return (NUMBERS_OF["rows_of_persons"],) if encode_rows.list_comparable(plan) else ()
 
 
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:

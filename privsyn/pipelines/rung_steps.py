@@ -33,12 +33,12 @@ from privsyn.pipelines.common_steps import (
     publish_noisy,
     stream_codes,
 )
+from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.estimation.noisy import tabulate_answers, tabulate_receipts
 from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at, tabulate_cuts
 from privsyn.tasks.kernels.batches import pair_batches
 from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import encode as finer_codes
 from privsyn.tasks.steps import one_way_marginals
 
 RUNG_COUNTS, CHOOSE = "cell_counts", "find_full_cells"
@@ -142,7 +142,7 @@ def _encode_finer(request: Request, inputs: Inputs, table: str) -> RowStream:
     encoding = request.encoding if table == "encoded_rows" else request.encoding.of_rows
     if not request.cuts or encoding.uncut is None:  # no pass over the rows
         return stream_codes((), encoding.domain)
-    finer = partial(finer_codes.encode_finer, before=encoding.uncut, after=encoding)
+    finer = partial(encode_rows.encode_finer, before=encoding.uncut, after=encoding)
     rows = starmap(finer, pair_batches(*map(inputs.batches, _name_tables(table))))
     return stream_codes(read_ahead(rows, request.threads), encoding.domain)
 

@@ -24,14 +24,14 @@ from privsyn.data_contracts.certificate import Manifest
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.databases import (
     FIELD,
-    Database,
     NewTable,
+    Transaction,
     check_names,
     make_foreign_error,
     open_database,
     parse_database,
 )
-from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, list_ranges
+from privsyn.publish.formats.described import DescribedRelease, add_unmeasured, format_meaning, list_ranges
 from privsyn.publish.formats.linked_files import describe_linked_column, list_linked_tables, name_linked_file
 from privsyn.storage.released_files import (
     check_released_file,
@@ -96,7 +96,7 @@ def publish_tables(
     return PublishedTables(str(url), names, written=True)
 
 
-def _read_earlier(database: Database, table: str) -> tuple[str, str, tuple[str, ...]]:
+def _read_earlier(database: Transaction, table: str) -> tuple[str, str, tuple[str, ...]]:
     """Return run, digest and tables of what is published under these names."""
     try:
         ((run, digest, tables),) = database.select(("run", "manifest_sha256", "tables"), database.name(table))
@@ -110,7 +110,7 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     manifest, certificate = read_manifest(folder), read_certificate(folder)
     spec = read_public_spec(manifest, _RELEASE)
     plan = plan_release(spec, column_order=tuple(manifest.column_order))
-    release = Described(
+    release = DescribedRelease(
         plan, certificate, list_ranges(plan.request), manifest.rows, manifest.files, dict(manifest.versions)
     )
     start = re.sub(r"\W", "_", spec.dataset) + "_" if prefix is None else prefix
@@ -165,7 +165,7 @@ def _describe(column: Any) -> str:
     return add_unmeasured(format_meaning(column), column)
 
 
-def _state_promise(release: Described) -> str:
+def _state_promise(release: DescribedRelease) -> str:
     c = release.certificate
     return f"({c.epsilon:g}, {c.delta:g})-differential privacy for adding or removing {c.unit_of_protection}."
 

@@ -21,7 +21,7 @@ from privsyn.sources.readers.duckdb_file import CONFIGURATION
 from privsyn.sources.readers.postgresql import format_address
 from privsyn.sources.readers.reader import (
     REFUSED_BY_DATABASE,
-    Problem,
+    ErrorPattern,
     build_select,
     find_problem,
     need_package,
@@ -45,25 +45,27 @@ _TYPES = (
 )
 """What an Arrow type is -> the type of a column in SQL; any other is text."""
 
-_OTHER = Problem("", "the database does not take the tables", "Look at what the database itself logs")
+_OTHER = ErrorPattern("", "the database does not take the tables", "Look at what the database itself logs")
 _WRITING = (
-    Problem(
+    ErrorPattern(
         r"already exists|23505|could not serialize|Conflict on|write-write",
         "another program made a table of such a name meanwhile",
         "Try again",
     ),
-    Problem(
+    ErrorPattern(
         r"42703|no such column|Binder Error",
         "a table of such a name was not published by this program",
         "Choose another prefix",
     ),
-    Problem(r"2BP01|depend", "the tables cannot be replaced: other objects, such as views, need them", "Drop those"),
-    Problem(
+    ErrorPattern(
+        r"2BP01|depend", "the tables cannot be replaced: other objects, such as views, need them", "Drop those"
+    ),
+    ErrorPattern(
         r"42501|25006|permission denied|must be owner|read-?only",
         "the tables may not be written by this user",
         "GRANT it CREATE on the schema, or let the owner of the tables publish",
     ),
-    Problem(r"53\d00|disk|No space", "the database's disk is full or failing", "Free some space"),
+    ErrorPattern(r"53\d00|disk|No space", "the database's disk is full or failing", "Free some space"),
     *REFUSED_BY_DATABASE,
 )
 
@@ -79,7 +81,7 @@ class NewTable:
     of_columns: Mapping[str, str] = field(default_factory=dict)
 
 
-class Database(ABC):
+class Transaction(ABC):
     """An open transaction, which is undone unless it is committed."""
 
     schema = ""
@@ -137,7 +139,7 @@ class Database(ABC):
         self.schema = chosen
 
 
-class _Postgres(Database):
+class _Postgres(Transaction):
     def __init__(self, url: DataUrl, schema: str | None) -> None:
         with need_package("adbc-driver-postgresql", "publishing to PostgreSQL", field=FIELD):
             from adbc_driver_postgresql import dbapi
@@ -163,7 +165,7 @@ class _Postgres(Database):
         self._connection.close()
 
 
-class _Duckdb(Database):
+class _Duckdb(Transaction):
     def __init__(self, url: DataUrl, schema: str | None) -> None:
         with need_package("duckdb", "publishing to DuckDB", field=FIELD):
             import duckdb
@@ -186,7 +188,7 @@ class _Duckdb(Database):
         self._connection.close()
 
 
-class _Sqlite(Database):
+class _Sqlite(Transaction):
     def __init__(self, url: DataUrl, schema: str | None) -> None:
         import sqlite3
 
@@ -242,7 +244,7 @@ def parse_database(text: str) -> DataUrl:
 
 
 @contextmanager
-def open_database(url: DataUrl, schema: str | None) -> Iterator[Database]:
+def open_database(url: DataUrl, schema: str | None) -> Iterator[Transaction]:
     """Give a transaction, which is committed at the end of the block: all that it wrote is there, or nothing.
 
     A database in a file is made where there is none.  Raises RequestError for what the database refuses.

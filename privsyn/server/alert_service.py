@@ -70,7 +70,7 @@ _OF_THIS_PROCESS = ("untold", "looked", "known", "to_release")
 
 
 @dataclass
-class Budget:
+class RemainingBudget:
     """What is left of a data set's budget, from the ledger: rho, epsilon at the cap's delta, releases like the last."""
 
     rho: float
@@ -96,7 +96,7 @@ class AlertMemory:
     last_failure: dict[str, float] = field(default_factory=dict)
     last_success: dict[str, float] = field(default_factory=dict)
     last_runs: dict[str, dict[str, float]] = field(default_factory=dict)
-    budgets: dict[str, Budget] = field(default_factory=dict)
+    budgets: dict[str, RemainingBudget] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
     untold: int = 0
@@ -109,7 +109,7 @@ class AlertMemory:
         """Return what the file says; without one that can be read, a new memory, which begins ``now``."""
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-            budgets = {name: Budget(**budget) for name, budget in content.pop("budgets").items()}
+            budgets = {name: RemainingBudget(**budget) for name, budget in content.pop("budgets").items()}
             return cls(told_until=datetime.fromisoformat(content.pop("told_until")), budgets=budgets, **content)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return cls(told_until=now)
@@ -135,7 +135,7 @@ class AlertMemory:
         runs = self.last_runs.setdefault(dataset, {})
         runs[flow] = max(moment, runs.get(flow, 0.0))
 
-    def note_success(self, dataset: str, moment: float, remaining: Budget) -> None:
+    def note_success(self, dataset: str, moment: float, remaining: RemainingBudget) -> None:
         """Keep the moment of a release and what it left of the budget, unless a later one is known."""
         if moment >= self.last_success.get(dataset, 0.0):
             self.last_success[dataset], self.budgets[dataset] = moment, remaining
@@ -423,8 +423,8 @@ class AlertService:
                 return
 
 
-def _read_budget(labels: Mapping[str, Any]) -> Budget:
-    return Budget(
+def _read_budget(labels: Mapping[str, Any]) -> RemainingBudget:
+    return RemainingBudget(
         float(labels.get(BUDGET_LEFT_RHO, 0)),
         float(labels.get(BUDGET_LEFT_EPSILON, 0)),
         int(labels.get(BUDGET_LEFT_RELEASES, 0)),

@@ -33,7 +33,7 @@ from privsyn.data_contracts.linked_tables import get_above, get_below, name_one_
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
-from privsyn.sources.private_table import LEFT_OUT, Note, Source, forget
+from privsyn.sources.private_table import LEFT_OUT, Note, Source, ignore_repairs
 from privsyn.tasks.codecs.parsing import to_keys
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.panels.row_order import RowOrder, gather_rows
@@ -202,7 +202,7 @@ class JoinedSource(Source):
         """Read every row once, of further tables, too; see :class:`Source`: it counts those of all tables."""
         if not self._checked:
             further = sum(joined.check_rows() for joined in self.joined.values())
-            own = sum(batch.num_rows for batch in self._join(choose_batch_rows(len(self.read)), forget))
+            own = sum(batch.num_rows for batch in self._join(choose_batch_rows(len(self.read)), ignore_repairs))
             self._checked.append(further + own)
         return self._checked[0]
 
@@ -211,7 +211,7 @@ class JoinedSource(Source):
             yield batch.select(self.read)
 
     def _join(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield the rows below beside the columns above, then those above of which there was none."""
+        """Yield each row below with the columns of its row above, then the rows above that have no rows below."""
         persons, _, left_out = self._persons
         note(self.key, left_out)
         (keys, rows), seen, schema, start = self._keys, np.zeros(persons.num_rows, bool), None, 0
@@ -284,7 +284,9 @@ class JoinedSource(Source):
             return np.empty(0, np.int64), 0
         keys: list[list[pa.Array]] = [[pa.array([], pa.string())], [pa.array([], pa.string())]]
         hashes = [np.empty(0, np.uint64)]
-        rows = RowsOfPersons(lambda: self.below[1]._stream(choose_batch_rows(len(self.read)), forget), self.order)
+        rows = RowsOfPersons(
+            lambda: self.below[1]._stream(choose_batch_rows(len(self.read)), ignore_repairs), self.order
+        )
         for batch in rows():
             for parts, name in zip(keys, (self.key, self.row_key), strict=True):
                 parts.append(to_keys(batch.column(name), pa.string()))
@@ -416,7 +418,7 @@ class DrawnSource(Source):
         """Return the places of the drawn rows."""
         persons, keys = [pa.array([], pa.string())], [pa.array([], pa.string())]
         hashes, order = [np.empty(0, np.uint64)], self.rows.order
-        rows = RowsOfPersons(lambda: self.rows._join(choose_batch_rows(len(self.rows.read)), forget), order)
+        rows = RowsOfPersons(lambda: self.rows._join(choose_batch_rows(len(self.rows.read)), ignore_repairs), order)
         for batch in rows():
             persons.append(to_keys(batch.column(self.rows.key), pa.string()))
             keys.append(to_keys(batch.column(self.row_key), pa.string()))

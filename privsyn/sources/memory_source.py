@@ -30,7 +30,7 @@ from privsyn.sources.private_table import (
     SupportsArrowStream,
     check_types,
     check_valid_text,
-    forget,
+    ignore_repairs,
     list_columns_to_read,
 )
 from privsyn.storage.table_files import refuse_repeats
@@ -87,7 +87,7 @@ class MemorySource(Source):
         """
         narrow = replace(self, table=_narrow_objects(self.table))
         return store.fingerprint_of_table(
-            iterate_canonical_bytes(narrow.table.schema, narrow._stream(FINGERPRINT_ROWS, forget))
+            iterate_canonical_bytes(narrow.table.schema, narrow._stream(FINGERPRINT_ROWS, ignore_repairs))
         )
 
     def check_rows(self) -> int:

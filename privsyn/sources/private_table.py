@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.parsing import is_number
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
-    from privsyn.tasks.steps.encode import Repairs
+    from privsyn.tasks.codecs.encode_rows import Repairs
 
 Note = Callable[[str, Counter[str]], None]
 """Takes a column's name, empty for whole records, and how many rows each repair touched."""
@@ -40,7 +40,7 @@ BY_A_VALUE = "(PRIVATE: a value may be why); no budget is lost"
 """What an error ends with that is found while rows are read."""
 
 
-def forget(column: str, repairs: Counter[str]) -> None:
+def ignore_repairs(column: str, repairs: Counter[str]) -> None:
     """Ignore a note."""
 
 
@@ -87,7 +87,7 @@ class Source(ABC):
         return (self.fingerprint(store),)
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
-        """Return the place that finds the table as it is read, where it has versions; of two tables that of each."""
+        """Return ``place`` with the version that is read, for each table; unchanged where a table has no versions."""
         return place
 
     @property
@@ -120,7 +120,7 @@ class Source(ABC):
             batch_rows = choose_batch_rows(len(self.read))
         if batch_rows < 1:
             raise ValueError(f"batch_rows must be at least 1, not {batch_rows}")
-        for batch in self._stream(batch_rows, forget if repairs is None else repairs.add):
+        for batch in self._stream(batch_rows, ignore_repairs if repairs is None else repairs.add):
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
 

@@ -31,10 +31,10 @@ from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import check_measured, check_released_file, read_manifest_if_readable
 from privsyn.storage.table_files import is_parquet, refuse_url
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.codecs.numbers import get_short_float
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 
 MAX_BYTES = 4 << 30
 """Largest file of a prior."""

@@ -167,7 +167,7 @@ def _read_unsigned(array: pa.Array) -> _Cells:
 
 
 def _read_decimals(array: pa.Array) -> _Cells:
-    """Return decimals: whole ones as integers, others as the floats as which they are read."""
+    """Return decimals: whole numbers as integers, all others as floats."""
     floats, zero = _to_floats(array), pa.scalar(Decimal(0), array.type)
     values = pc.fill_null(array, zero)
     whole = np.asarray(pc.equal(pc.trunc(values), values)) & (np.abs(floats) < _INT64)

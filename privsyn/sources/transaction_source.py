@@ -16,7 +16,7 @@ from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLa
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import AnyPlace
-from privsyn.sources.private_table import check_valid_text, forget, is_readable
+from privsyn.sources.private_table import check_valid_text, ignore_repairs, is_readable
 from privsyn.storage.table_files import join_names, list_parquet_columns, read_layout
 
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
@@ -89,7 +89,7 @@ def _encode_items(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int6
 
 def _to_text(values: pa.Array) -> pa.Array:
     """Return values as text without surrounding spaces; whole numbers as they are written."""
-    values = check_valid_text("", values, forget)
+    values = check_valid_text("", values, ignore_repairs)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_floating(values.type):

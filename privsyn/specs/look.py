@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions
 from privsyn.sources.csv_fields import drop_null_texts, parse_numbers
 from privsyn.sources.csv_lines import LineReader
-from privsyn.sources.private_table import forget
+from privsyn.sources.private_table import ignore_repairs
 from privsyn.storage.table_files import File, detect_delimiter, open_parquet, open_stream, read_csv_header, skip_bytes
 from privsyn.tasks.codecs import parsing
 
@@ -40,7 +40,7 @@ def guess_csv_kinds(file: File, options: CsvOptions) -> dict[str, str]:
     looked, seen = 0, set[str]()
     with open_stream(file, options.encoding) as stream:
         skip_bytes(stream, header.size)
-        for batch in LineReader(header.names, header.names, mark, (), options.quote).batches(stream, forget):
+        for batch in LineReader(header.names, header.names, mark, (), options.quote).batches(stream, ignore_repairs):
             for name, texts in zip(header.names, batch.columns, strict=True):
                 values = drop_null_texts(texts, USUAL_NULLS).drop_null()
                 if len(values):

@@ -22,9 +22,9 @@ from privsyn.sources.joined_source import AGAIN, ELSEWHERE, NO_KEY, NOBODY, TWIC
 from privsyn.sources.private_table import LEFT_OUT
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.codec import Columns
+from privsyn.tasks.codecs.encode_rows import NO_RECORD, NOT_KEPT, OF_RULE
 from privsyn.tasks.codecs.ordered import FRACTIONS
 from privsyn.tasks.codecs.parsing import decode_dictionary, split_union, to_keys
-from privsyn.tasks.steps.encode import NO_RECORD, NOT_KEPT, OF_RULE
 
 MISREAD_SHARE = 0.05
 """A column of which a larger share was repaired is likely to be misread."""

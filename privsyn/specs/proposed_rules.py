@@ -25,7 +25,7 @@ _AGE = re.compile(r"(a_)?age(p|_years)?", re.IGNORECASE)
 _NOT_ASKED = re.compile(r"\W*(not in universe|niu|n/a|not applicable|inapplicable|iap)\b", re.IGNORECASE)
 
 
-class Proposal(NamedTuple):
+class ProposedRule(NamedTuple):
     """A condition that no row should meet, and the words of the dictionary that say so."""
 
     never: str
@@ -33,7 +33,7 @@ class Proposal(NamedTuple):
     words: str
 
 
-def propose_rules(columns: Mapping[str, Facts]) -> list[Proposal]:
+def propose_rules(columns: Mapping[str, Facts]) -> list[ProposedRule]:
     """Return what ``columns`` say of their universes: outside, a column has its value for "not in universe", or null.
 
     A universe is a condition in the language of rules, or words on a smallest age, which are about the one whole column
@@ -46,7 +46,9 @@ def propose_rules(columns: Mapping[str, Facts]) -> list[Proposal]:
     for name, facts in columns.items():
         universe = _describe_universe(facts.universe, types, ages)
         if name in types and universe and name not in ages:
-            proposals += [Proposal(rule, name, facts.universe) for rule in _propose_for_column(name, facts, universe)]
+            proposals += [
+                ProposedRule(rule, name, facts.universe) for rule in _propose_for_column(name, facts, universe)
+            ]
     return [p for p in proposals if _is_readable(p.never, types)]
 
 

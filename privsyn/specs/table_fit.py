@@ -20,8 +20,8 @@ from privsyn.specs.likely_cures import LEADING_ZEROS, suggest_cures
 from privsyn.specs.look import CODE
 from privsyn.specs.misread import MISREAD_SHARE, Misread, find_odd_texts, list_misread_columns
 from privsyn.tasks.codecs import Codec
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
-from privsyn.tasks.steps.encode import Repairs
 
 EXAMPLES = 5
 _TRIED = 500

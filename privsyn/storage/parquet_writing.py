@@ -31,7 +31,7 @@ def write_parts(
 
 
 def write_parquet(path: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
-    """Write a table or a stream of batches of ``schema``, of whose metadata the file has what it has.
+    """Write a table or a stream of batches of ``schema``; the file keeps the metadata of ``schema``.
 
     Raises ValueError for other columns.
     """

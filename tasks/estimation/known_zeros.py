@@ -226,7 +226,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class OneWay(Protocol):
+class NoisyOneWay(Protocol):
     """The one-way of an attribute while it is being adjusted; ``variance`` is the noise variance of each count."""
 
     attributes: Clique
@@ -240,7 +240,7 @@ class BlockMember:
     labels: the block of each code; ``precision``: 1 / variance of its estimate of each block.
     """
 
-    def __init__(self, estimate: OneWay, labels: Ints, number: int) -> None:
+    def __init__(self, estimate: NoisyOneWay, labels: Ints, number: int) -> None:
         self.estimate, self.labels, self.number = estimate, labels, number
         total = np.bincount(labels, estimate.variance, number)
         self.precision = 1.0 / np.maximum(total, 1e-6 * estimate.variance.min())  # a block without codes is empty
@@ -256,7 +256,7 @@ class BlockMember:
         self.estimate.counts += change[self.labels] * self.share
 
 
-def list_tied_blocks(one_ways: Sequence[OneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
+def list_tied_blocks(one_ways: Sequence[NoisyOneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
     """Return the two members of every pair of attributes that ``zeros`` tie block by block."""
     groups, estimate_of = [], {o.attributes[0]: o for o in one_ways}
     for (a, b), forbidden in zeros.implied if zeros is not None else ():

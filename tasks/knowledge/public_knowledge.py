@@ -74,7 +74,7 @@ class KnowledgePart(StrEnum):
 
 ALL = frozenset(KnowledgePart)
 
-_ENOUGH: dict[KnowledgePart, frozenset[KnowledgePart]] = {
+_PARTS_THAT_IMPLY: dict[KnowledgePart, frozenset[KnowledgePart]] = {
     KnowledgePart.PRIOR: frozenset({KnowledgePart.PRIOR, KnowledgePart.PRIOR_PAIRS}),
     KnowledgePart.KNOWN_COLUMNS: frozenset(
         {KnowledgePart.KNOWN_COLUMNS, KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS}
@@ -82,7 +82,7 @@ _ENOUGH: dict[KnowledgePart, frozenset[KnowledgePart]] = {
     KnowledgePart.KNOWN_PAIRS: frozenset({KnowledgePart.KNOWN_PAIRS, KnowledgePart.TOTALS}),
     KnowledgePart.KNOWN_CODES: frozenset({KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS}),
 }
-"""Part -> the parts of which each has it in its key; another part has only itself."""
+"""Part -> the declared parts that allow a step to read it; for any other part only the part itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +107,11 @@ class PublicKnowledge:
         return cls(spec, encoding, prior, KnownTotals.of(spec.totals, encoding) if spec.totals else None)
 
     def only(self, parts: Iterable[KnowledgePart]) -> PublicKnowledge:
-        """Return the same knowledge, of which only ``parts`` may be read."""
+        """Return the same knowledge, restricted to ``parts``."""
         return replace(self, parts=frozenset(parts))
 
     def key(self, parts: Collection[KnowledgePart] = ALL) -> dict[str, Any]:
-        """Return what cache keys have of ``parts``, JSON-ready; nothing of a part that the spec does not state."""
+        """Return the cache key of ``parts``, JSON-ready; a part that the spec does not state adds nothing."""
         return {name: value for part in parts for name, value in _KEYS[part](self).items()}
 
     def in_codes(self, recode: Recode) -> KnowledgeInCodes:
@@ -120,7 +120,7 @@ class PublicKnowledge:
 
     def check(self, part: KnowledgePart) -> None:
         """Raise TypeError if ``part`` may not be read here."""
-        if not self.parts & _ENOUGH.get(part, {part}):
+        if not self.parts & _PARTS_THAT_IMPLY.get(part, {part}):
             raise TypeError(f"the step does not declare that it reads {part}")
 
     @property

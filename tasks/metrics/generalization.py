@@ -37,7 +37,7 @@ class StepGraph:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
+class HierarchyLevel:
     """The values of one level of a hierarchy.
 
     ``ancestors``: shape (level, values), row s holds each value's ancestor at level s, counted from 0 in each row.
@@ -132,11 +132,11 @@ class Hierarchy:
         """Return the node of ``level`` above each code, shape (n,)."""
         return self.nodes[level]
 
-    def at(self, level: int) -> Level:
+    def at(self, level: int) -> HierarchyLevel:
         """Return the values of one level (0: the root, ``depth``: the leaves) and their distances."""
         _, first = np.unique(self.nodes[level], return_index=True)  # one code below each node
         null = int(self.nodes[level, self.null]) if self.null is not None and level else None
-        return Level(self.labels[level], self.ordered, self.nodes[:level, first], null)
+        return HierarchyLevel(self.labels[level], self.ordered, self.nodes[:level, first], null)
 
 
 def build_default_hierarchy(labels: Sequence[str], *, ordered: bool, null: int | None = None) -> Hierarchy:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.evaluation_results import BinCost, EarthMover
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.mgd_spec import MgdSpec, TargetMarginal
+from privsyn.data_contracts.mgd_spec import ComparedMarginal, MgdSpec
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.metrics.earth_mover_network import Scale, check_integers, choose_scale, find_cheapest_moves
 from privsyn.tasks.metrics.generalization import (
     Hierarchy,
+    HierarchyLevel,
     Ints,
-    Level,
     build_default_hierarchy,
     build_tree_hierarchy,
     merge_bins,
@@ -73,7 +73,7 @@ def compute_mgd(
     return MgdResult(score, tuple(sorted(scored, key=lambda m: -m.weight * m.aemc)))
 
 
-def choose_default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMarginal, ...]:
+def choose_default_marginals(spec: MgdSpec, domain: Domain) -> tuple[ComparedMarginal, ...]:
     """Return every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
 
     The choice depends on the public bins alone.
@@ -81,7 +81,7 @@ def choose_default_marginals(spec: MgdSpec, domain: Domain) -> tuple[TargetMargi
     pairs = [c for c in combinations(domain.attributes, 2) if domain.cells(c) <= spec.pair_cells]
     pairs.sort(key=domain.cells)
     chosen = [(a,) for a in domain.attributes] + pairs[: spec.pairs]
-    return tuple(TargetMarginal(attributes=clique) for clique in chosen)
+    return tuple(ComparedMarginal(attributes=clique) for clique in chosen)
 
 
 def build_column_hierarchies(
@@ -119,7 +119,7 @@ def _check_names(spec: MgdSpec, domain: Domain, ordered: Mapping[str, bool]) -> 
             raise FieldError(f"`bins_of_bins` names {column!r}, which has no order", "Use `hierarchies` for it")
 
 
-def _get_level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
+def _get_level(target: ComparedMarginal, column: str, trees: Mapping[str, Hierarchy]) -> int:
     """Return the level at which a column of the marginal is counted."""
     depth = trees[column].depth
     level = target.levels.get(column, depth)
@@ -130,7 +130,7 @@ def _get_level(target: TargetMarginal, column: str, trees: Mapping[str, Hierarch
     return level
 
 
-def _build_axes(target: TargetMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
+def _build_axes(target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
     """Return the marginal's attributes at their levels, with their weights or the default ones.
 
     By default infinite for an attribute without an order, and equal among the others; an attribute at its root has one
@@ -165,7 +165,7 @@ def _count_level(
 
 
 def _drill_down(
-    target: TargetMarginal,
+    target: ComparedMarginal,
     tolerance: float,
     axes: Sequence[Axis],
     cost: EarthMoverCost,
@@ -206,7 +206,7 @@ Floats = NDArray[np.float64]
 class Axis:
     """One attribute of a marginal: its values at the chosen level, and its weight, in [0, 1] or infinite."""
 
-    values: Level
+    values: HierarchyLevel
     weight: float
 
 

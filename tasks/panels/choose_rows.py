@@ -25,8 +25,8 @@ from privsyn.tasks.kernels.splitmix import mix_bits
 from privsyn.tasks.panels.gaps import open_order
 from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, gather_rows
 
-RUN, PAIR = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
-LATER = np.uint64(0xA24BAED4963EE407)
+RUN_SALT, PAIR_SALT = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
+LATER_SALT = np.uint64(0xA24BAED4963EE407)
 """Salts of the choices."""
 
 Passes = Callable[[], Iterable[pa.RecordBatch]]
@@ -282,7 +282,7 @@ def draw_one_row_each(person: NDArray[np.int64], *, household: bool) -> NDArray[
     """
     begins = np.flatnonzero(np.diff(person, prepend=-1))
     rows = np.diff(np.append(begins, len(person))) - (not household)
-    key = mix_bits(person[begins].astype(np.uint64) ^ (RUN if household else PAIR))
+    key = mix_bits(person[begins].astype(np.uint64) ^ (RUN_SALT if household else PAIR_SALT))
     return begins + (key % np.maximum(rows, 1).astype(np.uint64)).astype(np.int64)
 
 
@@ -301,10 +301,10 @@ def _choose(located: _Located, every_row: RowsOfPersons, panel: Panel) -> KeptRu
     person_sizes = np.diff(np.append(begins, len(person)))
     key = key[begins] if len(begins) else np.empty(0, np.uint64)
     kept_sizes = np.minimum(person_sizes, panel.most)
-    start = (mix_bits(key ^ RUN) % (person_sizes - kept_sizes + 1).astype(np.uint64)).astype(np.int64) * (
+    start = (mix_bits(key ^ RUN_SALT) % (person_sizes - kept_sizes + 1).astype(np.uint64)).astype(np.int64) * (
         not panel.household
     )
-    pair = (mix_bits(key ^ PAIR) % np.maximum(kept_sizes - 1, 1).astype(np.uint64)).astype(np.int64)
+    pair = (mix_bits(key ^ PAIR_SALT) % np.maximum(kept_sizes - 1, 1).astype(np.uint64)).astype(np.int64)
     rank = np.arange(len(person)) - np.repeat(begins, person_sizes)
     before = rank - np.repeat(start, person_sizes)
     rows = np.repeat(kept_sizes, person_sizes)
@@ -312,8 +312,8 @@ def _choose(located: _Located, every_row: RowsOfPersons, panel: Panel) -> KeptRu
     in_pair = before == np.repeat(pair, person_sizes)
     if not panel.household:
         return KeptRuns(place[inside], number[inside], rows[inside], before[inside], in_pair[inside])
-    chosen_run = (mix_bits(key ^ RUN) % np.maximum(kept_sizes, 1).astype(np.uint64)).astype(np.int64)
-    later = (mix_bits(key ^ LATER) % np.maximum(kept_sizes - 2, 1).astype(np.uint64)).astype(np.int64) + 2
+    chosen_run = (mix_bits(key ^ RUN_SALT) % np.maximum(kept_sizes, 1).astype(np.uint64)).astype(np.int64)
+    later = (mix_bits(key ^ LATER_SALT) % np.maximum(kept_sizes - 2, 1).astype(np.uint64)).astype(np.int64) + 2
     drawn, after = (before == np.repeat(which, person_sizes) for which in (chosen_run, later))
     kept_rows = place[inside], number[inside], rows[inside], before[inside]
     return KeptRuns(*kept_rows, drawn[inside], in_pair[inside], after[inside])

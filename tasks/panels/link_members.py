@@ -30,9 +30,9 @@ from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.panels.allowed_codes import take_values
 from privsyn.tasks.panels.choose_persons import choose_persons
 from privsyn.tasks.panels.link_rows import (
-    AHEAD,
     KIND,
     KIND_BESIDE_FIRST,
+    KIND_OF_NEXT,
     Beside,
     LinkedRows,
     Places,
@@ -64,7 +64,7 @@ class PairsOfMembers:
     """What released counts say of two members of a household.
 
     ``neighbours``: transitions from each member to the next one; ``with_first``: from the first member to each after
-    the second one, empty where there are none; ``ahead``: members by AHEAD and each attribute that is followed;
+    the second one, empty where there are none; ``ahead``: members by KIND_OF_NEXT and each attribute that is followed;
     ``by_role``: attribute -> the shares of its codes by role, shape (roles, codes), of attributes of which rules forbid
     codes to a role: these have the share 0.
     """
@@ -163,7 +163,7 @@ class MemberLinker:
         self._followed = {a: FineCodes(c.recode) for a, c in codes.items()}
         self._sizes = {a: r.size for a, r in recode.items()} | {a: c.size for a, c in codes.items()}
         kinds = self._members.kinds
-        self._sizes |= {KIND: kinds, KIND_BESIDE_FIRST: 2 * kinds, AHEAD: kinds + 1}
+        self._sizes |= {KIND: kinds, KIND_BESIDE_FIRST: 2 * kinds, KIND_OF_NEXT: kinds + 1}
         related = [m for m in marginals if len(m.attributes) > 1 and not {*m.attributes}.isdisjoint(self._following)]
         self._relations = [*(recode_relation(m, codes) for m in related), *pairs.ahead]
 
@@ -298,12 +298,14 @@ class MemberLinker:
     def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
         """Return the codes that members at these positions have already: their role's and their household's."""
         related = {a for m in self._relations for a in m.attributes} - {*self._following}
-        fixed_codes = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, AHEAD})}
+        fixed_codes = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, KIND_OF_NEXT})}
         role = households.roles[household, position]
         following = households.roles[household, np.minimum(position + 1, households.roles.shape[1] - 1)]
         ahead = following * 2 + (following == role)
         last = position + 1 >= households.members[household]
-        fixed_codes[AHEAD] = np.where(last, self._members.kinds, ahead).astype(choose_code_dtype(self._sizes[AHEAD]))
+        fixed_codes[KIND_OF_NEXT] = np.where(last, self._members.kinds, ahead).astype(
+            choose_code_dtype(self._sizes[KIND_OF_NEXT])
+        )
         fixed_codes[self._panel.order] = households.recode_roles(role)
         return fixed_codes
 

@@ -482,7 +482,7 @@ KIND = "(kind of pair)"
 KIND_BESIDE_FIRST = "(kind beside the first)"
 """Those that say what they are to the first one; no attribute has the name."""
 
-AHEAD = "(kind of pair ahead)"
+KIND_OF_NEXT = "(kind of pair ahead)"
 """The codes of members of a household that say what the one after is to them, the last for none; likewise no name."""
 
 SWEEPS = 6

@@ -15,7 +15,7 @@ from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.link_members import KindsOfPairs, PairsOfMembers
-from privsyn.tasks.panels.link_rows import AHEAD
+from privsyn.tasks.panels.link_rows import KIND_OF_NEXT
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.panels.transitions import estimate_pairs
 
@@ -76,7 +76,7 @@ def estimate_kinds(
         counted = every[:, None] * [t.shares for t in transitions[a]]
         last = np.maximum(members @ by_role[a][0] - counted.sum(axis=0), 1e-3 * members @ by_role[a][0])
         noise = sigma * float(every.sum()) / max(number, 1e-9) * np.sqrt(codes[a].size)
-        ahead.append(Marginal((AHEAD, a), np.vstack([counted, last]), noise))
+        ahead.append(Marginal((KIND_OF_NEXT, a), np.vstack([counted, last]), noise))
     beside_first = estimate(with_first, compositions.pairs_with_first, _share_first_roles(compositions, households))
     limited = {a: shares for a, (shares, _) in by_role.items() if not shares.all()}
     return PairsOfMembers(transitions, beside_first, ahead, limited)

@@ -70,7 +70,7 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
 
 
 def refine_weights(codes: Mapping[str, TransitionCodes], recode: Recode) -> dict[str, TransitionCodes]:
-    """Return the same codes with the shares inside them of another recoding, of which more is known."""
+    """Return the same codes, weighted inside by the finer counts of ``recode``."""
     return {a: _weigh(c.recode.coarse, c.size, recode[a], c.ordered) for a, c in codes.items()}
 
 

@@ -109,7 +109,7 @@ Cells = Mapping[str, "pa.Array | tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Condition:
+class ForbiddenCondition:
     """What no row may meet: the rule's number from 0, its words, the expression, and the measured columns it needs."""
 
     rule: int
@@ -130,13 +130,13 @@ class CompiledRules:
     """
 
     columns: Mapping[str, Any]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[ForbiddenCondition, ...] = ()
     derived: Mapping[str, Node] = field(default_factory=dict)
     looked_up: Mapping[str, tuple[LookupTable, int]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     vocabulary: Mapping[str, int] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
-    across: tuple[Condition, ...] = ()
+    across: tuple[ForbiddenCondition, ...] = ()
     roles: tuple[str, Mapping[str, Any]] = ("", MappingProxyType({}))
     continued: Mapping[str, Node] = field(default_factory=dict)
 
@@ -146,7 +146,7 @@ class CompiledRules:
         return list_thresholds([c.node for c in (*self.conditions, *self.across)], self.columns)
 
     @property
-    def of_roles(self) -> tuple[Condition, ...]:
+    def of_roles(self) -> tuple[ForbiddenCondition, ...]:
         """The conditions across rows that follow from the roles of a household's members alone."""
         column, _ = self.roles
         return tuple(c for c in self.across if column and {*c.node.columns} <= {column})
@@ -166,7 +166,7 @@ class CompiledRules:
         rules = cls(columns, (), derived, tables, order_computed_columns(spec.rules, columns, words), vocabulary)
         groups = tuple(r.one_of for r in spec.rules if isinstance(r, OneOf))
         conditions = [
-            Condition(
+            ForbiddenCondition(
                 i, f"never {getattr(spec.rules[i], 'never', '')}", node, rules.find_measured_columns(node.columns)
             )
             for i, node in list_conditions(spec.rules, columns, words).items()
@@ -211,19 +211,21 @@ class CompiledRules:
             *(c.needs for c in self.conditions)
         )
 
-    def _iterate_domain_conditions(self, spec: ReleaseSpec) -> Iterator[Condition]:
+    def _iterate_domain_conditions(self, spec: ReleaseSpec) -> Iterator[ForbiddenCondition]:
         """Yield for each computed column the condition that its value lies outside the column's domain."""
         numbers = {name: i for i, r in enumerate(spec.rules) for name in map_computed_columns(r)}
         for name in self.order:
             node = _describe_outside(name, self.columns[name])
-            yield Condition(
+            yield ForbiddenCondition(
                 numbers[name],
                 f"{name!r} computed, and outside its column's domain",
                 node,
                 self.find_measured_columns([name]),
             )
 
-    def _iterate_continued_conditions(self, spec: ReleaseSpec, continued: Mapping[str, Node]) -> Iterator[Condition]:
+    def _iterate_continued_conditions(
+        self, spec: ReleaseSpec, continued: Mapping[str, Node]
+    ) -> Iterator[ForbiddenCondition]:
         """Yield for each column that follows from another row the condition that it has another value, or none.
 
         Where nothing can be computed, as there is no such row or it has null there, any value may stand.
@@ -237,7 +239,7 @@ class CompiledRules:
             missing = Node("is null", "truth", (column_node,))
             computed = Node("not", "truth", (Node("is null", "truth", (rounded,)),))
             lacks = Node("and", "truth", (missing, computed))
-            yield Condition(
+            yield ForbiddenCondition(
                 numbers[name], words, Node("or", "truth", (Node("!=", "truth", (column_node, rounded)), lacks)), needs
             )
 
@@ -358,7 +360,7 @@ class CompiledRules:
         return convert_to_array(resolve(name), kind, texts, rows), np.broadcast_to(beyond, rows)
 
     def find_impossible_cells(
-        self, condition: Condition, cells: Cells, attributes: Sequence[Sequence[str]]
+        self, condition: ForbiddenCondition, cells: Cells, attributes: Sequence[Sequence[str]]
     ) -> NDArray[np.bool_]:
         """Return where on the grid every row meets the condition; one axis for each attribute, named by its columns."""
         axes = {name: axis for axis, columns in enumerate(attributes) for name in columns}

@@ -16,7 +16,7 @@ import pyarrow as pa
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import EncodingPlan
-from privsyn.tasks.rules.compiled_rules import CompiledRules, Condition
+from privsyn.tasks.rules.compiled_rules import CompiledRules, ForbiddenCondition
 
 SAMPLE = 2_048
 """Random rows to begin with."""
@@ -101,5 +101,5 @@ def check_feasible(plan: EncodingPlan) -> None:
     raise FieldError("leaves no row beside the rules before it that was found", "Drop one, or widen a domain", place)
 
 
-def _restrict_to(plan: EncodingPlan, rules: CompiledRules, conditions: tuple[Condition, ...]) -> EncodingPlan:
+def _restrict_to(plan: EncodingPlan, rules: CompiledRules, conditions: tuple[ForbiddenCondition, ...]) -> EncodingPlan:
     return replace(plan, rules=replace(rules, conditions=conditions))

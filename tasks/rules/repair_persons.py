@@ -25,7 +25,7 @@ Columns: TypeAlias = dict[str, pa.Array]
 SCHEDULE = (("inside", 24), ("copy", 8), ("donor", 24), ("copy", 64), ("donor", 64))
 """What is tried, and how often: values inside the same codes, those of a neighbour, another person's codes."""
 
-SIDEWAYS = 0.3
+SIDE_MOVE_CHANCE = 0.3
 """How often a change that leaves as many rules broken as before is kept."""
 
 EXCHANGES = 24
@@ -40,16 +40,16 @@ class Mending:
     """What may be changed, and how.
 
     ``make``: draws rows of codes; ``compute``: returns columns of whole persons with those that rules compute, given
-    where each begins; ``columns``: of each attribute that may change; ``alike``: a number that rows share which may
-    have each other's codes, shape (rows,); ``mates``: one that rows share which may exchange values, whose counts by
-    this number stay; None: none do.
+    where each begins; ``columns``: of each attribute that may change; ``alike``: the group of each row, shape (rows,),
+    within which rows may take each other's codes; ``exchange_groups``: the group within which rows may exchange values,
+    which keeps all counts by group; None: no exchange.
     """
 
     make: Callable[[Codes], Columns]
     compute: Callable[[Columns, Bools], Columns]
     columns: Mapping[str, Sequence[str]]
     alike: Integers
-    mates: Integers | None = None
+    exchange_groups: Integers | None = None
 
 
 def repair_persons(
@@ -61,7 +61,7 @@ def repair_persons(
     where a person begins.
     No row that kept the rules about one row breaks one after.
     """
-    if rules.across and mending.mates is not None:
+    if rules.across and mending.exchange_groups is not None:
         columns = _exchange(codes, columns, first, rules, mending, rng)
     number, donors = np.cumsum(first) - 1, _Donors(codes, mending.alike, rng)
     for way, times in SCHEDULE if rules.across else ():
@@ -87,9 +87,10 @@ def _exchange(
 ) -> Columns:
     """Return the rows after values are exchanged with those of other persons' rows, where neither breaks a rule then.
 
-    Values drawn anew are those that the rules allow more often; exchanged ones leave every count by ``mates`` as it is.
+    Values drawn anew are those that the rules allow more often.  An exchange leaves every count by ``exchange_groups``
+    as it is.
     """
-    number, mates = np.cumsum(first) - 1, _Donors(codes, np.asarray(mending.mates), rng)
+    number, partners = np.cumsum(first) - 1, _Donors(codes, np.asarray(mending.exchange_groups), rng)
     words, attributes = _list_rows_and_attributes(rules, mending)
     for _ in range(EXCHANGES):
         across = rules.find_broken_persons(columns, first)
@@ -99,7 +100,7 @@ def _exchange(
         lying = rules.find_person_rows(columns, first)
         rows, condition = _choose_rows(across, number, rng)
         target = _turn_to_others(rows, condition, lying, words, rng)
-        partner = mates.draw(np.asarray(mending.mates)[target])
+        partner = partners.draw(np.asarray(mending.exchange_groups)[target])
         once = np.bincount(number[partner], minlength=len(broken))[number[partner]] == 1
         free = once & ~broken[number[partner]]
         target, partner, condition = target[free], partner[free], condition[free]
@@ -193,7 +194,7 @@ class _Part:
         changed, new = self._propose(way, target, condition)
         proposed = self._put(self.columns, target, changed, new[1])
         after = np.bincount(group, weights=self._count(proposed)[1], minlength=len(bad))
-        better = (after < bad) | ((after == bad) & (self._rng.random(len(bad)) < SIDEWAYS))
+        better = (after < bad) | ((after == bad) & (self._rng.random(len(bad)) < SIDE_MOVE_CHANCE))
         accepted = better[group[target]]
         self.columns = self._put(self.columns, target, {a: rows & accepted for a, rows in changed.items()}, new[1])
         for a, rows in changed.items():

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.receipts import Query
 from privsyn.tasks.codecs import EncodingPlan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
@@ -23,7 +24,6 @@ from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.panels.rows_above import Numbered
 from privsyn.tasks.panels.transitions import project_to_sum
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 from privsyn.tasks.steps.make_without_rows import estimate_without, rake
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -118,7 +118,7 @@ def _list_ones(marginals: Sequence[Marginal]) -> dict[str, Floats]:
 
 
 def _find_telling_pair(attribute: str, above: Mapping[str, Codes], relations: Sequence[Marginal]) -> Marginal | None:
-    """Return the measured pair of the attribute and one of the table above that says most of it; None without any."""
+    """Return the measured pair of the attribute with the most informative attribute of the table above, or None."""
     pairs: list[tuple[float, Marginal]] = []
     for m in relations:
         if attribute in m.attributes:

@@ -82,9 +82,10 @@ class _Estimate:
         return self.merges[self.attributes.index(attribute)] if self.merges else None
 
     def leave_null_out(self, nulls: Mapping[str, int]) -> _Estimate:
-        """Return a pair without its codes of null beside which every value is a known zero; itself without such codes.
+        """Return the estimate of a pair without codes of null that go with null only; else return it unchanged.
 
-        ``nulls``: the code of null by attribute.
+        A code of null is left out if known zeros forbid it beside every value of the other column.  ``nulls``: the
+        code of null by attribute.
         """
         if self.zero is None or len(self.attributes) != 2 or not set(self.attributes) <= nulls.keys():
             return self

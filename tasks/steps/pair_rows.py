@@ -22,9 +22,10 @@ from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.compositions import find_kinds
+from privsyn.tasks.codecs.encode_rows import list_compared
 from privsyn.tasks.panels.choose_rows import KeptRuns, iterate_stored_runs, take_at
 from privsyn.tasks.panels.transition_codes import TransitionCodes
-from privsyn.tasks.steps.encode import PERSON_ROWS, list_compared
+from privsyn.tasks.steps.encode import PERSON_ROWS
 
 Columns: TypeAlias = tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]
 

@@ -22,10 +22,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
 from privsyn.sources.private_table import Source
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
-from privsyn.tasks.steps.encode import Repairs
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.releases import release_in_process

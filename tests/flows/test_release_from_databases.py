@@ -31,8 +31,9 @@ from privsyn.sources.open_source import open_source
 from privsyn.sources.readers.reader import Reader, translate_errors
 from privsyn.specs.draft import draft
 from privsyn.storage.store import Store
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.codecs.parsing import to_keys
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.steps.encode import encode
 from tests.support import databases, postgres, repeated_noise
 from tests.support.households import make_household_spec, make_households
 from tests.support.places import ROOT

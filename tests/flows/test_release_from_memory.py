@@ -22,7 +22,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.private_table import Source
-from privsyn.tasks.steps.encode import Repairs
+from privsyn.tasks.codecs.encode_rows import Repairs
 from tests.support.releases import few, release_in_process
 from tests.support.specs import people
 

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from privsyn.sources import csv_lines
 from privsyn.sources.csv_lines import LineReader
 from privsyn.sources.file_source import FileSource
-from privsyn.sources.private_table import LEFT_OUT, Note, check_valid_text, forget
+from privsyn.sources.private_table import LEFT_OUT, Note, check_valid_text, ignore_repairs
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.encode import Repairs, encode_batch
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec
 
@@ -42,7 +42,7 @@ files = st.lists(lines, max_size=12)
 ends = st.sampled_from([b"\n", b"\r\n", b"\r", b"\n\n", b"\r\r\n"])
 
 
-def read(data: bytes, names: tuple[str, ...] = NAMES, note: Note = forget) -> Rows:
+def read(data: bytes, names: tuple[str, ...] = NAMES, note: Note = ignore_repairs) -> Rows:
     reader = LineReader(names, names, ",", ("", "NA"))
     return [tuple(row.values()) for batch in reader.batches(io.BytesIO(data), note) for row in batch.to_pylist()]
 
@@ -84,7 +84,7 @@ def test_21_a_line_changes_one_row_of_codes_at_most(others: list[bytes], line: b
 
     def codes(file: list[bytes]) -> Counter[Any]:
         reader, encoding = LineReader(NAMES, NAMES, ",", ("",)), plan(spec)
-        batches = reader.batches(io.BytesIO(b"\n".join(file)), forget)
+        batches = reader.batches(io.BytesIO(b"\n".join(file)), ignore_repairs)
         made = [encode_batch(batch, encoding, Repairs()).to_pylist() for batch in batches]
         return Counter(tuple(row.values()) for rows in made for row in rows)
 
@@ -236,7 +236,7 @@ def test_21_each_stored_text_is_checked_alone(cells: list[bytes | None], type_: 
     repairs = Repairs()
     array = as_text(cells, type_)
     whole = plain(check_valid_text("a", array, repairs.add))
-    assert whole == [plain(check_valid_text("a", array.slice(i, 1), forget))[0] for i in range(len(array))]
+    assert whole == [plain(check_valid_text("a", array.slice(i, 1), ignore_repairs))[0] for i in range(len(array))]
     lost = sum(cell is not None and text is None for cell, text in zip(cells, whole, strict=True))
     assert repairs.counts["a", "not UTF-8"] == lost
     assert [text.encode() for text in whole if text is not None] == [

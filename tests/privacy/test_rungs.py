@@ -21,9 +21,9 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, get_step
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import RUNG_COUNTS
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.rungs import choose_cells, list_looked_at
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
 from tests.unit.tasks.estimation.test_frequent_values import noisy_counts
 from tests.unit.tasks.estimation.test_rungs import WEIGHT, look

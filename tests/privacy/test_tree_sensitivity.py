@@ -137,11 +137,11 @@ def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> No
 
 
 def _draw_every_row(source: Any) -> Any:
-    return np.arange(sum(batch.num_rows for batch in source.rows._join(1 << 17, joined_source.forget)))
+    return np.arange(sum(batch.num_rows for batch in source.rows._join(1 << 17, joined_source.ignore_repairs)))
 
 
 def _draw_by_the_number_of_all_rows(source: Any) -> Any:
-    rows = pa.Table.from_batches(list(source.rows._join(1 << 17, joined_source.forget)))
+    rows = pa.Table.from_batches(list(source.rows._join(1 << 17, joined_source.ignore_repairs)))
     places: dict[str, list[int]] = {}
     for place, person in enumerate(rows["pid"].to_pylist()):
         places.setdefault(person, []).append(place)

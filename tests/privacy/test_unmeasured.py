@@ -19,6 +19,7 @@ import pytest
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.sources import file_source
+from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.codecs.encoding_plan import UnmeasuredColumn
 from privsyn.tasks.privacy.noise import SeededNoise
 from privsyn.tasks.steps import encode
@@ -121,7 +122,8 @@ def test_01_mutant_rows_left_out_by_the_private_column(release: Release, monkeyp
 
     original = encode.encode_batch
     monkeypatch.setattr(file_source, "list_columns_to_read", lambda columns, spec, where: tuple(columns))
-    monkeypatch.setattr(encode, "encode_batch", known_only)
+    for module in (encode, encode_rows):
+        monkeypatch.setattr(module, "encode_batch", known_only)
     monkeypatch.setattr(encode, "find_kept_rows", lambda *_: np.ones(300, bool))
     found = [release(table) for table in neighbours()[:2]]
     assert "marginals/one_way.parquet" in differing(*found)

@@ -17,6 +17,7 @@ import pytest
 
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import sum_rho
+from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.estimation import frequent_values
 from privsyn.tasks.estimation.frequent_values import CountedValues, find_frequent_values, list_values_to_count
 from privsyn.tasks.kernels.counting import CodeTable
@@ -33,7 +34,7 @@ def count(rows: Sequence[int], counted: Sequence[CountedValues] = COUNTED, recor
     """The exact counts of the counted values among these rows."""
     batch = pa.record_batch({"x": pa.array(rows, pa.int64())})
     unit = Unit(records_per_person=records)
-    stored = encode.encode_with_numbers(lambda *_: [batch], PLAN, unit, encode.Repairs())
+    stored = encode.encode_with_numbers(lambda *_: [batch], PLAN, unit, encode_rows.Repairs())
     located = value_counts.locate_rows((numbers for _, numbers in stored), PLAN, counted)
     table = CodeTable.from_arrow(list(located), value_counts.build_located_domain(counted))
     queries = value_counts.plan_queries(counted, Fraction(1), records)

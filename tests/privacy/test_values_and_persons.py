@@ -21,12 +21,12 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.tasks.codecs import ordered, parsing, plan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.panels import row_order
 from privsyn.tasks.panels.row_order import RowOrder, SortedRows
 from privsyn.tasks.privacy.noise import NoNoise
 from privsyn.tasks.steps.decode import build_decoded_schema
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.releases import QUICK, few, outputs, released, run
 from tests.support.specs import COLUMNS, make_spec, people
 

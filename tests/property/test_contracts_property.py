@@ -17,10 +17,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.contract_checks import check_stage, check_table
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain, recode_to_table
 from privsyn.tasks.steps import compress_domain, one_way_marginals
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.examples import choose_example_count
 from tests.support.specs import anything, specs
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.publish.formats.described import Described, list_files, list_ranges
+from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
 from privsyn.publish.formats.writing import write_descriptions, write_synthetic_files, write_tables
 from privsyn.storage.released_files import read_certificate
 from privsyn.tasks.codecs import plan
@@ -70,7 +70,7 @@ def synthetic(spec: ReleaseSpec, rows: int = 200, seed: int = 0) -> pa.Table:
     return pa.table(plain, schema=build_decoded_schema(encoding, order))
 
 
-def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) -> Described:
+def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) -> DescribedRelease:
     """Fill ``folder`` as a release does, but for note and manifest; what its descriptions were made from."""
     table, order = synthetic(spec, rows), tuple(spec.released_columns)
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,4 +83,4 @@ def described(spec: ReleaseSpec, folder: Path, rows: int = 200, parts: int = 1) 
     files = list_files(folder)
     write_descriptions(folder, plan, CERTIFICATE, rows, VERSIONS)
     assert len(write_synthetic_files(folder)) == parts
-    return Described(plan, CERTIFICATE, list_ranges(plan.request), rows, files, VERSIONS)
+    return DescribedRelease(plan, CERTIFICATE, list_ranges(plan.request), rows, files, VERSIONS)

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from privsyn.engine.request import Request
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.estimation.recode import AttributeRecode
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes
 from privsyn.tasks.steps import encode
-from privsyn.tasks.steps.encode import EncodedPersons, PersonEncoding, Repairs
+from privsyn.tasks.steps.encode import EncodedPersons, PersonEncoding
 from privsyn.tasks.steps.keep_rows import keep_rows
 from privsyn.tasks.steps.list_without_rows import list_without_rows
 from privsyn.tasks.steps.pair_rows import StoredRows, pair_rows

@@ -14,7 +14,7 @@ from typing import Any
 
 from privsyn.data_contracts.publication import About
 from privsyn.publish.formats.data_package import list_keywords
-from privsyn.publish.formats.described import TELLS_NOTHING, Described, add_unmeasured, get_kind
+from privsyn.publish.formats.described import TELLS_NOTHING, DescribedRelease, add_unmeasured, get_kind
 
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -94,7 +94,7 @@ CONTEXT: dict[str, Any] = {
 """The JSON-LD context of Croissant 1.1, with the two vocabularies that this module adds (dpv, prov)."""
 
 
-def build_croissant(release: Described) -> dict[str, Any]:
+def build_croissant(release: DescribedRelease) -> dict[str, Any]:
     """Return the metadata as JSON-LD.
 
     Files with their hashes, one record set of the synthetic rows, and the promise.
@@ -131,13 +131,13 @@ def _describe_publisher(about: About) -> dict[str, Any]:
     return {"@type": "sc:Organization", "name": about.publisher, **contact}
 
 
-def _format_citation(release: Described) -> str:
+def _format_citation(release: DescribedRelease) -> str:
     about = release.about
     parts = (about.publisher, release.title, str(about.published.year) if about.published else "", about.homepage)
     return ". ".join((*(p for p in parts if p), f"Release {release.certificate.run}."))
 
 
-def _describe_files(release: Described) -> list[dict[str, Any]]:
+def _describe_files(release: DescribedRelease) -> list[dict[str, Any]]:
     return [
         {
             "@type": "cr:FileObject",
@@ -153,7 +153,7 @@ def _describe_files(release: Described) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_file_sets(release: Described) -> list[dict[str, Any]]:
+def _describe_file_sets(release: DescribedRelease) -> list[dict[str, Any]]:
     """Return the parts of a synthetic table in several files, as one set."""
     if len(release.tables("parquet")) == 1:
         return []
@@ -163,7 +163,7 @@ def _describe_file_sets(release: Described) -> list[dict[str, Any]]:
     return [{"@type": "cr:FileSet", "@id": PARTS, "description": about, "encodingFormat": kind, "includes": includes}]
 
 
-def _describe_record_set(release: Described) -> dict[str, Any]:
+def _describe_record_set(release: DescribedRelease) -> dict[str, Any]:
     tables = release.tables("parquet")
     where = {"fileObject": {"@id": tables[0]}} if len(tables) == 1 else {"fileSet": {"@id": PARTS}}
     fields = []
@@ -186,7 +186,7 @@ def _describe_meaning(column: Any) -> str:
     return add_unmeasured(column.description, column)
 
 
-def _describe_responsible(release: Described) -> dict[str, Any]:
+def _describe_responsible(release: DescribedRelease) -> dict[str, Any]:
     """Return the Responsible-AI terms that apply."""
     about = release.about
     return {
@@ -206,7 +206,7 @@ def _describe_responsible(release: Described) -> dict[str, Any]:
     }
 
 
-def _describe_provenance(release: Described) -> dict[str, Any]:
+def _describe_provenance(release: DescribedRelease) -> dict[str, Any]:
     c, source = release.certificate, release.about.source
     version = release.versions.get("privsyn-flows", "")
     private: dict[str, Any] = {"@type": "prov:Entity", "prov:label": source or f"private table {c.dataset}"}

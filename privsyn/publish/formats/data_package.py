@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.publish.formats.csv_file import CsvStyle, choose_style
-from privsyn.publish.formats.described import Described, add_unmeasured, format_meaning, get_kind
+from privsyn.publish.formats.described import DescribedRelease, add_unmeasured, format_meaning, get_kind
 from privsyn.publish.formats.linked_files import (
     describe_linked_column,
     get_published_spec,
@@ -34,7 +34,7 @@ LISTED_VALUES = 1_000
 _MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 
-def build_data_package(release: Described) -> dict[str, Any]:
+def build_data_package(release: DescribedRelease) -> dict[str, Any]:
     """Return the descriptor: every table of the folder with its hash and size, the synthetic one with its schema."""
     package: dict[str, Any] = {
         "profile": "data-package",
@@ -49,7 +49,7 @@ def build_data_package(release: Described) -> dict[str, Any]:
     return {key: value for key, value in package.items() if value}
 
 
-def build_table_schema(release: Described) -> dict[str, Any]:
+def build_table_schema(release: DescribedRelease) -> dict[str, Any]:
     """Return the Table Schema of the synthetic table: name, type, meaning and public domain of every column."""
     style = choose_style(release.spec, release.ranges)
     columns = {name: release.spec.get_published_column(name) for name in release.ranges}
@@ -57,12 +57,12 @@ def build_table_schema(release: Described) -> dict[str, Any]:
     return {"fields": fields, "missingValues": [style.null]}
 
 
-def list_keywords(release: Described) -> list[str]:
+def list_keywords(release: DescribedRelease) -> list[str]:
     """Return the publisher's words, then what every release is."""
     return list(dict.fromkeys((*release.about.keywords, "synthetic data", "differential privacy", "PrivSyn")))
 
 
-def _describe_publication(release: Described) -> dict[str, Any]:
+def _describe_publication(release: DescribedRelease) -> dict[str, Any]:
     about, licence = release.about, release.about.licence
     path = {"path": release.licence_url}
     contributor = {"title": about.publisher or about.contact, "role": "publisher"}
@@ -78,7 +78,7 @@ def _describe_publication(release: Described) -> dict[str, Any]:
     }
 
 
-def _describe_promise(release: Described) -> dict[str, Any]:
+def _describe_promise(release: DescribedRelease) -> dict[str, Any]:
     """Return what no field of the standard is for; readers keep unknown fields."""
     c = release.certificate
     return {
@@ -90,7 +90,7 @@ def _describe_promise(release: Described) -> dict[str, Any]:
     }
 
 
-def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
+def _describe_synthetic(release: DescribedRelease) -> list[dict[str, Any]]:
     """Return one resource a file, CSV before Parquet: the CSV is what a checker reads against the schema."""
     schema = SCHEMA if SCHEMA in release.files else build_table_schema(release)
     about = f"The synthetic table, {release.rows:,} rows in random order."
@@ -109,7 +109,7 @@ def _describe_synthetic(release: Described) -> list[dict[str, Any]]:
     return resources
 
 
-def _describe_linked(release: Described) -> list[dict[str, Any]]:
+def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
     """Return one resource a file of each table, of which the lower ones refer to those above; none of one table."""
     spec = release.spec
     if not spec.tables:
@@ -150,7 +150,7 @@ def _describe_dialect(style: CsvStyle) -> dict[str, Any]:
     return {**delimiter, "lineTerminator": "\r\n", **quoting, "header": True}
 
 
-def _describe_marginals(release: Described) -> list[dict[str, Any]]:
+def _describe_marginals(release: DescribedRelease) -> list[dict[str, Any]]:
     names = sorted(n for n in release.files if n.startswith("marginals/"))
     about = "Noisy counts that the synthetic table was made from, or what their numbers mean; README.md says which."
     return [{**_describe_file(release, name, "parquet"), "description": about} for name in names]
@@ -164,7 +164,7 @@ def name_resource(file: str, others: Iterable[str] = ()) -> str:
     return f"{name_resource(above)}.{name_resource(last)}" if taken else name
 
 
-def _describe_file(release: Described, name: str, kind: str) -> dict[str, Any]:
+def _describe_file(release: DescribedRelease, name: str, kind: str) -> dict[str, Any]:
     file = release.files[name]
     return {
         "name": name_resource(name, release.files),

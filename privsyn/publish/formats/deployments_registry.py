@@ -16,7 +16,7 @@ from typing import Any
 
 from privsyn.data_contracts.certificate import StageCost
 from privsyn.engine.step import Look, say
-from privsyn.publish.formats.described import Described
+from privsyn.publish.formats.described import DescribedRelease
 
 NAME = "registry.yaml"
 NEEDED = ("publisher", "publisher_type", "intended_use", "region", "published")
@@ -34,7 +34,7 @@ _PAPER = {
 }
 
 
-def build_registry_entry(release: Described) -> dict[str, Any]:
+def build_registry_entry(release: DescribedRelease) -> dict[str, Any]:
     """Return the entry as a mapping; fields that nobody filled in are absent."""
     return _fill(
         {
@@ -51,12 +51,12 @@ def build_registry_entry(release: Described) -> dict[str, Any]:
     )
 
 
-def list_missing(release: Described) -> list[str]:
+def list_missing(release: DescribedRelease) -> list[str]:
     """Return fields of the spec that the form requires and that are empty."""
     return [f"about.{name}" for name in NEEDED if not getattr(release.about, name)]
 
 
-def format_registry_yaml(release: Described) -> str:
+def format_registry_yaml(release: DescribedRelease) -> str:
     """Return the entry as YAML that readers of version 1.1 and 1.2 take alike: texts quoted, no folding, no anchors."""
     from ruamel.yaml import YAML  # here: only publishing writes it
 
@@ -73,7 +73,7 @@ def format_registry_yaml(release: Described) -> str:
     return "".join(f"# {line}\n" for line in lines) + text.getvalue()
 
 
-def _describe_basics(release: Described) -> dict[str, Any]:
+def _describe_basics(release: DescribedRelease) -> dict[str, Any]:
     about = release.about
     curator = {"data_curator_name": about.publisher, "data_curator_type": about.publisher_type}
     return {
@@ -88,7 +88,7 @@ def _describe_basics(release: Described) -> dict[str, Any]:
     }
 
 
-def _describe_variant(release: Described) -> dict[str, Any]:
+def _describe_variant(release: DescribedRelease) -> dict[str, Any]:
     return {
         "variant_name": "Approximate DP",
         "data_domain": describe_domain(release),
@@ -98,7 +98,7 @@ def _describe_variant(release: Described) -> dict[str, Any]:
     }
 
 
-def _describe_privacy_loss(release: Described) -> dict[str, Any]:
+def _describe_privacy_loss(release: DescribedRelease) -> dict[str, Any]:
     c = release.certificate
     return {
         "privacy_unit": "Person-level",
@@ -111,7 +111,7 @@ def _describe_privacy_loss(release: Described) -> dict[str, Any]:
     }
 
 
-def _compute_units(release: Described) -> int | None:
+def _compute_units(release: DescribedRelease) -> int | None:
     """Return the noisy number of people.
 
     Known where each has one record and the rows are as many as the noisy counts say.
@@ -120,7 +120,7 @@ def _compute_units(release: Described) -> int | None:
     return release.rows if estimated else None
 
 
-def _describe_model(release: Described) -> dict[str, Any]:
+def _describe_model(release: DescribedRelease) -> dict[str, Any]:
     total = release.certificate.dataset_total
     return {
         "model_name": "Central",
@@ -141,7 +141,7 @@ def _describe_model(release: Described) -> dict[str, Any]:
     }
 
 
-def _describe_implementation(release: Described) -> dict[str, Any]:
+def _describe_implementation(release: DescribedRelease) -> dict[str, Any]:
     return {
         "preprocessing_and_hyperparameter_tuning": describe_preprocessing(release),
         "mechanisms": describe_mechanisms(release),
@@ -155,7 +155,7 @@ def _describe_implementation(release: Described) -> dict[str, Any]:
     }
 
 
-def _describe_administration(release: Described) -> dict[str, Any]:
+def _describe_administration(release: DescribedRelease) -> dict[str, Any]:
     about = release.about
     homepage = {"title": release.title, "url": about.homepage, "organization": about.publisher}
     sources: dict[str, Any] = {
@@ -175,7 +175,7 @@ def _describe_administration(release: Described) -> dict[str, Any]:
     }
 
 
-def _make_slug(release: Described) -> str:
+def _make_slug(release: DescribedRelease) -> str:
     about = release.about
     words = (release.title, about.publisher, str(about.published.year) if about.published else "")
     slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
@@ -218,7 +218,7 @@ NAMED_COLUMNS = 100
 """Columns that are named one by one; longer lists are cut and counted."""
 
 
-def describe_unit(release: Described) -> str:
+def describe_unit(release: DescribedRelease) -> str:
     """Return what neighbouring tables are."""
     c = release.certificate
     k = c.records_per_person
@@ -229,7 +229,7 @@ def describe_unit(release: Described) -> str:
     )
 
 
-def describe_domain(release: Described) -> str:
+def describe_domain(release: DescribedRelease) -> str:
     """Return which tables are protected."""
     names = list(release.ranges)
     shown = ", ".join(names[:NAMED_COLUMNS])
@@ -240,13 +240,13 @@ def describe_domain(release: Described) -> str:
     )
 
 
-def _describe_unread(release: Described) -> str:
+def _describe_unread(release: DescribedRelease) -> str:
     """Return which columns no look asks about; nothing without any."""
     names = ", ".join(release.spec.unmeasured_columns)
     return f" Not looked at, and drawn at random from the request alone: {names}." if names else ""
 
 
-def describe_preprocessing(release: Described) -> str:
+def describe_preprocessing(release: DescribedRelease) -> str:
     """Return what happens before any noise, and what was tuned."""
     unit = release.spec.unit
     words = "All rows are taken as they are; how many a person has is the publisher's statement."
@@ -263,7 +263,7 @@ def describe_preprocessing(release: Described) -> str:
     )
 
 
-def describe_mechanisms(release: Described) -> str:
+def describe_mechanisms(release: DescribedRelease) -> str:
     """Return every look at the private table: how many queries, their sensitivity, their noise."""
     c = release.certificate
     versions = {name: release.versions.get(name, "") for name in ("opendp", "privsyn-flows")}
@@ -284,7 +284,7 @@ def describe_mechanisms(release: Described) -> str:
     )
 
 
-def describe_composition(release: Described) -> str:
+def describe_composition(release: DescribedRelease) -> str:
     """From prices to the promise, and the promise of the data set's whole life."""
     c, total = release.certificate, release.certificate.dataset_total
     costs = "\n".join(
@@ -304,14 +304,14 @@ def describe_composition(release: Described) -> str:
     )
 
 
-def post_processing(release: Described) -> str:
+def post_processing(release: DescribedRelease) -> str:
     """Return what is done to the noisy answers, none of which looks at the private table again."""
     plan = release.plan
     words = dict.fromkeys(say(step.words, plan.request) for step in plan.steps)
     return "\n".join(f"- {each}" for each in words if each)
 
 
-def describe_utility(release: Described) -> str:
+def describe_utility(release: DescribedRelease) -> str:
     """Return the noise, which is public; no comparison with the private table is."""
     spans = "; ".join(
         f"{release.look(s).words}: {_describe_noise(s, release.look(s))}" for s in release.certificate.stages

@@ -28,7 +28,7 @@ _TABLES = {
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedRelease:
     """A release as its metadata sees it; nothing in it is private.
 
     ``ranges``: released column -> its public domain, in the table's order; ``rows``: rows of the synthetic table;
@@ -99,7 +99,7 @@ def list_categories(domain: ValueRange) -> list[str]:
 
 
 def get_null_text(ranges: Mapping[str, ValueRange]) -> str:
-    """Return what stands for null in a CSV file of these columns: nothing at all, where that can mean nothing else.
+    """Return the text for null in a CSV file of these columns: empty, unless an empty text would be ambiguous.
 
     An empty category would look the same in most programs, and a line with nothing in it is skipped by many: then it is
     the first of NA, NA_, NA__ ... that is not a category.  A function of the public spec alone.

@@ -13,7 +13,7 @@ from privsyn.engine.request import Request
 from privsyn.publish import relations_picture
 from privsyn.publish.formats import croissant, data_package, deployments_registry
 from privsyn.publish.formats.csv_file import choose_style, name_csv, write_csv
-from privsyn.publish.formats.described import Described, list_files, list_ranges
+from privsyn.publish.formats.described import DescribedRelease, list_files, list_ranges
 from privsyn.publish.formats.linked_files import get_published_spec, list_linked_ranges, name_linked_file
 from privsyn.publish.related_pairs import RelatedPair
 
@@ -69,10 +69,10 @@ def write_descriptions(
     """
     ranges = list_ranges(plan.request)
     parts = len(write_synthetic_files(folder))
-    release = Described(plan, certificate, ranges, rows, list_files(folder), versions)
+    release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
     if parts > 1:
         _write_json(folder / data_package.SCHEMA, data_package.build_table_schema(release))
-        release = Described(plan, certificate, ranges, rows, list_files(folder), versions)
+        release = DescribedRelease(plan, certificate, ranges, rows, list_files(folder), versions)
     _write_json(folder / data_package.NAME, data_package.build_data_package(release))
     _write_json(folder / croissant.NAME, croissant.build_croissant(release))
     (folder / deployments_registry.NAME).write_text(

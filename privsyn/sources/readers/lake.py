@@ -17,38 +17,38 @@ import pyarrow as pa
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.sources.private_table import BY_A_VALUE, Note
-from privsyn.sources.readers.reader import AGAIN, Problem, Reader, need_package, translate_errors
+from privsyn.sources.readers.reader import AGAIN, ErrorPattern, Reader, need_package, translate_errors
 
 _BUFFER = 1 << 20
-_DAMAGED = Problem("", f"cannot be read to its end {BY_A_VALUE}", "Look whether its files are all there")
+_DAMAGED = ErrorPattern("", f"cannot be read to its end {BY_A_VALUE}", "Look whether its files are all there")
 _PROBLEMS = (
-    Problem(
+    ErrorPattern(
         r"end version|Invalid table version|version to load|VersionNotFound",
         "does not have this version",
         "Correct it, or leave it out: the newest is read then",
     ),
-    Problem(r"NoSuchIcebergTable|NoSuchTable|NoSuchNamespace", "is not in the catalog", "Correct its name"),
-    Problem(
+    ErrorPattern(r"NoSuchIcebergTable|NoSuchTable|NoSuchNamespace", "is not in the catalog", "Correct its name"),
+    ErrorPattern(
         r"TableNotFound|FileNotFound|No such file|Path does not exist|No files in log|NoSuchBucket|NOT_FOUND",
         "is not there, or its files are not",
         "Check the place, and whether old files were removed",
     ),
-    Problem(
+    ErrorPattern(
         r"DeltaProtocol|reader feature|not (yet )?(supported|implemented)|NotImplemented",
         "is written in a way that is not read here, such as deletion vectors or column mapping",
         "Write it anew without them, or export it as Parquet",
     ),
-    Problem(
+    ErrorPattern(
         r"URI missing|initialize catalog|could not (find|load) .*catalog",
         "is in a catalog that is not known here",
         "Set PYICEBERG_CATALOG__NAME__URI, or describe it in ~/.pyiceberg.yaml",
     ),
-    Problem(
+    ErrorPattern(
         r"ACCESS_DENIED|AccessDenied|Forbidden|Unauthorized|Unauthenticated|InvalidAccessKey|\b40[13]\b|credential",
         "may not be read: the store refuses the user",
         "Set the store's own variables for its keys; none may stand in the URL",
     ),
-    Problem(
+    ErrorPattern(
         r"NETWORK|connect|timed? ?out|sending request|unreachable|refused|reset",
         "does not answer, or broke off; no budget is lost",
         "Look at the connection and at the store's address" + AGAIN,

@@ -41,7 +41,7 @@ class Reader(ABC):
 
 
 @dataclass(frozen=True)
-class Problem:
+class ErrorPattern:
     """What an error that matches ``pattern`` is called, the cure, and whose field it is.
 
     ``words`` without a subject of their own, "the database", follow the name of what was read or written.
@@ -58,42 +58,42 @@ _ONE_SELECT = (
     "Try it in the database's own shell; it has to be one SELECT, with no second statement behind it, and with every "
     "bracket, quotation mark and comment closed"
 )
-_VALUE = Problem(
+_VALUE = ErrorPattern(
     r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
     f"cannot be read to its end {BY_A_VALUE}",
     "Let the query compute and convert nothing: the spec says what is done with each value",
     "query",
 )
 REFUSED_BY_DATABASE = (
-    Problem(
+    ErrorPattern(
         r"password|authentication|role \"[^\"]*\" does not exist|pg_hba",
         "the database refuses the user or the password",
         "Set PGUSER and PGPASSWORD, or write a line into the file that PGPASSFILE names (~/.pgpass)",
     ),
-    Problem(
+    ErrorPattern(
         r"certificate|SSL (error|connection|is not)|does not support SSL",
         "the database cannot be reached as safely as the URL asks",
         "Look at sslmode and sslrootcert in the URL, and at the server's certificate",
     ),
-    Problem(
+    ErrorPattern(
         r"translate host name|Name or service not known",
         "the database is on a computer that cannot be found",
         "Correct the host",
     ),
-    Problem(r"database \"[^\"]*\" does not exist", "the database does not exist", "Correct its name"),
-    Problem(r"too many (connections|clients)|connection slots", "the database has no free connection", "Wait"),
-    Problem(r"locked|Conflicting lock", "the database is locked by another program", "Wait, or end that program"),
-    Problem(
+    ErrorPattern(r"database \"[^\"]*\" does not exist", "the database does not exist", "Correct its name"),
+    ErrorPattern(r"too many (connections|clients)|connection slots", "the database has no free connection", "Wait"),
+    ErrorPattern(r"locked|Conflicting lock", "the database is locked by another program", "Wait, or end that program"),
+    ErrorPattern(
         r"unable to open|Cannot open",
         "the database is in a file that cannot be opened",
         "Check its path and permissions",
     ),
-    Problem(
+    ErrorPattern(
         r"not a database|not a valid DuckDB|malformed|corrupt",
         "the database is in a file that is not such a database",
         "Check the file",
     ),
-    Problem(
+    ErrorPattern(
         r"refused|No such file|starting up|shutting down|terminating connection|closed the connection|reset by peer"
         r"|no connection|SSL SYSCALL|timeout|timed out|57P0|08\d\d\d|could not (send|receive)|not accepting",
         "the database does not answer, or broke off; no budget is lost",
@@ -104,22 +104,22 @@ REFUSED_BY_DATABASE = (
 
 _READING = (
     _VALUE,
-    Problem(
+    ErrorPattern(
         r"42P01|no such table|Table with name .* does not exist|cross-database references|unknown database",
         "is not there",
         "Correct the name: it is case-sensitive, and what stands before a dot is the schema",
         "query",
     ),
-    Problem(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),
-    Problem(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
-    Problem(
+    ErrorPattern(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),
+    ErrorPattern(r"25006|read-only", "would be written by the query", "Write a SELECT", "query"),
+    ErrorPattern(
         r"external access|disabled (by|through) configuration|PermissionException|Permission Error",
         "is not in the database: files and extensions are not opened",
         "Read tables and views of the database only",
         "query",
     ),
     *REFUSED_BY_DATABASE,
-    Problem(
+    ErrorPattern(
         r"\b42\w{3}\b|syntax|incomplete input|unrecognized token|Parser Error|Binder Error|Catalog Error"
         r"|no such column",
         "cannot be read: the database does not take the SQL",
@@ -130,7 +130,9 @@ _READING = (
 
 
 @contextmanager
-def translate_errors(url: DataUrl, known: Sequence[Problem] = _READING, other: Problem = _VALUE) -> Iterator[None]:
+def translate_errors(
+    url: DataUrl, known: Sequence[ErrorPattern] = _READING, other: ErrorPattern = _VALUE
+) -> Iterator[None]:
     """Raise RequestError for what a driver raises while a table is read: the first ``known`` one, else the other."""
     problem = None
     try:
@@ -146,7 +148,7 @@ def translate_errors(url: DataUrl, known: Sequence[Problem] = _READING, other: P
         ) from None  # a driver's words may hold a row
 
 
-def find_problem(error: Exception, known: Sequence[Problem], other: Problem) -> Problem:
+def find_problem(error: Exception, known: Sequence[ErrorPattern], other: ErrorPattern) -> ErrorPattern:
     """Return the first of the problems that a driver's error is, else ``other``."""
     text = f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}"
     plain = re.sub(r'"[^"]*"', '""', text)  # a value is quoted, and says nothing of what is wrong

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
-from privsyn.sources.private_table import Note, forget
+from privsyn.sources.private_table import Note, ignore_repairs
 from privsyn.sources.readers.reader import (
     NOT_OF_TYPE,
     Reader,
@@ -114,7 +114,7 @@ class SqliteReader(Reader):
                 arrays = [array.cast(type_) for array, type_ in zip(batch.columns, types, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns)).slice(1 if first else 0)
                 first = False
-            if note is not forget:
+            if note is not ignore_repairs:
                 self._count_repairs(columns, cells, note)
 
     def _quote(self, columns: Sequence[str]) -> list[str]:

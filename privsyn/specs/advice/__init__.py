@@ -112,7 +112,7 @@ class _Search:
         computed = {*list_computed_columns(self._spec.rules)}
         yield from orders.find_near_dates(self._columns, tied | compared | computed)
 
-    def _take_relations(self, relations: Iterable[arithmetic.Relation]) -> Iterator[Finding]:
+    def _take_relations(self, relations: Iterable[arithmetic.ArithmeticRelation]) -> Iterator[Finding]:
         described = (arithmetic.describe_relation(relation, self._rows) for relation in relations)
         yield from self._take_computing(finding for finding in described if finding is not None)
 

@@ -53,7 +53,7 @@ _SCALES = {1: "", 24: " * 24", 1_440: " * 1440"}
 
 
 @dataclass(frozen=True, eq=False)
-class Relation:
+class ArithmeticRelation:
     """PRIVATE: ``target`` is ``computed``, as ``expression`` says it, where ``known``.
 
     ``exact``: whether it holds in every row, but for rounding; ``share``: of the rows within WITHIN, or exact ones.
@@ -72,7 +72,7 @@ class Relation:
         return frozenset(c.name for c in (self.target, *self.sources))
 
 
-def describe_relation(relation: Relation, all_rows: int) -> Finding | None:
+def describe_relation(relation: ArithmeticRelation, all_rows: int) -> Finding | None:
     """Return the finding of a relation; None for an inexact one in too few of the rows that have the target.
 
     Where the target is often null though its sources are known, or known though they are not, no row is computed: an
@@ -88,7 +88,7 @@ def describe_relation(relation: Relation, all_rows: int) -> Finding | None:
     return make_rule("arithmetic", names, f"{words}: `derive`?", derive={relation.target.name: relation.expression})
 
 
-def _describe_as_condition(relation: Relation) -> Finding:
+def _describe_as_condition(relation: ArithmeticRelation) -> Finding:
     """Return the finding that a target is never further from its computed value than rounding puts it."""
     target, expression = relation.target, relation.expression
     is_whole = target.unit >= 1 and "/" not in expression
@@ -107,7 +107,7 @@ def _floor_percent(share: float) -> str:
     return f"{np.floor(share * 1_000) / 10:g}"
 
 
-def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
     """Yield amounts that are another one, times a constant or plus one."""
     amounts = [c for c in columns if c.is_amount and c.size > 2]
     told: set[str] = set()
@@ -120,7 +120,7 @@ def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
             yield relation
 
 
-def _fit_line(source: AdviceColumn, target: AdviceColumn) -> Relation | None:
+def _fit_line(source: AdviceColumn, target: AdviceColumn) -> ArithmeticRelation | None:
     x, y, known = _get_numbers(source, target)
     if len(x) < LEAST_ROWS or not _fit_exactly(x[:SCREENED], y[:SCREENED], target) or np.ptp(x) == 0:
         return None
@@ -138,7 +138,7 @@ def _fit_line(source: AdviceColumn, target: AdviceColumn) -> Relation | None:
     )
     if offset and slope != -1:
         term += f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}"
-    return Relation(target, (source,), term, int(known.sum()), True, 1.0)
+    return ArithmeticRelation(target, (source,), term, int(known.sum()), True, 1.0)
 
 
 def _fit_exactly(x: Floats, y: Floats, target: AdviceColumn) -> tuple[float, float] | None:
@@ -175,7 +175,7 @@ def _round_constant(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
     """Yield amounts that are a sum, product or ratio of others, or one over the square of another."""
     amounts = [c for c in columns if c.is_amount and c.size > 2]
     if len(amounts) < 3:
@@ -184,7 +184,7 @@ def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
     with np.errstate(all="ignore"):
         logs = np.where(sample > 0, np.log(np.where(sample > 0, sample, 1)), np.nan)
     spreads = np.array([np.nanstd(row) if np.isfinite(row).sum() > 1 else 0.0 for row in logs])
-    relations: list[Relation] = []
+    relations: list[ArithmeticRelation] = []
     for place, target in enumerate(amounts):
         for i, j in _screen_sums(sample, place, target):
             relations += _check_sum(target, amounts[i], amounts[j])
@@ -235,7 +235,7 @@ def _get_tolerance(target: AdviceColumn, terms: int) -> float:
     return 0.01 if target.unit >= 1 else 0.5 * (terms + 1.02) * target.unit
 
 
-def _check_sum(target: AdviceColumn, first: AdviceColumn, second: AdviceColumn) -> Iterator[Relation]:
+def _check_sum(target: AdviceColumn, first: AdviceColumn, second: AdviceColumn) -> Iterator[ArithmeticRelation]:
     c, a, b, rows = _get_known(target, first, second)
     matters = (a != 0) & (b != 0) & (np.minimum(np.abs(a), np.abs(b)) > 5 * WITHIN * np.abs(c))
     if len(c) < LEAST_ROWS or np.count_nonzero(matters) < max(LEAST_ROWS, 0.01 * len(c)):
@@ -249,15 +249,19 @@ def _check_sum(target: AdviceColumn, first: AdviceColumn, second: AdviceColumn) 
         if offset:
             expression += f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}"
             difference = f"{name_in_rule(target)} - {name_in_rule(first)} {'-' if offset > 0 else '+'} "
-            yield Relation(second, (target, first), f"{difference}{format_value(abs(offset))}", rows, True, 1.0)
-        yield Relation(target, (first, second), expression, rows, True, 1.0)
+            yield ArithmeticRelation(
+                second, (target, first), f"{difference}{format_value(abs(offset))}", rows, True, 1.0
+            )
+        yield ArithmeticRelation(target, (first, second), expression, rows, True, 1.0)
         return
     near = np.abs(rest) <= np.maximum(WITHIN * np.abs(c), 1e-9)
     if near.mean() >= KEPT and near[matters].mean() >= KEPT and _is_unlikely(c, a + b, WITHIN * np.abs(c)):
-        yield Relation(target, (first, second), expression, rows, False, float(near.mean()))
+        yield ArithmeticRelation(target, (first, second), expression, rows, False, float(near.mean()))
 
 
-def _check_product(target: AdviceColumn, first: AdviceColumn, second: AdviceColumn, power: int) -> Iterator[Relation]:
+def _check_product(
+    target: AdviceColumn, first: AdviceColumn, second: AdviceColumn, power: int
+) -> Iterator[ArithmeticRelation]:
     c, a, b, rows = _get_known(target, first, second)
     used = (a > 0) & (b > 0) & (c > 0)
     if np.count_nonzero(used) < LEAST_ROWS:
@@ -280,9 +284,9 @@ def _check_product(target: AdviceColumn, first: AdviceColumn, second: AdviceColu
     if (off <= tolerance).all() and _is_unlikely(c[known], computed[known], tolerance):
         whole = isinstance(target.described, IntegerColumn) and (off <= 0.5 + 1e-9).all()
         text = f"floor({expression} + 0.5)" if whole and off.max() > 0 else expression
-        yield Relation(target, (first, second), text, rows, True, 1.0)
+        yield ArithmeticRelation(target, (first, second), text, rows, True, 1.0)
     elif near.mean() >= KEPT and _is_unlikely(c[known], computed[known], WITHIN * np.abs(c[known])):
-        yield Relation(target, (first, second), expression, rows, False, float(near.mean()))
+        yield ArithmeticRelation(target, (first, second), expression, rows, False, float(near.mean()))
 
 
 def _get_known(*columns: AdviceColumn) -> tuple[Floats, Floats, Floats, int]:
@@ -299,7 +303,7 @@ def _is_unlikely(values: Floats, computed: Floats, tolerance: Floats) -> bool:
     return bool(np.mean(kept) <= MOST_BY_CHANCE)
 
 
-def _choose_targets(relations: Sequence[Relation]) -> Iterator[Relation]:
+def _choose_targets(relations: Sequence[ArithmeticRelation]) -> Iterator[ArithmeticRelation]:
     """Yield one relation of each three columns: an exact one first, a sum before a product, the last column of all."""
     ranked = sorted(relations, key=lambda r: (not r.exact, -r.share, "floor" in r.expression, " / " in r.expression))
     told: set[frozenset[str]] = set()
@@ -312,7 +316,7 @@ def _choose_targets(relations: Sequence[Relation]) -> Iterator[Relation]:
         yield relation
 
 
-def find_long_sums(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+def find_long_sums(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
     """Yield amounts that are the sum of three or more others in every row."""
     amounts = [c for c in columns if c.null.mean() < 0.1]
     if len(amounts) < 4:
@@ -336,7 +340,7 @@ def find_long_sums(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
         if exact and used and min(terms.values()) > 0 and _is_unlikely(numbers[place], total, tolerance):
             told.add(target.name)
             sources = tuple(amounts[i] for i in terms)
-            yield Relation(target, sources, " + ".join(map(name_in_rule, sources)), len(complete), True, 1.0)
+            yield ArithmeticRelation(target, sources, " + ".join(map(name_in_rule, sources)), len(complete), True, 1.0)
 
 
 def _fit_terms(products: Floats, place: int, others: Sequence[int]) -> dict[int, int]:
@@ -352,7 +356,7 @@ def _fit_terms(products: Floats, place: int, others: Sequence[int]) -> dict[int,
     return {i: int(f) for i, f in zip(others, whole, strict=True) if f}
 
 
-def find_durations(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
+def find_durations(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
     """Yield numbers of days, hours, minutes or full years between two dates.
 
     Of whole days between days the later date is computed, so that the number is kept as it is measured.
@@ -366,7 +370,7 @@ def find_durations(columns: Sequence[AdviceColumn]) -> Iterator[Relation]:
                     yield from _check_duration(start, end, amount)
 
 
-def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn) -> Iterator[Relation]:
+def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn) -> Iterator[ArithmeticRelation]:
     c, a, b, rows = _get_known(amount, start, end)
     days = b - a
     if len(c) < LEAST_ROWS or np.median(days) <= 0:
@@ -380,15 +384,15 @@ def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn
         if (np.abs(c - days * scale - offset) <= tolerance).all() and _is_unlikely(c, days * scale + offset, tolerance):
             plus = f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}" if offset else ""
             if scale == 1 and not offset and _is_of_days(end):
-                yield Relation(end, (start, amount), f"{first} + {number}", rows, True, 1.0)
+                yield ArithmeticRelation(end, (start, amount), f"{first} + {number}", rows, True, 1.0)
             else:
                 product = f"({last} - {first}){text}" if text else f"{last} - {first}"
-                yield Relation(amount, (start, end), product + plus, rows, True, 1.0)
+                yield ArithmeticRelation(amount, (start, end), product + plus, rows, True, 1.0)
             return
     years = np.floor(days / YEAR)
     near = c == years
     if near[:SCREENED].mean() >= SCREENED_SHARE and near.mean() >= KEPT and _is_unlikely(c, years, np.zeros(len(c))):
-        yield Relation(
+        yield ArithmeticRelation(
             amount, (start, end), f"({last} - {first}) // {YEAR}", rows, bool(near.all()), float(near.mean())
         )
 

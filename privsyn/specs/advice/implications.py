@@ -47,7 +47,7 @@ _SINGLE = "is"
 
 
 @dataclass(frozen=True, eq=False)
-class Condition:
+class ColumnCondition:
     """PRIVATE: a condition on one column: it is a value, or is another one, is null or known, is 0 or another number.
 
     ``opposite``: the number of the condition that holds elsewhere, where the column is known; -1 for none.
@@ -65,9 +65,9 @@ class Condition:
         return self.form == _SINGLE and self.column.size > 2
 
 
-def list_conditions(columns: Iterable[AdviceColumn]) -> list[Condition]:
+def list_conditions(columns: Iterable[AdviceColumn]) -> list[ColumnCondition]:
     """Return conditions on columns that enough rows have, and enough have not."""
-    conditions: list[Condition] = []
+    conditions: list[ColumnCondition] = []
     for column in columns:
         known = ~column.null
         if len(conditions) * len(known) > MOST_CELLS:
@@ -85,15 +85,15 @@ def list_conditions(columns: Iterable[AdviceColumn]) -> list[Condition]:
         for form, code, rows, other, rest in pairs:
             if min(rows.sum(), rest.sum()) >= least:
                 at = len(conditions)
-                conditions.append(Condition(column, form, code, rows, at + 1))
-                conditions.append(Condition(column, other, 1 - code if other == "is" else code, rest, at))
+                conditions.append(ColumnCondition(column, form, code, rows, at + 1))
+                conditions.append(ColumnCondition(column, other, 1 - code if other == "is" else code, rest, at))
     return conditions
 
 
 class _Known:
     """What is known of conditions, closed under chains: which follow from which, and which exclude each other."""
 
-    def __init__(self, conditions: Sequence[Condition], contained: Mask) -> None:
+    def __init__(self, conditions: Sequence[ColumnCondition], contained: Mask) -> None:
         """``contained``: whether the rows of one condition have the other one, shape (conditions, conditions)."""
         self._opposite, self._contained = [c.opposite for c in conditions], contained
         self._follows = np.eye(len(conditions), dtype=bool)
@@ -114,8 +114,8 @@ class _Known:
 
 
 def find_exclusions(
-    conditions: Sequence[Condition], known_pairs: Collection[frozenset[str]]
-) -> list[tuple[Condition, Condition]]:
+    conditions: Sequence[ColumnCondition], known_pairs: Collection[frozenset[str]]
+) -> list[tuple[ColumnCondition, ColumnCondition]]:
     """Return pairs of conditions that no row has both of, against chance, without what follows from others.
 
     ``known_pairs``: names of columns whose relation is said otherwise; what follows from it is left out.
@@ -149,7 +149,7 @@ def find_exclusions(
     return [(conditions[i], conditions[j]) for i, j in kept]
 
 
-def _count_both(conditions: Sequence[Condition]) -> Floats:
+def _count_both(conditions: Sequence[ColumnCondition]) -> Floats:
     """Return how many rows have each two conditions, shape (conditions, conditions)."""
     both = np.zeros((len(conditions), len(conditions)))
     for start in range(0, len(conditions[0].rows), _CHUNK):
@@ -158,7 +158,7 @@ def _count_both(conditions: Sequence[Condition]) -> Floats:
     return both
 
 
-def _is_telling(one: Condition, other: Condition) -> bool:
+def _is_telling(one: ColumnCondition, other: ColumnCondition) -> bool:
     """Return whether it says something that two conditions exclude each other.
 
     That two single values of many never meet is often chance, and so is that one of two columns has a value.
@@ -168,9 +168,9 @@ def _is_telling(one: Condition, other: Condition) -> bool:
     return {one.form, other.form} != {"is not"}
 
 
-def describe_exclusions(exclusions: Iterable[tuple[Condition, Condition]], rows: int) -> Iterator[Finding]:
+def describe_exclusions(exclusions: Iterable[tuple[ColumnCondition, ColumnCondition]], rows: int) -> Iterator[Finding]:
     """Yield one finding for each two columns of which conditions exclude each other."""
-    by_pair: dict[tuple[str, str], list[tuple[Condition, Condition]]] = defaultdict(list)
+    by_pair: dict[tuple[str, str], list[tuple[ColumnCondition, ColumnCondition]]] = defaultdict(list)
     for one, other in exclusions:
         first, second = (other, one) if _rank(other) < _rank(one) else (one, other)
         by_pair[min((first.column.name, second.column.name), (second.column.name, first.column.name))].append(
@@ -180,7 +180,7 @@ def describe_exclusions(exclusions: Iterable[tuple[Condition, Condition]], rows:
         yield _describe_pair(pairs, rows)
 
 
-def _rank(condition: Condition) -> int:
+def _rank(condition: ColumnCondition) -> int:
     """Return how well a condition stands first in a sentence."""
     if condition.joins:
         return 0
@@ -188,10 +188,10 @@ def _rank(condition: Condition) -> int:
     return {"is": 1 if true else 3, "known": 2, "not zero": 2, "null": 4, "zero": 4, "is not": 5}[condition.form]
 
 
-def _describe_pair(pairs: Sequence[tuple[Condition, Condition]], rows: int) -> Finding:
+def _describe_pair(pairs: Sequence[tuple[ColumnCondition, ColumnCondition]], rows: int) -> Finding:
     """Return the finding of two columns: single values of one that exclude the same of the other are listed."""
-    grouped: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], list[Condition]] = {}
-    ends: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], Condition] = {}
+    grouped: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], list[ColumnCondition]] = {}
+    ends: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], ColumnCondition] = {}
     for first, second in pairs:
         place = -1 if first.joins else first.code
         key = (first.column, f"{first.form} {place}", second.column, second.form, second.code)
@@ -224,7 +224,7 @@ def _describe_pair(pairs: Sequence[tuple[Condition, Condition]], rows: int) -> F
     )
 
 
-def _is_true(condition: Condition) -> bool:
+def _is_true(condition: ColumnCondition) -> bool:
     return (
         isinstance(condition.column.described, BooleanColumn)
         and condition.form == _SINGLE
@@ -232,7 +232,7 @@ def _is_true(condition: Condition) -> bool:
     )
 
 
-def _describe(conditions: Sequence[Condition]) -> str:
+def _describe(conditions: Sequence[ColumnCondition]) -> str:
     """Return conditions on one column of one form in words."""
     first = conditions[0]
     name = name_in_sentence(first.column)
@@ -247,7 +247,7 @@ def _describe(conditions: Sequence[Condition]) -> str:
     return f"{name} is {first.form}"
 
 
-def _describe_opposite(condition: Condition) -> str:
+def _describe_opposite(condition: ColumnCondition) -> str:
     """Return what a column is where it is known and a condition on it does not hold."""
     column = condition.column
     if condition.form == "is" and column.size == 2:
@@ -268,7 +268,7 @@ def _describe_opposite(condition: Condition) -> str:
     )
 
 
-def _write(conditions: Sequence[Condition]) -> str:
+def _write(conditions: Sequence[ColumnCondition]) -> str:
     """Return conditions on one column of one form as an expression."""
     first = conditions[0]
     column = first.column

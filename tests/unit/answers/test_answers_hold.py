@@ -12,7 +12,7 @@ import pytest
 
 from privsyn.answers import counted
 from privsyn.answers.best_linear import estimate_best_linear
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.correlations import answer_correlations
 from privsyn.answers.counted import _bound_shares, answer_counts, answer_means, answer_shares
@@ -129,7 +129,7 @@ def test_no_cell_of_a_row_that_fulfils_a_condition_is_said_to_fulfil_it_nowhere(
     """Nor is one of a row that does not said to fulfil it everywhere."""
     rows, one = release_of_amounts()
     condition = read_condition(text, one.language)
-    cells = Cells(one, condition.columns)
+    cells = ColumnCells(one, condition.columns)
     codes = [one.codecs[a].encode({a: rows[a].combine_chunks()})[0] for a in condition.columns]
     if not cells.fine:
         codes = [one.recode[a].coarse[fine] for a, fine in zip(condition.columns, codes, strict=True)]
@@ -327,7 +327,7 @@ def test_a_wrong_question_names_its_part(by: tuple[str, ...], where: str | None,
 def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> None:
     one = release(0)
     asked = Question.of(one, (), "age >= 54 or happy")
-    part = Cells(one, asked.columns).fractions(asked.where).reshape(asked.cells.shape)
+    part = ColumnCells(one, asked.columns).fractions(asked.where).reshape(asked.cells.shape)
     assert set(np.unique(part)) == {0.0, 1.0} and (part[:, 1] == 1).all()
     old = pc.fill_null(pc.greater_equal(ROWS["age"], 54), False)
     real = np.asarray(old) | np.asarray(ROWS["happy"])
@@ -346,7 +346,7 @@ def test_a_condition_on_two_columns_together_is_worked_out_cell_by_cell() -> Non
 )
 def test_all_rows_of_a_cell_may_have_the_one_value_that_is_asked_for(where: str, last: list[int]) -> None:
     one = release(0)
-    part = Cells(one, ("income", "happy")).fractions(read_condition(where, one.language))
+    part = ColumnCells(one, ("income", "happy")).fractions(read_condition(where, one.language))
     fine = one.codecs["income"].encode({"income": pa.array([41_234.0])})[0]
     cut = part.reshape(-1, 2)[one.recode["income"].coarse[fine]]
     assert 0 < cut[0, 0] < 1 and part[-2:].tolist() == last
@@ -363,7 +363,7 @@ def test_so_may_they_where_columns_were_not_counted_together() -> None:
 
 def test_what_is_compared_may_be_equal_where_more_is_asked_beside() -> None:
     one = release(0)
-    cells = Cells(one, ("age", "income", "happy"))
+    cells = ColumnCells(one, ("age", "income", "happy"))
     part = cells.fractions(read_condition("age == income or happy", one.language)).reshape(cells.shape)
     assert 0 < part[0, 0, 0] < 1 and part[0, -1].tolist() == [0, 1]
 

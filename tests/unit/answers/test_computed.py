@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.coverage import MemoryCounts
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.computed import list_levels
 from privsyn.answers.questions import Questions
 from privsyn.base.errors import RequestError
@@ -81,7 +81,7 @@ def test_no_cell_of_a_row_is_said_to_have_no_value_of_its_computed_level() -> No
     computed = counts.every_codec["work years"]
     levels = computed.groups[computed.encode({"work years": rows()["work years"].combine_chunks()})[0]]
     for level, (_, condition) in enumerate(list_levels(counts, "work years")):
-        part = Cells(counts, ("age",)).fractions(condition)[codes]
+        part = ColumnCells(counts, ("age",)).fractions(condition)[codes]
         assert (part[levels == level] > 0).all() and (part[levels != level] < 1).all()
 
 

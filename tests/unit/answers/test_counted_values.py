@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.answers.cell_weights import Cells
+from privsyn.answers.cell_weights import ColumnCells
 from privsyn.answers.conditions import read_condition
 from privsyn.answers.counted import answer_counts, answer_shares
 from privsyn.answers.counted_values import find_split_cells
@@ -53,7 +53,7 @@ def test_a_value_that_was_counted_is_answered_by_its_count(text: str) -> None:
 def test_what_lies_between_counted_values_stays_unknown(text: str) -> None:
     """Values of a column without a step may have more decimals than those that come out."""
     _, one = release()
-    whole, condition = Cells(one, ("rate",)), read_condition(text, one.language)
+    whole, condition = ColumnCells(one, ("rate",)), read_condition(text, one.language)
     cells = find_split_cells(whole, whole.fractions(condition))
     assert cells is not None and cells.split is not None
     part = cells.fractions(condition)[cells.split.rest]

@@ -24,8 +24,9 @@ from privsyn.engine.step import release_steps
 from privsyn.pipelines.registry import MECHANISMS, build_steps
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.steps.encode import encode
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.specs import make_spec, mechanism_fields
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.data_contracts.focus import parse_names, parse_question
+from privsyn.data_contracts.question_language import parse_names, parse_question
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from tests.support.notes import write_section
 from tests.support.specs import COLUMNS, make_spec

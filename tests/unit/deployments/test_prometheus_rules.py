@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from privsyn.server.alert_service import AlertMemory, Budget
+from privsyn.server.alert_service import AlertMemory, RemainingBudget
 from tests.support.places import ROOT
 from tests.support.promql import Labels, Points, Series, evaluate, increase, read_duration
 
@@ -30,7 +30,7 @@ def served() -> dict[str, set[str]]:
     memory = AlertMemory(told_until=datetime.now(UTC))
     memory.note_failure("people", "release", "Failed", 1.0)
     memory.note_run("people", "evaluate", 2.0)
-    memory.note_success("people", 2.0, Budget(0.5, 1.0, 3))
+    memory.note_success("people", 2.0, RemainingBudget(0.5, 1.0, 3))
     memory.refusals["people"] = "the cap is 4"
     return {sample.name: set(sample.labels) for family in memory.collect() for sample in family.samples}
 
@@ -154,7 +154,7 @@ def test_a_data_set_without_a_release_has_0_until_its_first() -> None:
     scrape(memory, 0.0, series)
     people = frozenset({("dataset", "people")})
     assert evaluate("privsyn_last_success_timestamp_seconds == 0", series, 1.0) == {people: 0.0}
-    memory.note_success("people", 5.0, Budget(0.5, 1.0, 3))
+    memory.note_success("people", 5.0, RemainingBudget(0.5, 1.0, 3))
     scrape(memory, 6.0, series)
     assert evaluate("privsyn_last_success_timestamp_seconds == 0", series, 7.0) == {}
 

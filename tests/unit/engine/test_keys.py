@@ -14,8 +14,8 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import get_step
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.tasks.codecs.encode_rows import list_compared, list_numbered
 from privsyn.tasks.privacy.noise import NoNoise, OpenDPNoise, SeededNoise
-from privsyn.tasks.steps.encode import list_compared, list_numbered
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 from tests.support.panels import make_panel_spec
 from tests.support.specs import make_spec

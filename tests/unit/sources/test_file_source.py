@@ -20,8 +20,8 @@ from privsyn.sources.csv_lines import MAX_LINE_BYTES
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import list_table_columns, open_source
 from privsyn.storage.table_files import read_csv_header
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.codecs.parsing import to_keys, to_seconds
-from privsyn.tasks.steps.encode import Repairs
 from tests.support.specs import make_spec
 
 CANARY = "CANARY7391"

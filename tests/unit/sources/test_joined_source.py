@@ -12,9 +12,10 @@ from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
 from privsyn.sources import joined_source
 from privsyn.sources.open_source import open_source
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.kernels import text_hash
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.steps.encode import encode
 from tests.support.linked_tables import Tables, make_tables_spec, make_tree, make_tree_content
 
 KEYS = pa.array(["a", "", "é", "a ", "10"])

@@ -29,8 +29,9 @@ from privsyn.sources.rows_fingerprint import compute_rows_fingerprint
 from privsyn.specs.misread import find_odd_texts
 from privsyn.storage.store import Store
 from privsyn.tasks.codecs import parsing, plan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
-from privsyn.tasks.steps.encode import Repairs, encode, encode_batch
+from privsyn.tasks.steps.encode import encode
 from tests.support.examples import choose_example_count
 from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content
 from tests.support.specs import anything, make_spec, people

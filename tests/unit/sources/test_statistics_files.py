@@ -24,7 +24,8 @@ from privsyn.sources.readers import workbook
 from privsyn.sources.stream_source import read_schema
 from privsyn.specs.draft import draft
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.codecs.encode_rows import Repairs
+from privsyn.tasks.steps.encode import encode
 from tests.support.specs import make_spec
 
 COLUMNS: dict[str, Any] = {

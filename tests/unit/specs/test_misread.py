@@ -17,7 +17,7 @@ from privsyn.sources.private_table import LEFT_OUT
 from privsyn.specs.likely_cures import suggest_cures
 from privsyn.specs.misread import count_repaired_rows, find_odd_texts, list_meant_repairs, list_misread_columns
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.steps.encode import NO_RECORD, NOT_KEPT, Repairs
+from privsyn.tasks.codecs.encode_rows import NO_RECORD, NOT_KEPT, Repairs
 from tests.support.examples import choose_example_count
 from tests.support.specs import make_spec
 

@@ -21,7 +21,7 @@ from privsyn.flows.run_page.show import (
     LEFT,
     OTHERS,
     THIS,
-    Budget,
+    BudgetShares,
     draw_bar_uri,
     format_budget_page,
     format_certificate_page,
@@ -35,7 +35,7 @@ from tests.support.described import CERTIFICATE
 from tests.support.specs import make_spec
 
 CAP = Guarantee(epsilon=10.0, delta=1e-8)
-QUARTERS = Budget("people", CAP, "tight", Fraction(4), others=Fraction(1), this=Fraction(2))
+QUARTERS = BudgetShares("people", CAP, "tight", Fraction(4), others=Fraction(1), this=Fraction(2))
 
 
 def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
@@ -49,7 +49,7 @@ def test_the_parts_add_up_to_the_cap_and_the_bar_shows_them_in_order() -> None:
 
 
 def test_a_cap_that_was_passed_by_nothing_is_left_empty_not_negative() -> None:
-    full = Budget("people", CAP, "tight", Fraction(1), others=Fraction(1), this=Fraction(0))
+    full = BudgetShares("people", CAP, "tight", Fraction(1), others=Fraction(1), this=Fraction(0))
     assert full.left == 0
     assert "**100 % used** (epsilon " in format_budget_page(full, "ledger", "Now.")
 

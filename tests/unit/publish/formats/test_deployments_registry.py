@@ -22,7 +22,7 @@ from privsyn.publish.formats.deployments_registry import (
     format_registry_yaml,
     list_missing,
 )
-from privsyn.publish.formats.described import Described
+from privsyn.publish.formats.described import DescribedRelease
 from tests.support.described import ABOUT, CERTIFICATE, awkward, described
 from tests.support.specs import make_spec
 
@@ -165,11 +165,11 @@ def errors(text: str) -> list[str]:
 
 
 @pytest.fixture
-def release(tmp_path: Path) -> Described:
+def release(tmp_path: Path) -> DescribedRelease:
     return described(awkward(), tmp_path)
 
 
-def test_a_complete_entry_keeps_the_form_at_tier_3(release: Described) -> None:
+def test_a_complete_entry_keeps_the_form_at_tier_3(release: DescribedRelease) -> None:
     assert errors(format_registry_yaml(release)) == []
     assert list_missing(release) == []
     deployment = build_registry_entry(release)["deployment"]
@@ -194,7 +194,7 @@ def test_without_anything_only_required_fields_are_missing(tmp_path: Path) -> No
     assert named == {"data_curators", "intended_use", "data_product_region", "publication_date", "registry_authors"}
 
 
-def test_the_figures_are_the_certificates(release: Described) -> None:
+def test_the_figures_are_the_certificates(release: DescribedRelease) -> None:
     loss = build_registry_entry(release)["deployment"]["privacy_loss"]
     assert loss["privacy_parameters"] == {"epsilon": CERTIFICATE.epsilon, "delta": CERTIFICATE.delta}
     words = build_registry_entry(release)["deployment"]["implementation"]
@@ -235,7 +235,7 @@ def test_numbers_and_texts_are_the_same_in_both_versions_of_yaml(tmp_path: Path)
     assert errors(text) == []
 
 
-def test_no_scalar_is_folded(release: Described) -> None:
+def test_no_scalar_is_folded(release: DescribedRelease) -> None:
     styles = {t.style for t in yaml_1_1.scan(format_registry_yaml(release)) if isinstance(t, yaml_1_1.ScalarToken)}
     assert styles <= {None, '"', "'", "|"}
 

@@ -329,7 +329,7 @@ class PairCodec(Codec):
 
 
 def test_the_plan_takes_a_codec_of_two_columns_as_it_is() -> None:
-    from privsyn.tasks.steps.encode import Repairs, encode_batch
+    from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 
     spec = make_spec({"sex": {"kind": "categorical", "values": ["f", "m"]}})
     sex = plan(spec).codecs[0]

@@ -19,8 +19,8 @@ from privsyn.pipelines.common_steps import ENCODE
 from privsyn.specs.yaml_file import parse_yaml
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.binning import AttributeBins, Level
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.recode import compress_attribute, recode_from_table
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
 
 PAGE = (Path(__file__).parents[4] / "docs" / "columns.md").read_text(encoding="utf-8")

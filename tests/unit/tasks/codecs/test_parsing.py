@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.codecs.parsing import to_booleans, to_keys, to_numbers, to_seconds
-from privsyn.tasks.steps.encode import Repairs, encode
+from privsyn.tasks.steps.encode import encode
 from tests.support.specs import make_spec
 
 EPOCH = dt.datetime(1970, 1, 1)

@@ -27,6 +27,7 @@ from privsyn.pipelines.rung_steps import RUNG_COUNTS
 from privsyn.sources.public_table import compute_sha256
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
 from privsyn.tasks.estimation.rungs import (
     NOISE_A_PART,
     choose_cells,
@@ -35,13 +36,7 @@ from privsyn.tasks.estimation.rungs import (
     read_cuts,
     tabulate_cuts,
 )
-from privsyn.tasks.steps.encode import (
-    Repairs,
-    encode_batch,
-    encode_batch_with_numbers,
-    encode_finer,
-    iterate_kept_batches,
-)
+from privsyn.tasks.steps.encode import iterate_kept_batches
 from tests.support.answered import released
 from tests.support.linked_records import choose_and_encode
 from tests.support.linked_tables import make_tables_spec, make_tree_content, make_visits_content

@@ -12,10 +12,10 @@ import pytest
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Compression
 from privsyn.tasks.codecs import plan
+from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.recode import compress_attribute
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.decode import decode
-from privsyn.tasks.steps.encode import Repairs, encode_batch
 from tests.support.specs import make_spec
 
 ROWS = 20_000

@@ -11,7 +11,12 @@ from numpy.typing import ArrayLike
 
 from privsyn.data_contracts.mgd_spec import Tree
 from privsyn.tasks.metrics.earth_mover_network import check_integers, choose_scale, decompose_flow, solve
-from privsyn.tasks.metrics.generalization import Level, build_default_hierarchy, build_tree_hierarchy, merge_bins
+from privsyn.tasks.metrics.generalization import (
+    HierarchyLevel,
+    build_default_hierarchy,
+    build_tree_hierarchy,
+    merge_bins,
+)
 from privsyn.tasks.metrics.mgd import Axis, compute_aemc
 from tests.support.earth_mover_referee import aemc_linear_program, bin_distances
 
@@ -116,7 +121,7 @@ def test_empty_tables_have_a_cost_too() -> None:
     assert cost([7], [5], [star(1)], 0.5) == pytest.approx(0.3)
 
 
-def random_level(rng: np.random.Generator) -> Level:
+def random_level(rng: np.random.Generator) -> HierarchyLevel:
     """A level of any kind, of 1 to 8 values."""
     labels = [f"v{i}" for i in range(int(rng.integers(1, 6)))]
     kind = int(rng.integers(4))

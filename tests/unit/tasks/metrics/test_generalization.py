@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import shortest_path
 
 from privsyn.tasks.metrics.generalization import (
     Hierarchy,
-    Level,
+    HierarchyLevel,
     build_default_hierarchy,
     build_tree_hierarchy,
     merge_bins,
@@ -26,7 +26,7 @@ SCHOOLS = {
 }
 
 
-def matrix(level: Level) -> np.ndarray:
+def matrix(level: HierarchyLevel) -> np.ndarray:
     """All distances of a level."""
     codes = np.arange(level.size)
     return level.distance(codes[:, None], codes[None, :])

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.evaluation_results import EarthMover
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.mgd_spec import MgdSpec, TargetMarginal
+from privsyn.data_contracts.mgd_spec import ComparedMarginal, MgdSpec
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.mgd import MgdResult, choose_default_marginals, compute_mgd
 
@@ -89,7 +89,7 @@ def test_the_root_takes_no_share_of_the_default_weights() -> None:
     again = Domain.of({"a": 2, "b": 2})
     real, synthetic = (CodeTable(again, (np.array([code], np.uint8),) * 2) for code in (0, 1))
     labels = {"a": ["0", "1"], "b": ["0", "1"]}
-    spec = MgdSpec(marginals=(TargetMarginal(attributes=("a", "b"), levels={"b": 0}),), tolerance=0)
+    spec = MgdSpec(marginals=(ComparedMarginal(attributes=("a", "b"), levels={"b": 0}),), tolerance=0)
     found = compute_mgd(real, synthetic, spec, labels, {"a": True, "b": True})
     assert found.score == pytest.approx(1.0)  # all of a's way counts, not half
 
@@ -130,7 +130,7 @@ def test_only_bins_that_cost_something_are_shown() -> None:
 def test_null_is_no_place_on_a_line() -> None:
     # Null is the last code of "city"; were it ordered and on the line, Joliet to null would be a third of the way.
     real, synthetic = table([(0, 2, 0)] * 3), table([(0, 3, 0)] * 3)
-    spec = MgdSpec(marginals=(TargetMarginal(attributes=("city",)),), tolerance=0)
+    spec = MgdSpec(marginals=(ComparedMarginal(attributes=("city",)),), tolerance=0)
     ordered = {**ORDERED, "city": True}
     assert compute_mgd(real, synthetic, spec, LABELS, ordered, {"city": 3}).score == pytest.approx(1.0)
     assert compute_mgd(real, synthetic, spec, LABELS, ordered).score == pytest.approx(1 / 3)

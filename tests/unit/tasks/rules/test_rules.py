@@ -213,7 +213,7 @@ def test_dummies_are_one_attribute_that_gives_each_column_its_type() -> None:
 
 
 def test_what_private_rows_break_is_counted_and_they_are_counted_as_they_are() -> None:
-    from privsyn.tasks.steps.encode import Repairs, encode_batch
+    from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 
     made, repairs = plan(ruled_spec()), Repairs()
     batch = pa.RecordBatch.from_pandas(ROWS[list(COLUMNS)], preserve_index=False)
