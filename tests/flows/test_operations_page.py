@@ -110,9 +110,9 @@ LONG = {
     "A name is a budget",
     "Tables of a database",
     "Back up and recover a ledger in PostgreSQL",
-    "Release formats",
+    "Files and descriptions",
     "Back up and recover the ledger",
-    "The ledger",
+    "Show and verify",
 }
 """Sections whose commands take longest."""
 
