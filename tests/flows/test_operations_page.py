@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from textwrap import dedent
 
 import pyarrow.parquet as pq
 import pytest
@@ -84,7 +85,12 @@ def sections(pages: list[str]) -> dict[str, list[str]]:
     parts = [part for page in pages for part in re.split(r"^## (.+)$", page, flags=re.M)[1:]]
     texts = dict(zip(parts[::2], parts[1::2], strict=True))
     assert len(texts) == len(parts) // 2
-    return {name: re.findall(r"^```sh\n(.*?)^```$", text, re.S | re.M) for name, text in texts.items()}
+    return {name: find_blocks(text) for name, text in texts.items()}
+
+
+def find_blocks(text: str) -> list[str]:
+    """The sh blocks, also those of a numbered list, which are indented."""
+    return [dedent(block) for _, block in re.findall(r"^( *)```sh\n(.*?)^\1```$", text, re.S | re.M)]
 
 
 def is_run(block: str) -> bool:
@@ -104,9 +110,9 @@ LONG = {
     "A name is a budget",
     "Tables of a database",
     "Back up and recover a ledger in PostgreSQL",
-    "Release formats",
+    "Files and descriptions",
     "Back up and recover the ledger",
-    "The ledger",
+    "Show and verify",
 }
 """Sections whose commands take longest."""
 

@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -40,30 +40,94 @@ from tests.support.specs import COLUMNS, STATED_PRIOR, people
 PAGE = (ROOT / "docs" / "operations" / "caching.md").read_text(encoding="utf-8")
 
 
+MECHANISMS: dict[str, type[Mechanism]] = {
+    m.model_fields["name"].default: m for m in get_args(get_args(AnyMechanism)[0])
+}
+WITHOUT_BINS = {
+    "a number without bins": {
+        "columns.age": {"kind": "integer", "min": 0, "max": 9999},
+        **{f"mechanism.compression.{name}": False for name in ("single_values", "round_numbers", "ladder")},
+    },
+    "a date without bins": {
+        "columns.born": {"kind": "date", "min": "1900-01-01", "max": "2020-01-01"},
+        "mechanism.compression.calendar": False,
+    },
+}
+"""What the page's words stand for: such a column, and the options that look at it off."""
+
+
+def kinds() -> tuple[type[BaseModel], ...]:
+    return tuple(get_args(get_args(Column)[0]))
+
+
+def fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Every field of the spec, those of a column as ``columns.NAME.field``."""
+    for name, field in model.model_fields.items():
+        if name == "columns" and not above:
+            for kind in kinds():
+                yield from (f"columns.NAME.{f}" for f in kind.model_fields)
+        elif name == "mechanism" and not above:
+            yield from dict.fromkeys(f for options in MECHANISMS.values() for f in fields(options, "mechanism."))
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from fields(field.annotation, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
 @dataclass(frozen=True)
 class Row:
-    """One row of the table: the fields, what else must be so, the first step that runs again, what is paid for."""
+    """One row of the table by one mechanism: fields, conditions, the first step that runs again, the price.
+
+    ``to``: the new value, where the row says it.
+    """
 
     fields: tuple[str, ...]
+    mechanism: str
     where: str
+    to: str | None
     first: str
     costs: str
 
     @property
-    def to(self) -> str | None:
-        """The new value, where the row says it."""
-        new = re.search(r"to `([^`]+)`", self.where)
-        return new and new[1]
+    def name(self) -> str:
+        """The row's name in a test's name."""
+        where = f"{self.where} to {self.to}" if self.to else self.where
+        return ", ".join(part for part in (self.mechanism.replace("privsyn", ""), where) if part)
+
+
+def list_mechanisms(where: str) -> list[str]:
+    """Return the mechanisms that a row is about: those it names, else `privsyn`."""
+    named = [name for name in re.findall(r"`(\w+)`", where) if name in MECHANISMS]
+    if "any mechanism" in where:
+        return [name for name in MECHANISMS if name not in named]
+    return named or ["privsyn"]
 
 
 def rows() -> list[Row]:
     (table,) = re.findall(r"<!-- invalidation -->\n(.*?)<!-- /invalidation -->", PAGE, re.S)
     found = []
     for line in table.strip().splitlines()[2:]:
-        fields, where, first, costs = (cell.strip() for cell in line.strip("|").split("|"))
-        names = [fields.strip("*").strip()] if fields.startswith("*") else re.findall(r"`([^`]+)`", fields)
-        found.append(Row(tuple(names), where, first, costs))
-    return found
+        changed, where, first, costs = (cell.strip() for cell in line.strip("|").split("|"))
+        names = tuple(others or field for others, field in re.findall(r"\*([^*]+)\*|`([^`]+)`", changed))
+        where, _, new = re.sub(r"(^| )to (?=`)", "\n", where).partition("\n")
+        for mechanism in list_mechanisms(where):
+            for to in re.findall(r"`([^`]+)`", new) or [None]:
+                found.append(Row(names, mechanism, where.rstrip(","), to, first, costs))
+    return [replace(row, fields=tuple(name_fields(row, found))) for row in found]
+
+
+def name_fields(row: Row, others: list[Row]) -> Iterator[str]:
+    """Yield a row's fields; ``.*`` stands for all that no other row of the same mechanism names."""
+    named = {field for other in others if other.mechanism == row.mechanism for field in other.fields}
+    own = fields(MECHANISMS[row.mechanism], "mechanism.")
+    known = dict.fromkeys([*(f for f in fields(ReleaseSpec) if not f.startswith("mechanism.")), *own])
+    for field in row.fields:
+        if field.endswith(".*"):
+            rest = [f for f in known if f.startswith(field[:-1]) and f not in named]
+            assert rest, field
+            yield from rest
+        else:
+            yield field
 
 
 ROWS = rows()
@@ -315,13 +379,12 @@ def based(row: Row) -> dict[str, Any]:
     """The request in which a row's field is changed."""
     if row.where == "every other field given":
         return {**ReleaseSpec.model_validate(BASE).model_dump(mode="json"), "accountant": "tight"}
-    content = BASE
-    for text in re.findall(r"(?<!to )`([^`]+)`", row.where):
-        ((path, value),) = YAML(typ="safe").load(text).items()
+    content = BASE if row.mechanism == "privsyn" else by_mechanism(BASE, row.mechanism)
+    conditions = [YAML(typ="safe").load(text) for text in re.findall(r"`([^`]+)`", row.where) if text not in MECHANISMS]
+    conditions += [content for words, content in WITHOUT_BINS.items() if words in row.where]
+    for path, value in (pair for condition in conditions for pair in condition.items()):
         if path in ("unit.person_id", "unit.household_id"):
             content = {**content, "unit": {path.removeprefix("unit."): value, "max_records": 2}}
-        elif path == "mechanism.name":
-            content = by_mechanism(content, value)
         else:
             content = put(content, path, value)
     return content
@@ -385,29 +448,6 @@ def compare(row: Row, before: Planned, after: Planned) -> None:
         assert step.name in ran or not follows
 
 
-def fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Every field of the spec, those of a column as ``columns.NAME.field``."""
-    for name, field in model.model_fields.items():
-        if name == "columns" and not above:
-            for kind in kinds():
-                yield from (f"columns.NAME.{f}" for f in kind.model_fields)
-        elif name == "mechanism" and not above:
-            yield from dict.fromkeys(f for options in MECHANISMS.values() for f in fields(options, "mechanism."))
-        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from fields(field.annotation, f"{above}{name}.")
-        else:
-            yield f"{above}{name}"
-
-
-MECHANISMS: dict[str, type[Mechanism]] = {
-    m.model_fields["name"].default: m for m in get_args(get_args(AnyMechanism)[0])
-}
-
-
-def kinds() -> tuple[type[BaseModel], ...]:
-    return tuple(get_args(get_args(Column)[0]))
-
-
 OTHERS = {
     "the rows of the table": lambda: Planned.of(BASE, data="other rows"),
     "a file renamed, the folder moved": lambda: Planned.of(put(BASE, "data", "elsewhere/")),  # see test_store.py
@@ -461,8 +501,8 @@ def earlier(content: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("row", "field"),
-    [(r, f) for r, f in CASES if f.startswith("mechanism.") and not set(LATER) & set(re.findall(r"\w+", r.where))],
-    ids=lambda part: part if isinstance(part, str) else part.where,
+    [(r, f) for r, f in CASES if f.startswith("mechanism.") and not {r.mechanism, r.to} & set(LATER)],
+    ids=lambda part: part if isinstance(part, str) else part.name,
 )
 def test_the_earlier_spelling_of_an_option_is_the_same_request(row: Row, field: str) -> None:
     """And so finds the same steps."""
@@ -479,7 +519,7 @@ def test_every_field_of_every_kind_of_column_is_changed() -> None:
     assert {(BASE["columns"][c]["kind"], f) for f, columns in OF_COLUMNS.items() for c in columns} == wanted
 
 
-@pytest.mark.parametrize(("row", "field"), CASES, ids=[f"{f} ({r.where})".replace(" ()", "") for r, f in CASES])
+@pytest.mark.parametrize(("row", "field"), CASES, ids=[f"{f} ({r.name})".replace(" ()", "") for r, f in CASES])
 def test_a_changed_field_re_runs_what_its_row_says(row: Row, field: str, tmp_path: Path) -> None:
     if field in OTHERS:
         compare(row, Planned.of(BASE, period="2026-10" if "period" in field else None), OTHERS[field]())
@@ -506,7 +546,7 @@ def test_a_wrong_row_is_found() -> None:
     compare(row, before, after)
     for first, costs in (("Synthesize", "nothing"), ("publishing", "nothing"), (row.first, "Measure marginals")):
         with pytest.raises(AssertionError):
-            compare(Row(row.fields, row.where, first, costs), before, after)
+            compare(replace(row, first=first, costs=costs), before, after)
 
 
 # A few rows for good
