@@ -23,6 +23,7 @@ from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 RELEASES: dict[str, type[Release]] = {"the release": Release, **MUTANTS}
 CHUNK = 250
 HEADER = ("epsilon claimed", "what is run", "runs", "epsilon at least", "mu claimed", "mu at least", "verdict")
+PAGE_COLUMNS = (0, 1, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,22 @@ def main(options: Sequence[str]) -> int:
                 lines.append(audit_release(pool, epsilon, name, runs, pair))
                 print(" | ".join(lines[-1].cells()), flush=True)
     if arguments.markdown:
-        write_table(arguments.markdown, "audit", HEADER, [line.cells() for line in lines])
+        shown = [leave_out_statistics(line.cells()) for line in lines]
+        write_table(arguments.markdown, "audit", *choose_columns(PAGE_COLUMNS, HEADER, shown))
     return int(any((line.epsilon_bound.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
+
+
+def leave_out_statistics(cells: Sequence[str]) -> tuple[str, ...]:
+    """Return a line without the names, in brackets, of the statistics that gave its two bounds."""
+    return tuple(cell.partition(" (")[0] if place in (3, 5) else cell for place, cell in enumerate(cells))
+
+
+def choose_columns(
+    columns: Sequence[int], header: Sequence[str], lines: Sequence[Sequence[str]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the header and the lines that a page shows of a table: some of its columns."""
+    shown, *rows = (tuple(line[column] for column in columns) for line in (header, *lines))
+    return shown, rows
 
 
 def write_table(page: Path, mark: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
