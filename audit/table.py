@@ -23,7 +23,6 @@ from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 RELEASES: dict[str, type[Release]] = {"the release": Release, **MUTANTS}
 CHUNK = 250
 HEADER = ("epsilon claimed", "what is run", "runs", "epsilon at least", "mu claimed", "mu at least", "verdict")
-PAGE_COLUMNS = (0, 1, 3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -93,14 +92,17 @@ def main(options: Sequence[str]) -> int:
                 lines.append(audit_release(pool, epsilon, name, runs, pair))
                 print(" | ".join(lines[-1].cells()), flush=True)
     if arguments.markdown:
-        shown = [leave_out_statistics(line.cells()) for line in lines]
-        write_table(arguments.markdown, "audit", *choose_columns(PAGE_COLUMNS, HEADER, shown))
+        write_table(arguments.markdown, "audit", *list_by_release([line.cells() for line in lines]))
     return int(any((line.epsilon_bound.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
 
 
-def leave_out_statistics(cells: Sequence[str]) -> tuple[str, ...]:
-    """Return a line without the names, in brackets, of the statistics that gave its two bounds."""
-    return tuple(cell.partition(" (")[0] if place in (3, 5) else cell for place, cell in enumerate(cells))
+def list_by_release(lines: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return a header and a line for each release or fault: its bounds on epsilon and mu at every claim."""
+    claims, bounds = dict[str, None](), dict[str, list[str]]()
+    for epsilon, name, _, epsilon_bound, mu, mu_bound, _ in lines:
+        claims[f"epsilon {epsilon}, mu {mu}"] = None
+        bounds.setdefault(name, []).append(f"{epsilon_bound.partition(' (')[0]}, {mu_bound.partition(' (')[0]}")
+    return ("at least", *claims), [(name, *cells) for name, cells in bounds.items()]
 
 
 def choose_columns(

@@ -58,11 +58,17 @@ def test_a_channel_has_one_line_for_all_tables() -> None:
     assert side_channels.list_by_channel(lines) == [("seconds", "53% (p = 0.78)", "54% (p = 0.69)")]
 
 
-def test_a_page_shows_bounds_without_their_statistics() -> None:
-    cells = ("1", "the release", "2 x 5", "0.75 (all)", "0.75", "0.65 (all)", "fault found (mu only)")
-    shown = table.leave_out_statistics(cells)
-    assert shown == ("1", "the release", "2 x 5", "0.75", "0.75", "0.65", "fault found (mu only)")
-    assert table.choose_columns((0, 3), table.HEADER, [shown]) == (
-        ("epsilon claimed", "epsilon at least"),
-        [("1", "0.75")],
-    )
+def test_a_release_has_one_line_for_all_claims() -> None:
+    lines = [
+        ("1", "the release", "2 x 5", "0.75 (all)", "0.75", "0.65 (all)", "within the claim"),
+        ("1", "half the noise", "2 x 5", "1.82 (all)", "0.75", "1.25 (all)", "fault found"),
+        ("4", "the release", "2 x 5", "2.68 (all)", "1.83", "1.64 (all)", "within the claim"),
+        ("4", "half the noise", "2 x 5", "3.62 (all)", "1.83", "3.14 (all)", "fault found (mu only)"),
+    ]
+    header, rows = table.list_by_release(lines)
+    assert header == ("at least", "epsilon 1, mu 0.75", "epsilon 4, mu 1.83")
+    assert rows == [("the release", "0.75, 0.65", "2.68, 1.64"), ("half the noise", "1.82, 1.25", "3.62, 3.14")]
+
+
+def test_a_page_shows_some_columns() -> None:
+    assert table.choose_columns((0, 2), "abc", ["123", "456"]) == (("a", "c"), [("1", "3"), ("4", "6")])
