@@ -38,6 +38,7 @@ HEADER = (
     "found where sigma is too small by",
     "verdict",
 )
+PAGE_HEADER = ("sigma", "draws of each", "least p-value", HEADER[4], HEADER[5])
 
 
 def pmf(sigma: float) -> tuple[np.ndarray, np.ndarray]:
@@ -105,6 +106,13 @@ def _groups(expected: np.ndarray, least: np.ndarray) -> np.ndarray:
     return np.minimum(bins, max(current - 1, 0))
 
 
+def summarize_scales(lines: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Return one line for all scales, in the order of PAGE_HEADER."""
+    sigmas, draws, _, p_values, levels, shares, _ = zip(*lines, strict=True)
+    least, most = (choose(shares, key=lambda share: float(share.rstrip("%"))) for choose in (min, max))
+    return (f"{sigmas[0]} to {sigmas[-1]}", draws[0], min(p_values, key=float), levels[0], f"{least} to {most}")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the table; 1 if the sampler is rejected at a scale."""
     parser = argparse.ArgumentParser(prog="python -m audit sampler", description="OpenDP's sampler: goodness of fit.")
@@ -121,5 +129,5 @@ def main(arguments: Sequence[str]) -> int:
         lines.append((f"{sigma:g}", f"{parsed.draws:,}", str(bins), f"{p:.3f}", f"{level:g}", f"{share:.2%}", verdict))
         print(" | ".join(lines[-1]), flush=True)
     if parsed.markdown:
-        write_table(parsed.markdown, "sampler", HEADER, lines)
+        write_table(parsed.markdown, "sampler", PAGE_HEADER, [summarize_scales(lines)])
     return int(rejected)

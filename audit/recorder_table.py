@@ -41,6 +41,18 @@ FAULT_HEADER = (
     "dp-recorder: composition",
     "dp-recorder: samples",
 )
+PAGE_FAULT_HEADER = ("planted fault", "the referee", "tight bounds", "dp-recorder")
+
+
+def join_checks(line: Sequence[str]) -> tuple[str, ...]:
+    """Return the line of a fault in the order of PAGE_FAULT_HEADER, with dp-recorder's checks in one cell."""
+    checks = (head.partition(": ")[2] for head in FAULT_HEADER[3:])
+    seen = [
+        f"{check} {cell.removeprefix('found').removeprefix(': ')}".strip()
+        for check, cell in zip(checks, line[3:], strict=True)
+        if cell != NOT_SEEN
+    ]
+    return (line[0], *(cell.removeprefix("found: ") for cell in line[1:3]), ", ".join(seen) or NOT_SEEN)
 
 
 def compare_case(place: int, effort: Effort) -> tuple[tuple[str, ...], bool]:
@@ -109,19 +121,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--neighbours", type=int, default=Effort().neighbours, help="neighbours of each kind")
     parser.add_argument("--samples", type=int, default=20_000, help="draws of each look for a planted fault")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--markdown", type=Path, help="also write the tables into this page, between its marks")
+    parser.add_argument("--markdown", type=Path, help="also write the faults into this page, between its marks")
     parsed = parser.parse_args(arguments)
     try:
         load_harness()
     except ModuleNotFoundError:
         print(INSTALL)
         return 2
-    effort, cases, faults = Effort(parsed.neighbours), list[tuple[str, ...]](), list[tuple[str, ...]]()
+    effort, faults = Effort(parsed.neighbours), list[tuple[str, ...]]()
     wrong = False
     with ProcessPoolExecutor(parsed.workers, multiprocessing.get_context("spawn")) as pool:
         print(" | ".join(CASE_HEADER), flush=True)
         for line, found in pool.map(compare_case, range(len(IN_MEMORY)), [effort] * len(IN_MEMORY)):
-            cases.append(line)
             wrong |= found
             print(" | ".join(line), flush=True)
         print(" | ".join(FAULT_HEADER), flush=True)
@@ -131,6 +142,5 @@ def main(arguments: Sequence[str]) -> int:
             wrong |= not found
             print(" | ".join(line), flush=True)
     if parsed.markdown:
-        write_table(parsed.markdown, "recorder", CASE_HEADER, cases)
-        write_table(parsed.markdown, "faults", FAULT_HEADER, faults)
+        write_table(parsed.markdown, "faults", PAGE_FAULT_HEADER, [join_checks(fault) for fault in faults])
     return int(wrong)

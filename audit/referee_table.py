@@ -33,6 +33,7 @@ HEADER = (
     "of the price",
     "one row more of a person, of the sensitivity",
 )
+PAGE_HEADER = ("mechanism", "cases", *HEADER[5:])
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,21 @@ class CaseLine:
         )
 
 
+def summarize_by_mechanism(lines: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return a line for each mechanism, in the order of PAGE_HEADER: the largest shares of its cases."""
+    groups: dict[str, list[Sequence[str]]] = {}
+    for line in lines:
+        groups.setdefault(line[0], []).append(line)
+    return [
+        (name, str(len(cases)), *(max((case[column] for case in cases), key=_read_share) for column in (5, 6, 7)))
+        for name, cases in groups.items()
+    ]
+
+
+def _read_share(cell: str) -> float:
+    return float(cell.rstrip("%") or -1)
+
+
 def name_look(step: str) -> str:
     """Return the look of a step, without the table of a branch and the number of a round."""
     return re.sub(r"_[0-9]+$", "", split_step_name(step)[1])
@@ -107,5 +123,5 @@ def main(arguments: Sequence[str]) -> int:
             for violation in line.violations:
                 print("  VIOLATION", violation, flush=True)
     if parsed.markdown:
-        write_table(parsed.markdown, MARK, HEADER, [line.cells() for line in lines])
+        write_table(parsed.markdown, MARK, PAGE_HEADER, summarize_by_mechanism([line.cells() for line in lines]))
     return int(any(line.violations for line in lines))

@@ -118,6 +118,14 @@ def compare_channels(name: str, base: Sequence[Observation], other: Sequence[Obs
     return lines
 
 
+def list_by_channel(lines: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return a line for each channel: in how many pairs each other table's value is larger, and the p-value."""
+    cells: dict[str, list[str]] = {}
+    for channel, _, _, _, larger, p_value, _ in lines[:-1]:
+        cells.setdefault(channel, []).append(f"{larger} (p = {p_value})")
+    return [(channel, *row) for channel, row in cells.items()]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the table; 1 if a refusal depends on rows, or if not even the larger table shows: too few runs."""
     parser = argparse.ArgumentParser(prog="python -m audit channels", description="Time, size, refusals and memory.")
@@ -147,6 +155,6 @@ def main(arguments: Sequence[str]) -> int:
         print(" | ".join(line), flush=True)
     print(*refused, sep="\n")
     if parsed.markdown:
-        write_table(parsed.markdown, "channels", HEADER, lines)
+        write_table(parsed.markdown, "channels", (HEADER[0], *others), list_by_channel(lines))
     power = any(line[1] == f"{TIMES} times the rows" and line[-1] == "yes" for line in lines)
     return int(bool(refused) or not power)

@@ -92,8 +92,25 @@ def main(options: Sequence[str]) -> int:
                 lines.append(audit_release(pool, epsilon, name, runs, pair))
                 print(" | ".join(lines[-1].cells()), flush=True)
     if arguments.markdown:
-        write_table(arguments.markdown, "audit", HEADER, [line.cells() for line in lines])
+        write_table(arguments.markdown, "audit", *list_by_release([line.cells() for line in lines]))
     return int(any((line.epsilon_bound.value > line.epsilon) != (line.name in MUTANTS) for line in lines))
+
+
+def list_by_release(lines: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return a header and a line for each release or fault: its bounds on epsilon and mu at every claim."""
+    claims, bounds = dict[str, None](), dict[str, list[str]]()
+    for epsilon, name, _, epsilon_bound, mu, mu_bound, _ in lines:
+        claims[f"epsilon {epsilon}, mu {mu}"] = None
+        bounds.setdefault(name, []).append(f"{epsilon_bound.partition(' (')[0]}, {mu_bound.partition(' (')[0]}")
+    return ("at least", *claims), [(name, *cells) for name, cells in bounds.items()]
+
+
+def choose_columns(
+    columns: Sequence[int], header: Sequence[str], lines: Sequence[Sequence[str]]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the header and the lines that a page shows of a table: some of its columns."""
+    shown, *rows = (tuple(line[column] for column in columns) for line in (header, *lines))
+    return shown, rows
 
 
 def write_table(page: Path, mark: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:

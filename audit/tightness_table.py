@@ -20,7 +20,7 @@ from scipy import stats
 from audit.planted_faults import BY_NAME
 from audit.referee_cases import IN_MEMORY
 from audit.referee_table import name_look
-from audit.table import write_table
+from audit.table import choose_columns, write_table
 from audit.tightness import (
     MOST_DRAWS,
     Difference,
@@ -66,6 +66,9 @@ WHOLE_HEADER = (
     "at least",
     "verdict",
 )
+
+LOOK_COLUMNS, WHOLE_COLUMNS = (0, 3, 6), (0, 3, 5)
+"""Columns of the two tables that the page shows."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.roc:
         write_picture(draw_roc(found, "Likelihood-ratio test on all noisy tables"), parsed.roc, "--roc")
     if parsed.markdown:
-        write_table(parsed.markdown, "looks", LOOK_HEADER, looks)
+        write_table(parsed.markdown, "looks", *choose_columns(LOOK_COLUMNS, LOOK_HEADER, looks))
         if whole:
-            write_table(parsed.markdown, "whole", WHOLE_HEADER, whole)
+            write_table(parsed.markdown, "whole", *choose_columns(WHOLE_COLUMNS, WHOLE_HEADER, whole))
     return int(any(faults))

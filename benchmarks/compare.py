@@ -77,10 +77,11 @@ def jobs(methods: Sequence[str], tables: Sequence[str], epsilons: Sequence[float
 def methods_of(ours: bool, peers: bool, named: Sequence[str] | None = None) -> list[str]:
     """Return the names of the methods in the order in which they are run.
 
-    ``named``: of these only, in place of the SHORT.
+    ``named``: these instead of OURS and SHORT; of this project's methods, any.
     """
+    own = tuple(METHODS) if named is not None else OURS
     wanted = (*OURS, *SHORT) if named is None else named
-    return [m for m in (*(OURS if ours else ()), *(PEERS if peers else ())) if m in wanted]
+    return [m for m in (*(own if ours else ()), *(PEERS if peers else ())) if m in wanted]
 
 
 def method_version(method: str) -> str:

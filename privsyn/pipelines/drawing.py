@@ -77,7 +77,7 @@ def tabulate_steps() -> str:
     for step in STEPS:
         kind = f"**{step.kind}**" if step.kind is StepKind.RELEASE else str(step.kind)
         title = step.title if step.title.startswith("InDif") else step.title.lower()
-        lines.append(f"| {title} | {kind} | {step.about} | {step.when or 'all'} | {step.paper or 'not there'} |")
+        lines.append(f"| {title} | {kind} | {step.about} | {step.when or 'all'} | {step.paper} |")
     return "\n".join(lines)
 
 
