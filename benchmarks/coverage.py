@@ -60,6 +60,8 @@ ZEROS = {"census_income-zeros": "wage_per_hour", "national2019-zeros": "PINCP"}
 
 EXAMPLES = {"adult": "adult.yaml", "gss_happiness": "gss.yaml"}
 EPSILONS = (0.2, 1.0, 5.0)
+FEWEST = 20
+"""Kinds of fewer answers are not shown."""
 PAIRS, TRIPLES, REGRESSIONS, LEVEL = 6, 3, 3, 0.95
 
 
@@ -413,15 +415,14 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
             tally = groups[kind][line["epsilon"]]
             for name, value in zip(vars(Tally()), figures, strict=True):
                 setattr(tally, name, getattr(tally, name) + value)
-    yield "| answers | number | held by the interval | naive: held | width / naive |"
-    yield "|---|---|---|---|---|"
+    yield "| answers | number | held by the interval | naive: held |"
+    yield "|---|---|---|---|"
     for kind, by_epsilon in sorted(groups.items()):
         tallies = [by_epsilon[epsilon] for epsilon in EPSILONS]
         held = ", ".join(f"{t.held / t.answers:.1%}" if t.answers else "-" for t in tallies)
-        compared = [t for t in tallies if t.naive_width and t.answers]
-        naive = ", ".join(f"{t.naive_held / t.answers:.1%}" for t in compared)
-        wide = ", ".join(f"{t.width / t.naive_width:.3g}" for t in compared)
-        yield f"| {kind} | {sum(t.answers for t in tallies):,} | {held} | {naive} | {wide} |"
+        naive = ", ".join(f"{t.naive_held / t.answers:.1%}" for t in tallies if t.naive_width and t.answers)
+        if (answers := sum(t.answers for t in tallies)) >= FEWEST:
+            yield f"| {kind} | {answers:,} | {held} | {naive} |"
 
 
 def main() -> None:
