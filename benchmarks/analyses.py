@@ -76,10 +76,10 @@ def kept() -> list[dict[str, Any]]:
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
     """Yield one line an analysis: how many of its figures are close, and the median difference, over all releases."""
     yield (
-        "| table | analysis | figures | close: release (from to) | shuffled columns "
+        "| table | analysis | real rows | figures | close: release (from to) | shuffled columns "
         "| median difference: release | shuffled columns |"
     )
-    yield "|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|"
     groups: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for line in lines:
         for each in line["analyses"]:
@@ -89,7 +89,7 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
         close = [_close(each) for each in ours]
         first = ours[0]
         yield (
-            f"| {table} | {title} | {len(_compared(first))} "
+            f"| {table} | {title} | {first['rows_real']:,} | {len(_compared(first))} "
             f"| {mean(close):.0%} ({min(close):.0%} to {max(close):.0%}) | {mean(map(_close, shuffled)):.0%} "
             f"| {_difference(ours):.0%} | {_difference(shuffled):.0%} |"
         )
