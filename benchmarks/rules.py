@@ -137,7 +137,8 @@ def mean(store: Store, name: str, method: str, epsilon: float, figure: str) -> f
 def markdown(store: Store, names: Sequence[str], epsilons: Sequence[float]) -> list[str]:
     """Return one line for each table and epsilon."""
     lines = [
-        "| table | rules | epsilon | rows that break one: real | without rules | with | pairs with rules | triples | time |",
+        "| table | rules | epsilon | rows that break one: real | without rules | with | pairs with rules | triples "
+        "| time |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name in names:
