@@ -60,6 +60,8 @@ ZEROS = {"census_income-zeros": "wage_per_hour", "national2019-zeros": "PINCP"}
 
 EXAMPLES = {"adult": "adult.yaml", "gss_happiness": "gss.yaml"}
 EPSILONS = (0.2, 1.0, 5.0)
+FEWEST = 20
+"""Kinds of fewer answers are not shown."""
 PAIRS, TRIPLES, REGRESSIONS, LEVEL = 6, 3, 3, 0.95
 
 
@@ -406,19 +408,21 @@ def kept() -> list[dict[str, Any]]:
 
 
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Markdown: coverage by kind of answer and epsilon, with widths beside the naive ones."""
-    groups: dict[tuple[str, float], Tally] = defaultdict(Tally)
+    """Markdown: coverage by kind of answer, at each epsilon, beside that of the naive intervals."""
+    groups: dict[str, dict[float, Tally]] = defaultdict(lambda: defaultdict(Tally))
     for line in lines:
         for kind, figures in line["tallies"].items():
+            tally = groups[kind][line["epsilon"]]
             for name, value in zip(vars(Tally()), figures, strict=True):
-                setattr(groups[kind, line["epsilon"]], name, getattr(groups[kind, line["epsilon"]], name) + value)
-    yield "| answers | epsilon | answered | not known | held by the interval | naive: held | width / naive |"
-    yield "|---|---|---|---|---|---|---|"
-    for (kind, epsilon), t in sorted(groups.items()):
-        naive = f"{t.naive_held / t.answers:.1%}" if t.naive_width and t.answers else ""
-        wide = f"{t.width / t.naive_width:.3g}" if t.naive_width else ""
-        held = f"{t.held / t.answers:.1%}" if t.answers else ""
-        yield f"| {kind} | {epsilon:g} | {t.answers:,} | {t.not_known:,} | {held} | {naive} | {wide} |"
+                setattr(tally, name, getattr(tally, name) + value)
+    yield "| answers | number | held by the interval | naive: held |"
+    yield "|---|---|---|---|"
+    for kind, by_epsilon in sorted(groups.items()):
+        tallies = [by_epsilon[epsilon] for epsilon in EPSILONS]
+        held = ", ".join(f"{t.held / t.answers:.1%}" if t.answers else "-" for t in tallies)
+        naive = ", ".join(f"{t.naive_held / t.answers:.1%}" for t in tallies if t.naive_width and t.answers)
+        if (answers := sum(t.answers for t in tallies)) >= FEWEST:
+            yield f"| {kind} | {answers:,} | {held} | {naive} |"
 
 
 def main() -> None:

@@ -127,7 +127,7 @@ def ratios(store: Store, name: str, method: str, epsilon: float, figure: str) ->
         yield 1.0 if a == b else a / b if a and b else np.inf
 
 
-def markdown(store: Store, names: list[str]) -> list[str]:
+def list_cases(store: Store, names: list[str]) -> list[str]:
     """Return a line for each table, epsilon and assumption that was measured.
 
     What the forecast said and the release had.
@@ -137,26 +137,38 @@ def markdown(store: Store, names: list[str]) -> list[str]:
         + " | rows in a wrong bin: forecast, release | relations seen from | pairs measured | random sample of |",
         "|---" * 9 + "|",
     ]  # fmt: skip
-    near: dict[tuple[str, str], list[bool]] = {}
-    for name in names:
-        for epsilon in EPSILONS:
-            for method in ASSUMPTIONS if _is_measured(store, name, epsilon) else ():
-                cells = []
-                for figure in WORDS:
-                    found = list(ratios(store, name, method, epsilon, figure))
-                    good = [1 / NEAR <= r <= NEAR for r in found]
-                    near.setdefault((method, figure), []).extend(good)
-                    if figure in PER_COLUMN:
-                        cells.append(f"{sum(good)} of {len(good)}" if good else "-")
-                    else:
-                        cells.append(_both(store, name, method, epsilon, figure) + ("" if all(good) else " *"))
-                lines.append(f"| {name} | {epsilon:g} | {method} | " + " | ".join(cells) + " |")
-    lines += ["", f"Within a factor of {NEAR:g}, of all tables and epsilons:", ""]
-    lines += ["| assumed | " + " | ".join(WORDS.values()) + " |", "|---" * 7 + "|"]
-    for method in ASSUMPTIONS:
-        shares = (near[method, figure] for figure in WORDS)
-        lines.append(f"| {method} | " + " | ".join(f"{sum(s)} of {len(s)}" for s in shares) + " |")
+    for name, epsilon in _measured(store, names):
+        for method in ASSUMPTIONS:
+            cells = []
+            for figure in WORDS:
+                good = _find_near(store, name, method, epsilon, figure)
+                if figure in PER_COLUMN:
+                    cells.append(f"{sum(good)} of {len(good)}" if good else "-")
+                else:
+                    cells.append(_both(store, name, method, epsilon, figure) + ("" if all(good) else " *"))
+            lines.append(f"| {name} | {epsilon:g} | {method} | " + " | ".join(cells) + " |")
     return lines
+
+
+def summarize(store: Store, names: list[str]) -> list[str]:
+    """Return a line for each assumption: how many figures of all tables and epsilons are within the factor."""
+    lines = ["| assumed | " + " | ".join(WORDS.values()) + " |", "|---" * 7 + "|"]
+    for method in ASSUMPTIONS:
+        cells = []
+        for figure in WORDS:
+            good = [g for n, e in _measured(store, names) for g in _find_near(store, n, method, e, figure)]
+            cells.append(f"{sum(good)}/{len(good)}")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _find_near(store: Store, name: str, method: str, epsilon: float, figure: str) -> list[bool]:
+    return [1 / NEAR <= r <= NEAR for r in ratios(store, name, method, epsilon, figure)]
+
+
+def _measured(store: Store, names: list[str]) -> list[tuple[str, float]]:
+    """Return the tables and epsilons of which every case was measured."""
+    return [(name, epsilon) for name, epsilon in product(names, EPSILONS) if _is_measured(store, name, epsilon)]
 
 
 def _is_measured(store: Store, name: str, epsilon: float) -> bool:
@@ -172,11 +184,11 @@ def _both(store: Store, name: str, method: str, epsilon: float, figure: str) -> 
 
 
 def main() -> None:
-    """Measure what is not in the store yet, and print the markdown; --write puts it into docs/epsilon.md."""
+    """Measure what is not in the store yet, print every case, and with --write put the summary into docs/epsilon.md."""
     parser = argparse.ArgumentParser(description="How near forecasts come on public tables.")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--store", type=Path, default=STORE, help="JSON lines of the runs")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/epsilon.md")
+    parser.add_argument("--write", action="store_true", help="put the summary into docs/epsilon.md")
     arguments = parser.parse_args()
     store, names = Store(arguments.store), keep_present(arguments.tables)
     for name in names:
@@ -188,8 +200,8 @@ def main() -> None:
                         print(name, epsilon, method, seed, flush=True)
         halves.cache_clear()
         released_rows.cache_clear()
-    lines = markdown(store, names)
-    print("\n".join(lines))
+    lines = summarize(store, names)
+    print("\n".join([*list_cases(store, names), "", f"Within a factor of {NEAR:g}:", "", *lines]))
     if arguments.write:
         write_between(PAGE, (BEGIN, END), lines)
 

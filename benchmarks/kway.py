@@ -2,8 +2,8 @@
 
 PriView's figure (Qardaji, Yang, Li 2014; DPSyn report, section 3.2): error against k of maximum entropy, least squares,
 linear programming and this project's rows, all from the same consistent noisy marginals.  Releases are made in memory
-with seeded noise: nothing here is a release.  Finished cases are kept in kway.jsonl and not made again; the tables of
-docs/receivers.md and docs/img/kway.png are written from there.
+with seeded noise: nothing here is a release.  Finished cases are kept in kway.jsonl and not made again; the table of
+docs/receivers.md and docs/img/kway.png are made from there.
 """
 
 from __future__ import annotations

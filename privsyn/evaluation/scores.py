@@ -157,7 +157,7 @@ def as_markdown() -> str:
     for kind in KINDS.values():
         high = "" if kind.high is None else f"{kind.high:,g}" if kind.high < 1e4 else f"{kind.high:,.0f}"
         title = f"**{kind.title}**" if kind.headline else kind.title
-        lines.append(f"| {title} | {kind.unit} | {kind.low:g}..{high} | {kind.better} | {kind.source} |")
+        lines.append(f"| {title} | {kind.unit} | {kind.low:g}..{high}, {kind.better} | {kind.source} |")
     return "\n".join(lines)
 
 

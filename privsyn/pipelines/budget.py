@@ -31,8 +31,7 @@ SCORES_PART = Fraction(1, 4)
 """Part of that which the triples' scores have."""
 
 TRANSITIONS, LINKED_ROWS, WITHOUT_ROWS = Fraction(3, 20), Fraction(1, 4), Fraction(1, 20)
-"""Shares of transitions, of the counts of all rows (docs/panels.md has the table that they were chosen by), and of the
-counts of persons without rows."""
+"""Shares of transitions, of the counts of all rows, and of the counts of persons without rows."""
 
 MST: Budget = dict.fromkeys(("one_way_marginals", "indif_scores", "measure_marginals"), Fraction(1, 3))
 """A third each, as in the paper."""
