@@ -6,6 +6,7 @@ lower bounds, which need a release of three columns.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,13 +19,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from audit.referee_cases import CASES, Case
+from privsyn.data_contracts.columns import DateColumn
 from privsyn.engine.step import ReleaseStep, Step
+from privsyn.tasks.codecs import encode_rows
 from privsyn.tasks.panels import row_order
 from privsyn.tasks.panels.row_order import RowOrder
 from privsyn.tasks.privacy.noise import NoiseSource
 from privsyn.tasks.steps import encode
 
 ChangeSteps = Callable[[Sequence[Step]], Sequence[Step]]
+EPOCH = dt.date(1970, 1, 1)
 BY_NAME = {case.name: case for case in CASES}
 
 
@@ -74,12 +78,12 @@ def double_answers(step: ReleaseStep) -> Any:
     return lambda *arguments: [2 * np.asarray(counts) for counts in step.exact(*arguments)]
 
 
-def leave_out_first_look(steps: Sequence[Step]) -> Sequence[Step]:
-    """Return the steps whose shares add up to 1 without the first look, which is not charged."""
-    first = next(step for step in steps if isinstance(step, ReleaseStep))
+def leave_out_largest_look(steps: Sequence[Step]) -> Sequence[Step]:
+    """Return the steps whose shares add up to 1 without the look of the largest share, which is not charged."""
+    largest = max((step for step in steps if isinstance(step, ReleaseStep)), key=lambda step: step.share)
 
     def charge(step: ReleaseStep) -> Mapping[str, Fraction]:
-        return {look: share / (1 - first.share) for look, share in step.shares.items()}
+        return {look: share / (1 - largest.share) for look, share in step.shares.items()}
 
     return change_looks(shares=charge)(steps)
 
@@ -106,7 +110,7 @@ def hash_coarse_codes(case: Case) -> Iterator[None]:
     coarse = case.make_request(case.make(1, 0)).encoding
 
     def hash_codes(order: RowOrder, batch: pa.RecordBatch) -> row_order.Words:
-        return original(order, encode.encode_batch(batch, coarse, encode.Repairs()))
+        return original(order, encode_rows.encode_batch(batch, coarse, encode_rows.Repairs()))
 
     with ExitStack() as stack:
         stack.enter_context(patch.object(RowOrder, "hash_rows", hash_codes))
@@ -116,24 +120,24 @@ def hash_coarse_codes(case: Case) -> Iterator[None]:
 
 @contextmanager
 def rank_values(case: Case) -> Iterator[None]:
-    """Take the codes of the column `start` from the ranks of its values in the table."""
-    original = encode.encode_batch
+    """Put the ranks of its values in the table, spread over its bounds, in place of the column `start`."""
+    original, bounds = encode_rows.encode_batch, case.make_request(case.make(1, 0)).spec.columns["start"]
+    assert isinstance(bounds, DateColumn)  # noqa: S101
+    first, days = (bounds.min - EPOCH).days, (bounds.max - bounds.min).days
 
-    def rank(batch: pa.RecordBatch, plan: Any, *rest: Any) -> pa.RecordBatch:
-        codes = original(batch, plan, *rest)
-        place = codes.schema.get_field_index("start")
+    def rank(batch: pa.RecordBatch, *rest: Any) -> pa.RecordBatch:
         found, ranks = np.unique(np.asarray(batch.column("start").cast(pa.string())), return_inverse=True)
-        cells = ranks * plan.get_codec("start").size // max(len(found), 1)
-        return codes.set_column(place, codes.schema.field(place), pa.array(cells, codes.schema.field(place).type))
+        spread = pa.array(first + ranks * days // max(len(found), 1), pa.int32()).cast(pa.date32())
+        return original(batch.set_column(batch.schema.get_field_index("start"), "start", spread), *rest)
 
-    with patch.object(encode, "encode_batch", rank):
+    with patch.object(encode_rows, "encode_batch", rank), patch.object(encode, "encode_batch", rank):
         yield
 
 
 FAULTS = (
     Fault("rows chosen by a hash of coarse codes", "privsyn, persons of 1", plant=hash_coarse_codes),
     Fault("a sensitivity of half what it is", "mst, persons of 2", change=change_looks(exact=double_answers)),
-    Fault("a look that is not charged", "mst, persons of 2", change=leave_out_first_look),
+    Fault("a look that is not charged", "mst, persons of 2", change=leave_out_largest_look),
     Fault("a domain read from the data", "mst, persons of 2", plant=rank_values),
     Fault("noise of half the scale", "mst, persons of 2", noise=0.5),
     Fault("post-processing that counts rows", "mst, persons of 2", change=choose_by_number_of_rows),

@@ -13,7 +13,7 @@ from audit.planted_faults import BY_NAME, FAULTS, Fault, ScaledNoise
 from audit.recorder import ERROR, REPLAY, SENSITIVITY, load_harness, record_case, record_fault
 from audit.referee_cases import IN_MEMORY
 from audit.referee_tables import Effort
-from audit.table import write_table
+from audit.table import choose_columns, write_table
 from audit.tightness import Effort as SearchEffort
 from audit.tightness import choose_runs, draw_evidence, find_worst_neighbours, is_fault
 from privsyn.tasks.privacy.noise import OpenDPNoise
@@ -32,6 +32,9 @@ CASE_HEADER = (
     "epsilon promised",
     "dp-recorder: found",
 )
+CASE_COLUMNS = (0, 2, 3, 4, 6, 7)
+"""Columns of CASE_HEADER that the page shows."""
+
 FAULT_HEADER = (
     "planted fault",
     "the referee",
@@ -121,18 +124,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--neighbours", type=int, default=Effort().neighbours, help="neighbours of each kind")
     parser.add_argument("--samples", type=int, default=20_000, help="draws of each look for a planted fault")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--markdown", type=Path, help="also write the faults into this page, between its marks")
+    parser.add_argument("--markdown", type=Path, help="also write the tables into this page, between its marks")
     parsed = parser.parse_args(arguments)
     try:
         load_harness()
     except ModuleNotFoundError:
         print(INSTALL)
         return 2
-    effort, faults = Effort(parsed.neighbours), list[tuple[str, ...]]()
+    effort, cases, faults = Effort(parsed.neighbours), list[tuple[str, ...]](), list[tuple[str, ...]]()
     wrong = False
     with ProcessPoolExecutor(parsed.workers, multiprocessing.get_context("spawn")) as pool:
         print(" | ".join(CASE_HEADER), flush=True)
         for line, found in pool.map(compare_case, range(len(IN_MEMORY)), [effort] * len(IN_MEMORY)):
+            cases.append(line)
             wrong |= found
             print(" | ".join(line), flush=True)
         print(" | ".join(FAULT_HEADER), flush=True)
@@ -142,5 +146,6 @@ def main(arguments: Sequence[str]) -> int:
             wrong |= not found
             print(" | ".join(line), flush=True)
     if parsed.markdown:
+        write_table(parsed.markdown, "recorder", *choose_columns(CASE_COLUMNS, CASE_HEADER, cases))
         write_table(parsed.markdown, "faults", PAGE_FAULT_HEADER, [join_checks(fault) for fault in faults])
     return int(wrong)

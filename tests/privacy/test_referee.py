@@ -30,7 +30,7 @@ from audit.planted_faults import (
     choose_by_number_of_rows,
     double_answers,
     hash_coarse_codes,
-    leave_out_first_look,
+    leave_out_largest_look,
     rank_values,
 )
 from audit.referee import Other, Relation, Verdict, Violation, compare_answers, open_private
@@ -383,8 +383,8 @@ def test_05_mutant_2_k_where_k_is_declared(case: str) -> None:
 
 
 def test_08_mutant_looks_that_are_not_charged() -> None:
-    """Planted mutant: the first look's share is left out where shares are made to add up."""
-    verdict = judge("mst, persons of 2", change=leave_out_first_look)
+    """Planted mutant: the largest look is left out where shares are made to add up."""
+    verdict = judge("mst, persons of 2", change=leave_out_largest_look)
     assert [violation.what for violation in verdict.violations] == [("price",)]
 
 
