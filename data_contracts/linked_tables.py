@@ -48,38 +48,39 @@ class LinkedTable(FrozenModel):
 
     data: str = Field(
         default="",
-        description="Where the table is, as the spec's `data`. Empty: it is handed over in memory.",
+        description="Where the table is, like `data` of the spec. Empty: a program hands it over.",
     )
     of: str | None = Field(
-        default=None, description="The table above, whose `key` says whose each row is. Not given: this is that table."
+        default=None,
+        description="The table above, whose `key` identifies the owner of each row. Not given: this is the top table.",
     )
     key: str | None = Field(
         default=None,
-        description="Column that identifies a row of the table: of the table above the person or the household. The "
-        "release has new keys.",
+        description="Column that identifies a row of this table; in the top table, the person or household. "
+        "The release has new keys.",
     )
     columns: tuple[str, ...] | dict[str, Column] = Field(
-        description="The table's columns: a mapping as `columns` of the spec, or the names of columns described there."
+        description="The table's columns: a mapping like `columns` of the spec, or names of columns described there."
     )
     order: str | None = Field(
         default=None,
-        description="Of a table of rows: `order` of the spec. A third table and further ones may have none.",
+        description="For a table of rows: `order` of the spec. Third and further tables may have none.",
     )
     max: int | None = Field(
-        default=None, ge=2, le=10_000, description="Of a table of rows: how many of one row above are kept at most."
+        default=None, ge=2, le=10_000, description="For a table of rows: most rows kept of one row above."
     )
-    with_order: tuple[str, ...] = Field(default=(), description="Of a table of rows: `with_order` of the spec.")
+    with_order: tuple[str, ...] = Field(default=(), description="For a table of rows: `with_order` of the spec.")
     rules: tuple[Rule, ...] = Field(
         default=(),
-        description="Of a third table and further ones: `rules` of the spec, about its columns and those above.",
+        description="For third and further tables: `rules` of the spec, about its columns and those above.",
     )
     focus: Focus | None = Field(
         default=None,
-        description="Of a third table and further ones: `focus` of the spec, on its columns and those above.",
+        description="For third and further tables: `focus` of the spec, on its columns and those above.",
     )
     workload: tuple[NamedMarginal, ...] = Field(
         default=(),
-        description="Of a third table and further ones: `workload` of the spec, each with a column of the table.",
+        description="For third and further tables: `workload` of the spec, each entry with a column of the table.",
     )
 
     def read_at(self, place: str) -> LinkedTable:
