@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 RowsAbout = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Forecast a release of about N rows, a public number: what it would be worth."),
+    typer.Option(metavar="N", help="Forecast the quality of a release of about N rows, a public number."),
 ]
-Epsilons = Annotated[str | None, typer.Option(metavar="E,E", help="Epsilons beside the spec's.")]
+Epsilons = Annotated[str | None, typer.Option(metavar="E,E", help="More epsilons to show.")]
 EarlierRelease = Annotated[
     str | None, typer.Option(metavar="RELEASE", help="Forecast from the rows of an earlier release.")
 ]
@@ -33,7 +33,7 @@ PublicTable = Annotated[str | None, typer.Option(metavar="PATH", help="Forecast 
 Strength = Annotated[
     float | None, typer.Option(metavar="R", help="Forecast from made-up rows correlated by 0 to R. [default: 0.9]")
 ]
-Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Picture of the forecast, .png or .svg.")]
+Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Write a picture of the forecast, .png or .svg.")]
 
 
 def parse_numbers(text: str) -> list[float]:
@@ -186,10 +186,10 @@ def build_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 def epsilon_command(
     spec: Annotated[
-        Path | None, typer.Argument(metavar="SPEC", help="Release spec (YAML): its epsilon and delta, and a forecast.")
+        Path | None, typer.Argument(metavar="SPEC", help="Release spec (YAML), for its epsilon, delta and a forecast.")
     ] = None,
     epsilons: Annotated[str, typer.Option(metavar="E,E", help="Epsilons to compare.")] = "0.1,0.2,0.5,1,2,5,10",
-    delta: Annotated[float | None, typer.Option(help="Delta; without it the spec's, else 1e-9.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta. Default: the spec's, else 1e-9.")] = None,
     rows_about: RowsAbout = None,
     earlier: EarlierRelease = None,
     public: PublicTable = None,
@@ -198,9 +198,10 @@ def epsilon_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Help to choose epsilon: what an attacker learns, what others published with, and what a release is worth.
+    """Help to choose epsilon.
 
-    The last needs SPEC and --rows-about. Reads no private table, spends nothing.
+    It shows what an attacker learns and what others published with. With SPEC and --rows-about, it also forecasts the
+    quality of a release. It reads no private table and costs nothing.
     """
     with print_errors(debug=debug):
         from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, compute_risks
