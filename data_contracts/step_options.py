@@ -120,13 +120,12 @@ class Compression(FrozenModel):
     )
     round_numbers: bool = Field(
         default=False,
-        description="Count multiples of 10, 100 and 1,000 steps of such columns, with a small part of the "
-        "one-way budget: rounded values come out if they exceed the noise.",
+        description="Count multiples of 10, 100 and 1,000 steps of numbers without `bins` or `edges`, for a small part "
+        "of the one-way budget: rounded values come out if they exceed the noise.",
     )
     calendar: bool = Field(
         default=False,
-        description="In the same way, count weekday, hour and round minutes of dates, moments and times "
-        "without `bins` or `edges`.",
+        description="Like `round_numbers`, for weekday, hour and round minutes of dates, moments and times.",
     )
 
     ladder: bool = Field(
