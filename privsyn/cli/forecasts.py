@@ -87,9 +87,9 @@ def forecast_as_asked(
 
 
 def render_forecast(forecast: Forecast, console: Console, table: str = "") -> None:
-    """Print the forecast: a table over epsilons, one over columns, and what was assumed; then those of further tables.
+    """Print the forecast: a table over epsilons, one over columns, and the assumption; then further tables.
 
-    ``table``: the further one that it is of.
+    ``table``: the further table that this forecast is about.
     """
     from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
@@ -150,11 +150,11 @@ def render_risks(risks: Sequence[Risk], console: Console) -> None:
 
 
 RISK_WORDS = (
-    "The attacker knows every row but one person's. Guess right: how often at most, where blind guessing is right in "
-    "50 %; in brackets what any mechanism of the same epsilon and delta may tell: the noise here tells less.",
-    "Belief: what an attacker who believed 10 % (1 %) thinks of a person who is in the table: in half of all releases "
-    "at most the typical figure; at most the other one, but for a probability near delta.",
-    "Found: the share of those in the table whom a test recognises that is wrong for 1 % of the others.",
+    "The attacker knows every row except one person's. Guess right: the best chance to guess whether that person is in "
+    "the table; blind guessing has 50 %. In brackets: the bound for any mechanism with this epsilon and delta.",
+    "Belief: an attacker believed with 10 % (1 %) that a person is in the table, who is. In half of all releases, the "
+    "new belief is at most the typical figure. It exceeds the other figure only with a probability near delta.",
+    "Found: the share of people in the table whom a test recognises, if the test is wrong for 1 % of the others.",
 )
 
 
@@ -170,7 +170,7 @@ def render_published(console: Console) -> None:
     rows = [[p.parameters, p.name, p.curator, str(p.year), p.unit] for p in PUBLISHED]
     console.print(build_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
     console.print(
-        f"From {REGISTRY}; pending review there. Compare the unit before the number.", soft_wrap=True, style="dim"
+        f"From {REGISTRY}, pending review there. Compare the units before the numbers.", soft_wrap=True, style="dim"
     )
 
 

@@ -141,8 +141,8 @@ MEASURE_LARGE = build_measurement(
     chosen="public_workload.large",
     look=Look(what="joint counts of related columns in the large groups", reason=ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
-    limit="Every row is a row of the public table, put into a group: combinations that it lacks do not occur, and "
-    "relations that were not counted are the public table's.",
+    limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
+    "occur, and relations that were not counted come from it.",
 )
 MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
