@@ -88,7 +88,7 @@ class CsvOptions(FrozenModel):
 def check_csv_texts(csv: CsvOptions, columns: Mapping[str, Any]) -> None:
     """Raise FieldError for a column whose name or values a CSV file with these options cannot hold.
 
-    columns: the released ones, whose texts are those of their ``values``.
+    columns: the released ones, whose texts are in their ``values``.
     """
     marks = (csv.delimiter or ",", "\r", "\n")
     for name, column in columns.items():

@@ -1,8 +1,8 @@
 """Tables that refer to each other: persons and their rows, or households and their members, as one spec of rows.
 
-The columns of the table above are the same in every row of a person, so a release of two tables is one of linked rows
-(panels.py), beside a count of the persons that have no row.  Further tables, of the same persons or of their rows, have
-their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
+The columns of the table above are the same in every row of a person.  So a release of two tables is a release of
+linked rows (panels.py) with a count of the persons that have no row.  Further tables, of the same persons or of their
+rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ DEEPEST = 3
 class LinkedTable(FrozenModel):
     """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
 
-    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are of a further table; those of the first
-    table of rows are the spec's.
+    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are for a further table; for the first
+    table of rows they stand in the spec.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"order", "max", "with_order", "rules", "focus", "workload"})
@@ -238,7 +238,7 @@ def _drop_table_names(marginal: Any, name: str, tables: Mapping[str, Any], place
 
 
 def join_columns(content: Mapping[str, Any]) -> Any:
-    """Return the described columns of a folded spec, with those of its further tables."""
+    """Return the described columns of a folded spec, with the columns of its further tables."""
     columns, tables = content.get("columns"), content.get("tables")
     if not isinstance(columns, Mapping) or not isinstance(tables, Mapping):
         return columns
@@ -250,14 +250,14 @@ def join_columns(content: Mapping[str, Any]) -> Any:
 
 
 def list_described_columns(spec: Any) -> Any:
-    """Return the columns that a spec describes, with those of its further tables."""
+    """Return the columns that a spec describes, with the columns of its further tables."""
     return join_columns(
         {"columns": spec.columns, "tables": {n: {"columns": t.columns} for n, t in spec.tables.items()}}
     )
 
 
 def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the table above all and of its first table of rows, then those of all others."""
+    """Return the names of the top table, of its first table of rows, and of all others, in this order."""
     for name, table in tables.items():
         seen, above = [name], table.get("of")
         while above is not None:
@@ -307,7 +307,7 @@ def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[s
     table, table_place = tables[name], ("tables", name)
     above = tables[table["of"]]
     if not isinstance(table.get("columns"), Mapping):
-        problem = f"{name!r} has no columns of its own: only those of the first two tables can be described elsewhere"
+        problem = f"{name!r} has no columns of its own: only the first two tables' columns can be described elsewhere"
         raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", (*table_place, "columns"))
     if above.get("key") is None:
         problem = f"nothing identifies a row of {table['of']}, and {name} is of it"
@@ -486,7 +486,7 @@ def build_first_branch(spec: Spec) -> Spec:
 def build_branch(spec: Spec, name: str) -> Spec:
     """Return the spec of a further table and the one above it, as one of two tables, where a row above is a person.
 
-    Beside the columns of the table above stand those of the table above all: rows below depend on both.
+    The columns of the top table stand beside the columns of the table above: rows below depend on both.
     """
     table, (root, _) = spec.tables[name], get_above(spec.tables)
     above = _list_columns(spec, root) | _list_columns(spec, table.of)

@@ -261,4 +261,4 @@ class PriorLevels(Mechanism):
 AnyMechanism = Annotated[
     PrivSyn | Adaptive | Independent | Mst | PrivBayes | Aim | PriorLevels, Field(discriminator="name")
 ]
-"""The options of one mechanism; ``name`` says of which."""
+"""The options of one mechanism, which ``name`` tells."""

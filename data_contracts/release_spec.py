@@ -241,8 +241,8 @@ class ReleaseSpec(FrozenModel):
     )
     null_values: tuple[str, ...] = Field(
         default=USUAL_NULLS,
-        description="CSV only: texts that mean null. Default: those of R and pandas, except in columns whose "
-        "`values` list one of them.",
+        description="CSV only: texts that mean null. Default: the texts of R and pandas, except in columns whose "
+        "`values` list one.",
     )
     csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: how the files are written.")
     rules: tuple[Rule, ...] = Field(
@@ -261,9 +261,9 @@ class ReleaseSpec(FrozenModel):
     )
     accountant: Literal["gaussian", "tight", "paper"] | None = Field(
         default=None,
-        description="How (epsilon, delta) becomes noise (docs/privacy.md): `tight`, the optimal conversion of "
-        "zCDP; `gaussian`, the exact curve of Gaussian noise by this project's own proof, a tenth more rho; "
-        "`paper`, rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release fixes whether the cap counts by "
+        description="How (epsilon, delta) becomes noise (docs/privacy.md). `tight`: the optimal conversion of "
+        "zCDP. `gaussian`: the exact curve of Gaussian noise by this project's own proof, a tenth more rho. "
+        "`paper`: rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release fixes whether the cap counts by "
         "`gaussian`; such a cap takes no other noise. Empty: the cap's own, `tight` for a new data set, or "
         "`paper` with that preset.",
     )
@@ -555,8 +555,7 @@ class ReleaseSpec(FrozenModel):
     def has_ladder(self) -> bool:
         """Whether columns with open bins are counted in cells that a first look splits where rows are.
 
-        Not where rows are those of a public prior, whose codes the mechanism counts by, and not in three tables and
-        more.
+        Not where rows come from a public prior, whose codes the mechanism counts by, and not in three tables or more.
         """
         options = self.mechanism
         is_asked = options.compression.enabled and options.compression.ladder
@@ -613,7 +612,7 @@ class ReleaseSpec(FrozenModel):
         return tuple(table.data for table in self.tables.values() if table.data) or ((self.data,) if self.data else ())
 
     def targets(self) -> dict[str, Any]:
-        """Return the fields ``focus`` and ``workload`` as JSON, those that are used, also those of further tables."""
+        """Return the used fields ``focus`` and ``workload`` as JSON, with the fields of further tables."""
         fields = {"focus", "workload"}
         of_tables = {name: table.model_dump(mode="json", include=fields) for name, table in self.tables.items()}
         further = {name: targets for name, targets in of_tables.items() if targets}
@@ -637,7 +636,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def effective_accountant(self) -> Literal["gaussian", "tight", "paper"]:
-        """The accountant, that of a data set that is new to the ledger where the spec names none."""
+        """The accountant; where the spec names none, the accountant of a data set that is new to the ledger."""
         return self.accountant or DEFAULT_ACCOUNTANT
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
@@ -664,7 +663,7 @@ class ReleaseSpec(FrozenModel):
         return self.model_copy(update={"prior": prior})
 
     def with_columns(self, columns: Mapping[str, Column], unit: Unit | None = None) -> ReleaseSpec:
-        """Return the spec by which these columns of a table are read, its rows those of ``unit`` (None: as before)."""
+        """Return the spec by which these columns of a table are read, with rows of ``unit`` (None: as before)."""
         return self.model_copy(update={"columns": dict(columns), "unit": unit or self.unit})
 
     def with_formats(self, formats: tuple[Format, ...]) -> ReleaseSpec:

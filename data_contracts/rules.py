@@ -223,8 +223,8 @@ def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: Ro
 def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
     """Return the computed columns, each after the columns that it needs.  Raises FieldError for a circle.
 
-    Columns that follow from another row are not among them, but their circles are refused: in one row, of which the
-    first is each person's ``first``, or through the row before and the row after.
+    Columns that follow from another row are not among them, but their circles are refused.  A circle lies in one row,
+    where a person's first row is its own ``first``, or goes through the row before and the row after.
     """
     continued = list_continued_expressions(rules, columns, words)
     expressions = {**list_expressions(rules, columns, words), **continued}

@@ -91,7 +91,7 @@ class KnownTotal(FrozenModel):
 
     @property
     def known(self) -> bool:
-        """Whether the counts are there: those of a file are, once the spec's file is read."""
+        """Whether the counts are there; a file's counts are, once the spec's file is read."""
         return self.rows is not None or bool(self.counts)
 
     def by_value(self) -> Counts:

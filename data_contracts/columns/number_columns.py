@@ -152,7 +152,7 @@ class IntegerColumn(Stepped):
         return tuple(float(self.min + (span * i) // bins) for i in range(bins + 1))
 
     def grid(self) -> Grid:
-        """Return the whole numbers, or those of ``step``."""
+        """Return the grid of ``step``, else of whole numbers."""
         return Grid.of(self.step or 1)
 
     @property

@@ -73,8 +73,8 @@ TOTALS_PROMISE = (
     "The totals are declared public. They are constants of this release, which never compares them with the private "
     "table. Given them, the guarantee holds for every pair of neighbouring tables, with these totals or not. It does "
     "not cover what the totals themselves say about a person; their publisher answers for that. If the totals are "
-    "exact counts of the private table, two tables with the same totals differ by at least two persons. Readers who know "
-    "the totals should then read the guarantee as one for adding or removing two persons."
+    "exact counts of the private table, two tables with the same totals differ by at least two persons. Readers who "
+    "know the totals should then read the guarantee as one for adding or removing two persons."
 )
 """What known totals change of the promise."""
 
