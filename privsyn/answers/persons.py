@@ -144,7 +144,7 @@ def read_summary(text: str) -> Summary | None:
 def describe_kept(released: ReleasedCounts) -> str:
     """Return the sentence that says which rows an answer about persons is about."""
     most, without = released.request.spec.unit.records, describe_without_rows(released)
-    drawn = ", of which one of each person, or household, is counted" if " " in released.record_unit else ""
+    drawn = "; one row of each person, or household, is counted" if " " in released.record_unit else ""
     return f"It is about the at most {most} rows of each {released.record_unit} that were kept{drawn}.{without}"
 
 

@@ -206,9 +206,7 @@ class Questions:
         labels |= {f"{column} of a row": t.first, f"{column} of the next row": t.second}
         table = answer_table(labels, t.estimate, t.error, t.low, t.high, t.source, f"transitions of {column}")
         person = self._counts.request.spec.unit.one
-        table.attrs["words"].append(
-            f"Shares are of pairs of neighbouring rows, of which one of each {person} is counted."
-        )
+        table.attrs["words"].append(f"Shares are of pairs of neighbouring rows; one pair of each {person} is counted.")
         return table
 
     @check_arguments

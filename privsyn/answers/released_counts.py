@@ -403,9 +403,9 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     if released.request.given:
         above, _ = get_above(released.request.spec.tables)
         return [
-            f"Every answer is of persons, or households, each by one row of {released.branch}, drawn at random from "
-            f"those of one row of {above}, itself drawn where there are several. Counts, shares and means of all rows "
-            "are others."
+            f"Every answer counts persons, or households, each by one row of {released.branch}. The row is drawn at "
+            f"random from the rows of one row of {above}, itself drawn if there are several. Counts, shares and means "
+            "of all rows differ."
         ]
     if released.request.spec.panel is not None:
         return [

@@ -397,9 +397,8 @@ def _explain_scored_pairs(plan: Plan) -> Iterator[str]:
     if is_wide(attributes) and list_score_steps(plan.steps):
         yield (
             f"columns: of {comb(len(attributes), 2):,} pairs of {len(attributes):,} columns about {MOST_PAIRS:,} are "
-            "scored: those of one block of names, such as q12_1 and q12_2, and of columns near each other in the "
-            "table. The others are as their own counts and the scored ones make them; name a column in `focus` to "
-            "score all its pairs."
+            "scored: pairs of one block of names, such as q12_1 and q12_2, and of columns near each other. Other pairs "
+            "follow from single counts and the scored pairs. Name a column in `focus` to score all its pairs."
         )
 
 
@@ -489,8 +488,8 @@ def _explain_idle_looks(plan: Plan) -> Iterator[str]:
     if idle := _list_idle_looks(plan):
         share = float(sum((stage.rho for stage in idle), Fraction(0)) / plan.rho)
         yield (
-            f"columns: there are no two that could be related, so {_format_share(share)} of the budget, which is for "
-            "how strongly columns are, is not spent; `mechanism: independent` gives all of it to the counts."
+            f"columns: no two columns could be related, so {_format_share(share)} of the budget, for scores of relations, "
+            "is not spent. `mechanism: independent` gives all of it to the counts."
         )
 
 

@@ -177,12 +177,12 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     marginals = sum(cost.marginals for rehearsal in rehearsals for cost in rehearsal.costs.values())
     pairs = sum(rehearsal.pairs for rehearsal in rehearsals)
     words = (
-        f"From a rehearsal on this machine: a release of {rehearsals[0].rows_in:,} made-up rows with the counts that "
-        f"{rows:,} row{'s are' if rows != 1 else ' is'} expected to have, related as most tables' columns are. "
+        f"From a rehearsal on this machine: a release of {rehearsals[0].rows_in:,} made-up rows with the counts "
+        f"expected of {rows:,} row{'s' * (rows != 1)}. Their columns are related like most tables' columns. "
         f"{pairs:,} pair{'s were' if pairs != 1 else ' was'} scored, "
         f"{marginals:,} joint marginal{'s' * (marginals != 1)} measured.",
-        "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
-        "of a machine that does nothing else.",
+        "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is for "
+        "a machine that does nothing else.",
         *((FULL_CELLS,) if "cell_counts" in split_budget(Request(spec)) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
         *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),

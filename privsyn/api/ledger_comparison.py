@@ -119,8 +119,8 @@ def compare_with_certificates(
     result.problems += [f"{run}: {p}" for run, copies in published_of.items() for p in _find_second_draws(copies)]
     if weaker:
         result.notes.append(
-            f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of earlier "
-            "versions: they are compared with their charges only"
+            f"{weaker} of {result.certificates} certificates name no entry of the ledger, like certificates of "
+            "earlier versions: they are compared with their charges only"
         )
     _add_uncovered(result, entries, covered, remembered, settings)
     return result
@@ -247,7 +247,7 @@ def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> li
     if published.folder.name != certificate.run and not renamed:
         problems.append(f"its certificate lies in the folder {published.folder.name}")
     if not is_whole(published.folder):
-        problems.append("its files are not those of its manifest")
+        problems.append("its files differ from its manifest")
     stages = certificate.stages
     if sum((Fraction(s.rho_budget) for s in stages), Fraction(0)) != Fraction(certificate.rho_budget):
         problems.append("the stages' budgets do not sum to the certificate's rho_budget")
@@ -280,7 +280,7 @@ def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str])
     try:
         queries = read_receipts(pq.read_table(file))
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-        return [f"the receipts of {stage.step} cannot be read, or state a price that is not that of their noise"]
+        return [f"the receipts of {stage.step} cannot be read, or state a price that their noise does not have"]
     same = len(queries) == sum(g.queries for g in stage.groups) and format_rho(sum_rho(queries)) == stage.rho_spent
     return [] if same else [f"the receipts of {stage.step} do not cost what the certificate says"]
 

@@ -30,9 +30,9 @@ def query_command(
         str,
         typer.Argument(
             metavar="QUESTION",
-            help="Columns to count by, such as 'sex, income where age >= 65'; or 'mean(age) by sex', 'share(happy) by "
-            "region', 'median(income)', 'quantile(age, 0.9)', 'correlation()', 'regress(income ~ age)', "
-            "or, for linked rows, 'transitions(job)'.",
+            help="Columns to count by, such as 'sex, income where age >= 65'. Or 'mean(age) by sex', 'share(happy) by "
+            "region', 'median(income)', 'quantile(age, 0.9)', 'correlation()', 'regress(income ~ age)'. "
+            "For linked rows also 'transitions(job)'.",
         ),
     ],
     earlier: Annotated[

@@ -65,8 +65,8 @@ _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a rand
 READING_NOTE = (
     f"A column is sure if at most {SURE:.0%} of the rows are in a wrong bin and its mean, if any, is off by at most "
     f"{SURE_SHIFT:.0%} of the standard deviation. It is rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± is the "
-    "standard error of a mean. Relations seen from: the least strength of a measured pair, as the share of rows that "
-    "must change to make two columns independent. Codes: the number of values or intervals in which a column's "
+    "standard error of a mean. Relations seen from: the least strength of a measured pair, which is the share of rows "
+    "to change for two independent columns. Codes: the number of values or intervals in which a column's "
     "relations are counted. Inside a code, no relation is measured."
 )
 """How the tables are read."""
@@ -388,10 +388,9 @@ def _simulate(
 
 
 OF_UNITS = {
-    "person": "A row stands for a person, of whom one row is counted; how rows are linked, and what that costs, is "
+    "person": "A row stands for a person, with one row counted; links between rows, and their cost, are left out",
+    "household": "A row stands for a household, with one member counted; links between members, and their cost, are "
     "left out",
-    "household": "A row stands for a household, of which one member is counted; how members are linked, and what that "
-    "costs, is left out",
 }
 """What the rows of a forecast are where a release links them."""
 

@@ -64,8 +64,8 @@ PRICE: dict[Pricing, str] = {
 
 PRIOR_PROMISE = (
     "The prior is declared public, so the guarantee covers what this release says beyond it. It protects the persons "
-    "of the private table, and nobody in the prior. If the prior is an earlier release of the same persons, this "
-    "release repeats it: the total of the data set bounds both together, not the epsilon of this release alone."
+    "of the private table, and nobody in the prior. An earlier release of the same persons is repeated by this "
+    "one: the total of the data set bounds both together, not the epsilon of this release alone."
 )
 """What a prior changes of the promise."""
 

@@ -27,7 +27,7 @@ from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 from tests.support.tampering import tamper
 
-CHANGED = "its files are not those of its manifest"
+CHANGED = "its files differ from its manifest"
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +227,7 @@ def test_a_problem_in_another_output_folder_is_one(places: Path) -> None:
     changed = other / "certificate.json"
     text = changed.read_text()
     changed.write_text(text.replace("people", "strangers", 1))
-    assert any("not those of its manifest" in p for p in answer_of("--out", places / "one")["problems"])
+    assert any("differ from its manifest" in p for p in answer_of("--out", places / "one")["problems"])
     changed.write_text(text)
     assert answer_of("--out", places / "one")["problems"] == []
     other.rename(places / "away")
