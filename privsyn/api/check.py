@@ -488,8 +488,8 @@ def _explain_idle_looks(plan: Plan) -> Iterator[str]:
     if idle := _list_idle_looks(plan):
         share = float(sum((stage.rho for stage in idle), Fraction(0)) / plan.rho)
         yield (
-            f"columns: no two columns could be related, so {_format_share(share)} of the budget, for scores of relations, "
-            "is not spent. `mechanism: independent` gives all of it to the counts."
+            f"columns: no two columns could be related, so {_format_share(share)} of the budget, for scores of "
+            "relations, is not spent. `mechanism: independent` gives all of it to the counts."
         )
 
 
