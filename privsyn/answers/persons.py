@@ -37,8 +37,8 @@ def answer_persons(
 ) -> pd.DataFrame:
     """Return the number of persons that a statement is true of, or their share, in groups by constant columns.
 
-    Raises RequestError for a release without linked rows, a text that says nothing of a person's rows together, a
-    column to group by that is not constant, and a statement that no count bounds.
+    Raises RequestError for a release without linked rows, and for a text that is not about a person's rows together.
+    Also for a column to group by that is not constant, and for a statement that no count bounds.
     """
     text = drop_table_names(text, released.tables)
     summary = _read_statement(released, text, by)

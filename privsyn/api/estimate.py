@@ -39,12 +39,18 @@ WORKER_START = 6.0
 """CPU seconds of a worker's process until it can count: starting, loading and connecting."""
 
 CLUSTER_START, WAITING, HANDING_SECONDS = 1.2, 0.008, 0.012
-"""CPU seconds of the process that runs the release: starting a cluster of its own, a second of waiting for workers, and
-checking, hashing and handing on a MB of a table that workers have made; measured at 3 and 10 million rows."""
+"""CPU seconds of the process that runs the release, measured at 3 and 10 million rows.
+
+They are for starting a cluster, for a second of waiting for workers, and for a MB of a table that workers have made:
+checking, hashing and handing it on.
+"""
 
 RELATED_FACTOR = 2.0
-"""How many times as long as in the rehearsal what depends on relations takes: those of the public tables that were
-measured (docs/operations/scale.md) are stronger than those of made-up rows."""
+"""Time of work that depends on relations, as a multiple of the rehearsal's.
+
+Relations of the public tables that were measured (docs/operations/scale.md) are stronger than relations of made-up
+rows.
+"""
 
 PARALLEL_SHARE = 0.72
 """How much of the work on rows, counts and noise is done on several threads: of 37.5 and 283.7 CPU seconds on two cores

@@ -68,7 +68,7 @@ class Comparison:
     """``problems``: what cannot both be true; ``notes``: what is only worth knowing, or was not compared.
 
     ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on;
-    ``charges_not_compared``: how many of these may be those of a release whose folder is elsewhere.
+    ``charges_not_compared``: how many of these may belong to a release whose folder is elsewhere.
     """
 
     certificates: int = 0
@@ -144,7 +144,7 @@ def list_receipts_files(folder: Path) -> dict[str, Path]:
 
 
 def _list_remembered(entries: Sequence[Entry]) -> dict[tuple[str, str], Roots]:
-    """Return the folders of each run, as (data set, run), whose charges name them: those of earlier versions do not."""
+    """Return the folders of each run, as (data set, run), whose charges name them; earlier versions' charges do not."""
     return {
         (e.dataset, e.run): Roots(Path(e.detail["released_root"]), Path(e.detail["private_root"]))
         for e in entries
@@ -179,7 +179,7 @@ def _can_be_listed(folder: Path) -> bool:
 def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
     """Return the released folders among ``against``, and directly inside its other folders.
 
-    Without those of the released root.
+    Folders of the released root are left out.
     """
     folders: dict[Path, None] = {}
     for place in against:
@@ -236,7 +236,7 @@ def _collect_keys(private_root: Path, run: str) -> Mapping[str, str] | None:
 
 
 def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> list[str]:
-    """Return what is wrong within the folder: changed files, and sums that are not those of their parts.
+    """Return what is wrong within the folder: changed files, and sums that differ from their parts.
 
     ``renamed``: whether the folder may have another name than the run, as where it was given to.
 

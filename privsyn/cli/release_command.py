@@ -515,8 +515,8 @@ def simulate_sizes(spec: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
 def count_public_records(spec: ReleaseSpec) -> int | None:
     """Return how many rows the spec itself says that the table has, or persons of linked rows; None where it does not.
 
-    A known total of all rows says so, else the number of rows to make.  Of linked rows, of which a person has at most
-    ``unit.max_records``, as many persons as there are at least.
+    A known total of all rows says so, else the number of rows to make.  For linked rows it is the fewest possible
+    persons, with ``unit.max_records`` rows each.
     """
     from privsyn.forecasts.forecast import MOST_ROWS
 
