@@ -529,8 +529,8 @@ class ReleaseSpec(FrozenModel):
             return self.unit.describe()
         rows = "members" if self.panel.household else "rows"
         return (
-            f"one {self.unit.one} with all {rows}, of which at most {self.panel.most} are kept and counted as one "
-            f"record (enforced by the column {self.panel.person!r})"
+            f"one {self.unit.one} with all {rows} (at most {self.panel.most} kept, counted as one record; enforced by "
+            f"the column {self.panel.person!r})"
         )
 
     def get_published_column(self, name: str) -> Column:

@@ -200,7 +200,7 @@ SCORES = ReleaseStep(
     ),
     rows=RECODED,
     padded=True,
-    published=publish_noisy("scores", "the strength of relation of each pair"),
+    published=publish_noisy("scores", "has the noisy strength of relation of each pair"),
 )
 
 
