@@ -151,7 +151,7 @@ def test_receipts_that_cost_something_else_are_found(release: Path) -> None:
     sigma = table.column_names.index("sigma")
     field = table.schema.field(sigma)
     pq.write_table(table.set_column(sigma, field, pc.multiply(table["sigma"], 2.0)), file)
-    found(CHANGED, "the receipts of measure_marginals cannot be read, or state a price that is not")
+    found(CHANGED, "the receipts of measure_marginals cannot be read, or state a price that their noise")
     pq.write_table(table.slice(1), file)
     found(CHANGED, "the receipts of measure_marginals do not cost")
     file.write_bytes(b"PAR1")
