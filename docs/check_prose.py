@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 MAXIMA = Path(__file__).with_name("prose_maxima.json")
 
 _PAGES = ("get-started", "index", "install", "spec", "tutorial")
-STRICT = ("README.md", *(f"docs/{page}.md" for page in _PAGES), "flows", "privsyn/api", "privsyn/cli")
+STRICT = ("README.md", *(f"docs/{page}.md" for page in _PAGES), "data_contracts", "flows", "privsyn/api", "privsyn/cli")
 """Pages and trees without any flagged sentence."""
 
-TREES = (*STRICT, "CONTRIBUTING.md", "SECURITY.md", "docs", "privsyn", "tasks", "data_contracts")
+TREES = (*STRICT, "CONTRIBUTING.md", "SECURITY.md", "docs", "privsyn", "tasks")
 """What is checked; a file belongs to the first tree that has it.  Links to folders are not followed."""
 
 SKIPPED = ("docs/notes", "docs/results")
