@@ -116,7 +116,7 @@ def test_the_same_request_is_found_again(made: Made) -> None:
 def test_the_folder_says_that_the_promise_is_about_a_household(made: Made) -> None:
     _, _, folder = made
     certificate = json.loads((folder / "certificate.json").read_text())
-    assert certificate["unit_of_protection"].startswith("one household with all members (at most 5 kept, counted as one record")
+    assert certificate["unit_of_protection"].startswith("one household with all members (at most 5 kept")
     sensitivities = {s["step"]: {g["sensitivity"] for g in s["groups"]} for s in certificate["stages"]}
     assert sensitivities.pop("trend_scores") == {64, 64**2}  # one record a household, of a score up to 64 or two
     assert set().union(*sensitivities.values()) == {1}
