@@ -10,7 +10,7 @@ export DO_NOT_TRACK := 1
 
 help:
 	@echo "make demo      release a synthetic General Social Survey extract at epsilon 1, and its private report"
-	@echo "make test      lint, types, layers and the tests"
+	@echo "make test      lint, types, layers, spelling, sentences and the tests"
 	@echo "make test-all  the same with the slow tests"
 	@echo "make test-noise  the statistical tests on fresh seeds: do more fail than chance makes?  SEED=N: as before"
 	@echo "make docs      the documentation as a site, in site/: a dead link fails"
@@ -70,11 +70,16 @@ docs: $(VENV)/.dev
 diagrams: $(VENV)/.dev
 	$(BIN)/python docs/draw_diagrams.py
 
+# What is spelled; the sentences of pages, docstrings and messages: docs/prose_maxima.json, numbers that may only fall.
+PROSE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs privsyn tasks flows data_contracts audit benchmarks examples deployments
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check -q .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell $(PROSE)
+	$(BIN)/python docs/check_prose.py
 
 # The processes that tests start load the project from its bytecode, whatever the user's environment says of that.
 test test-all: export PYTHONDONTWRITEBYTECODE :=

@@ -89,8 +89,8 @@ class Certificate(_Model):
     """The promise, to whom it is made, and the numbers from which it follows.
 
     ``ledger`` and ``by_published_theorems``: None in certificates of earlier versions, which leave them out.
-    ``targets``: the fields ``focus`` and ``workload`` of the public request, and of further tables those of each by its
-    name under ``tables``; None where it has none.
+    ``targets``: the fields ``focus`` and ``workload`` of the public request, and under ``tables`` the fields of each
+    further table by its name; None where it has none.
     ``prior``: the field of that name without the place of its file, and why it changes nothing of the promise; None
     without one.
     ``totals``: the known totals without their counts, which the manifest has, and what they change of the promise; None

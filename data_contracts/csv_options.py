@@ -29,25 +29,22 @@ class CsvOptions(FrozenModel):
 
     line_breaks: bool = Field(
         default=False,
-        description="Whether a value in quotation marks may hold line breaks. Without it a record is a line, read by "
-        "itself. With it the promise rests on every quotation mark of the file being closed: an open one changes how "
-        "all later lines are read.",
+        description="Allow line breaks in quotation marks. The promise then needs every quotation mark closed: "
+        "an open one changes how later lines are read. Otherwise each line is a record.",
     )
     delimiter: str | None = Field(
         default=None,
-        description="The character between fields, such as `;`. Not given: a comma, or a tab in .tsv files.",
+        description="Character between fields, such as `;`. Default: a comma, or a tab in .tsv files.",
     )
-    decimal: Literal[".", ","] = Field(default=".", description="The decimal mark of numbers.")
+    decimal: Literal[".", ","] = Field(default=".", description="Decimal mark of numbers.")
     thousands: Literal["", ".", ",", " ", "'", "_"] = Field(
-        default="", description="The mark between groups of three digits of numbers; empty: none."
+        default="", description="Mark between groups of three digits; empty: none."
     )
     encoding: str = Field(
         default="utf-8",
         description="`utf-8`, or an encoding of one byte a character, such as `latin-1` or `cp1252`.",
     )
-    quote: Literal['"', "'", ""] = Field(
-        default='"', description="The quotation mark; empty: there is none, and every delimiter ends a field."
-    )
+    quote: Literal['"', "'", ""] = Field(default='"', description="Quotation mark; empty: none.")
 
     @field_validator("delimiter")
     @classmethod
@@ -91,7 +88,7 @@ class CsvOptions(FrozenModel):
 def check_csv_texts(csv: CsvOptions, columns: Mapping[str, Any]) -> None:
     """Raise FieldError for a column whose name or values a CSV file with these options cannot hold.
 
-    columns: the released ones, whose texts are those of their ``values``.
+    columns: the released ones, whose texts are in their ``values``.
     """
     marks = (csv.delimiter or ",", "\r", "\n")
     for name, column in columns.items():

@@ -16,19 +16,19 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 
 
 class EngineChoice(FrozenModel):
-    """Where private rows are counted; the same integers, noise and result wherever that is."""
+    """Where private rows are counted.  Every engine gives the same integers, noise and result."""
 
     kind: Literal["local", "dask"] = Field(
         default="local",
-        description="`local`: in this process, on all its cores; `dask`: by the workers of a Dask cluster. Another "
-        "choice re-runs nothing.",
+        description="`local`: in this process, on all its cores. `dask`: by the workers of a Dask cluster. A "
+        "change repeats nothing.",
     )
     workers: int = Field(
         default=0,
         ge=0,
         le=1_024,
-        description="`dask`: worker processes on this machine, for this run only; 0: one per core, or the cluster that "
-        "the operator has set.",
+        description="`dask`: worker processes on this machine for this run. 0: one per core, or the operator's "
+        "cluster.",
     )
 
     @model_validator(mode="after")

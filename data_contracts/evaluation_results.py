@@ -47,7 +47,7 @@ class TableScores(PrivateResult):
 
 
 class MisreadColumn(PrivateResult):
-    """One column of which so much was repaired while it was read that the spec is likely wrong.
+    """A column with so many repairs that the spec is likely wrong.
 
     ``column`` is empty for whole records.  ``repairs``: repair -> its share of the rows, 0..1; ``words`` says them;
     ``cures`` are sentences.  ``counted``: whether repaired values stand in a bin of their own in all comparisons.
@@ -63,9 +63,9 @@ class MisreadColumn(PrivateResult):
 class OneWay(PrivateResult):
     """One column: shares of every public bin, and the sd of the noise that the budget implies for each share.
 
-    ``noise_sd`` is None where nothing is known of the noise.  ``l1`` is in 0..2.  ``noise_l1``, the L1 error that noise
-    alone would be expected to make, is at least 0 and has no upper bound: noisy counts are neither kept above 0 nor
-    made to add up.  ``misread``: the last bin is that of repaired values.
+    ``noise_sd`` is None where nothing is known of the noise.  ``l1`` is in 0..2.  ``noise_l1`` is the expected L1
+    error of the noise alone.  It is at least 0 and has no upper bound: noisy counts are neither kept above 0 nor made
+    to add up. ``misread``: the last bin holds the repaired values.
     """
 
     column: str
@@ -134,7 +134,7 @@ class AnalysisResult(PrivateResult):
 
 
 class PanelFigure(PrivateResult):
-    """One figure of what persons with several rows look like over time, of the real and of the synthetic table.
+    """A figure of persons with several rows over time, in the real and the synthetic table.
 
     ``column``: which it is about, empty for persons as such.  ``real`` and ``synthetic``: the figure of both tables,
     None where it is a distance of the two only, or is not known.  ``distance``: of shares an L1 distance in 0..2, or

@@ -24,23 +24,23 @@ class Analysis(FrozenModel):
     """One analysis.  Conditions and expressions are in the language of the rules, over released columns."""
 
     kind: Literal["regression", "quantile", "share"] = Field(
-        description="`regression`: coefficients; `quantile`: a quantile of a number; `share`: of rows that meet a "
-        "condition; the two last by group."
+        description="`regression`: coefficients; `quantile`: a quantile of a number; `share`: the share of "
+        "rows that meet a condition. Quantiles and shares may be by group."
     )
-    name: str = Field(default="", max_length=200, description="Title in the report. Empty: what it computes.")
+    name: str = Field(default="", max_length=200, description="Title in the report. Empty: the figure's definition.")
     formula: str = Field(
         default="",
-        description="Of a regression: `log(wage) ~ age + age * age + race`. Terms are numbers, conditions, or columns "
-        "of values (0 and 1 for each value but the most frequent one). A condition before `~` makes it logistic, a "
-        "number least squares.",
+        description="For a regression: `log(wage) ~ age + age * age + race`. Terms are numbers, conditions, or "
+        "columns of values (0 and 1 for each value except the most frequent). A condition before `~` makes it "
+        "logistic; a number, least squares.",
     )
-    column: str = Field(default="", description="Of a quantile: the column or expression, a number.")
-    q: float = Field(default=0.5, gt=0, lt=1, description="Of a quantile: which; 0.5 is the median.")
-    of: str = Field(default="", description="Of a share: the condition, `income == '>50K'`.")
+    column: str = Field(default="", description="For a quantile: the column or expression, a number.")
+    q: float = Field(default=0.5, gt=0, lt=1, description="For a quantile: its level; 0.5 is the median.")
+    of: str = Field(default="", description="For a share: the condition, such as `income == '>50K'`.")
     by: tuple[str, ...] = Field(
-        default=(), max_length=5, description="Of quantiles and shares: columns or expressions that make the groups."
+        default=(), max_length=5, description="For quantiles and shares: columns or expressions that form the groups."
     )
-    where: str = Field(default="", description="Condition on the rows that take part. Empty: all rows.")
+    where: str = Field(default="", description="Condition on the rows used. Empty: all rows.")
 
     @model_validator(mode="after")
     def _check_fields_of_kind(self) -> Analysis:
@@ -101,7 +101,7 @@ class EvaluationSpec(FrozenModel):
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the random queries, schemas and subsamples.")
     labels: tuple[str, ...] | Literal["auto"] = Field(
         default=(),
-        description="Columns that a model predicts, `auto`: the last one with 2 to 10 public values.",
+        description="Columns that a model predicts; `auto`: the last one with 2 to 10 public values.",
     )
     range_queries: int = Field(default=1_000, ge=1, le=100_000, description="Random range queries (PrivSyn: 1,000).")
     nist_schemas: int = Field(default=300, ge=1, le=100_000, description="Random 3-way schemas (NIST 2018: 300).")
@@ -115,15 +115,15 @@ class EvaluationSpec(FrozenModel):
     pie: PieColumns | None = Field(default=None, description="Columns of the pie-chart metric.")
     mgd: MgdSpec = Field(default=MgdSpec(), description="Hierarchies and target marginals of MGD.")
     model_rows: int = Field(
-        default=50_000, ge=100, le=10**7, description="At most this many rows of a table train or test a model."
+        default=50_000, ge=100, le=10**7, description="Most rows of a table that train or test a model."
     )
     attack_rows: int = Field(
-        default=2_000, ge=10, le=10**6, description="At most this many members and non-members are attacked."
+        default=2_000, ge=10, le=10**6, description="Most members and non-members that are attacked."
     )
     analyses: tuple[Analysis, ...] = Field(
         default=(),
         max_length=MAX_ANALYSES,
-        description="Regressions, quantiles and shares that are computed on both tables.",
+        description="Regressions, quantiles and shares to compute on both tables.",
     )
 
     @field_validator("labels", "groups")

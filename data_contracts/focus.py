@@ -31,30 +31,29 @@ def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Focus(FrozenModel):
-    """The columns whose relations with all others count more."""
+    """Columns whose relations with all others count more."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"triples", "scores"})
 
     columns: tuple[str, ...] = Field(
-        description="The columns whose relations matter most: the outcome of an analysis, the label of a model."
+        description="Columns whose relations matter most, such as an analysis's outcome or a model's label."
     )
     weight: float = Field(
         default=3.0,
         ge=1,
         le=MOST_WEIGHT,
-        description="How many times as much an error in a pair (or triple) with one of them counts as in any other. "
-        "The preset `0.4` has 10, but for rows by GUM.",
+        description="Factor on errors in pairs and triples with one of them. The preset `0.4` has 10, except "
+        "for rows by GUM.",
     )
     triples: bool = Field(
         default=False,
-        description="Whether a tenth of the third stage's budget looks for two columns that together say something of "
-        "one of these, and measures the three; `privsyn` and `adaptive` only. The preset `0.4` looks.",
+        description="Spend a tenth of the third stage's budget on triples of one of these with two columns "
+        "that together say something about it. `privsyn` and `adaptive` only. On in `0.4`.",
     )
     scores: bool = Field(
         default=False,
-        description="Whether half of the budget of the scores is for the pairs with one of these, where they are fewer "
-        "than the others; `privsyn` and `adaptive` only. The preset `0.4` does so, and gives scores 6 % of rho, unless "
-        "`split` says otherwise.",
+        description="Spend half of the scores' budget on pairs with one of these, if they are the fewer. "
+        "`privsyn` and `adaptive` only. On in `0.4`, where scores then get 6 % of rho unless `split` is given.",
     )
 
     @field_validator("columns")
@@ -64,31 +63,28 @@ class Focus(FrozenModel):
 
 
 class NamedMarginal(FrozenModel):
-    """A set of columns whose joint counts matter, or a question whose cells do."""
+    """A set of columns whose joint counts matter, or a question."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"measured", "question"})
 
-    columns: tuple[str, ...] = Field(
-        default=(), description="Two columns or more that are looked at together. A `question` names its own."
-    )
+    columns: tuple[str, ...] = Field(default=(), description="Two or more columns that are looked at together.")
     question: str | None = Field(
         default=None,
-        description="In place of `columns`, as `privsyn query` takes it: `sex, region where age < 30`. Where it is "
-        "measured, the cells of the question are: every value that it is by (numbers in as many bins as rows and noise "
-        "allow), and whether a condition holds. `age` then has a bin that ends at 30. Where rows are linked, also "
-        "about a person's rows together, `share(ever(job == 'none')) by sex`: by `ever`, `always`, `count`, `spells`, "
-        "`sum` or `change` (docs/panels.md).",
+        description="In place of `columns`, as `privsyn query` takes it: `sex, region where age < 30`. If "
+        "measured, its cells are the values it counts by and whether the condition holds. With linked rows also "
+        "about a person's rows: `share(ever(job == 'none')) by sex`, or `always`, `count`, `spells`, `sum`, "
+        "`change` (docs/panels.md).",
     )
     weight: float = Field(
         default=10.0,
         ge=1,
         le=MOST_WEIGHT,
-        description="How many times as much an error in a pair (or triple) of these counts as in any other.",
+        description="Factor on errors in pairs and triples of these.",
     )
     measured: bool = Field(
         default=False,
-        description="Whether their joint counts are measured, in as many cells as rows and noise allow, whatever pairs "
-        f"are chosen; {MOST_MEASURED} columns at most. The preset `0.4` measures them.",
+        description="Measure their joint counts in any case, in as many cells as rows and noise allow; at most "
+        "5 columns. On in `0.4`.",
     )
 
     @model_validator(mode="before")

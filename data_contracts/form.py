@@ -1,8 +1,8 @@
 """How a run form shows the spec: limits in words, fields that are left to the preset, and one object for a choice.
 
 A form shows titles, descriptions, choices and defaults, seldom limits, and sends every default that it shows.  So
-limits are said in words too; and a field whose default depends on the preset is shown empty, with its values in words,
-or the form would overrule the preset without anyone having asked for it.
+limits are said in words too.  A field whose default depends on the preset is shown empty, with its values in words;
+otherwise the form would overrule the preset unasked.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def write_form_text(docstring: str) -> str:
 def explain(fields: Mapping[str, Schema]) -> None:
     """Say the limits of each property in its description, in place, and repeat them under ``allOf``; title each.
 
-    The repetition means the same; a form that passes on only the keywords it knows (Prefect's does, and they are not
-    the limits) passes this one on whole, so that a wrong value is refused beside its field.
+    The repetition means the same.  Prefect's form passes on only the keywords it knows, which are not the limits, but
+    it passes ``allOf`` on whole.  So a wrong value is refused beside its field.
     """
     for name, field in fields.items():
         field.setdefault("title", name.replace("_", " ").title())  # else a part is shown by its model's name
@@ -92,8 +92,8 @@ def leave_options(
 def merge_into_one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
     """Show a choice of models that have ``name`` for discriminator as one object with all their properties, in place.
 
-    Prefect's form takes an object for that of several which has most of its properties, whatever their values say, so
-    models that share properties cannot stand beside each other in it.  Here the name is a list to choose from, and each
+    Prefect's form matches an object to the model that has most of its properties, whatever their values are.  So it
+    cannot hold models that share properties beside each other.  Here the name is a list to choose from, and each
     property says which models have it.  ``if`` and ``else``, which the form passes over, keep each model's own rules
     for everything that reads the whole schema.  ``resolve``: a schema for a reference to it.  The models' properties
     show no default (``leave_to_preset``).

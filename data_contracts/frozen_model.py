@@ -48,8 +48,8 @@ def _refuse_booleans(value: Any) -> Any:
 class FrozenModel(BaseModel):
     """Base of every model of the spec: immutable, and unknown fields are refused.
 
-    ``OMITTED_AT_DEFAULT``: fields that are not written while they have their defaults.  Manifests and keys of earlier
-    versions do not know them, or the ledger fills them in.
+    ``OMITTED_AT_DEFAULT``: fields that are not written where they have their defaults.  Manifests and keys of earlier versions do
+    not know them, or the ledger fills them in.
     """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset()
@@ -79,7 +79,7 @@ class FrozenModel(BaseModel):
         return self.leave_out_unused(handler)
 
     def leave_out_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return what is written: all fields but those of OMITTED_AT_DEFAULT that have their defaults."""
+        """Return what is written: all fields except fields in OMITTED_AT_DEFAULT that have their defaults."""
         fields, content = type(self).model_fields, handler(self)
         unused = {
             name for name in self.OMITTED_AT_DEFAULT & fields.keys() if getattr(self, name) == fields[name].default

@@ -71,7 +71,8 @@ class ItemsetSpec(FrozenModel):
         ge=1,
         le=10_000,
         description="At most this many items of a transaction are kept. The noise of item counts grows with its root "
-        "(rounded up: a square number wastes nothing), that of pairs in proportion; choose it from public knowledge.",
+        "(rounded up: a square number wastes nothing), and the noise of pairs in proportion. Choose it from public "
+        "knowledge.",
     )
     top: int | None = Field(default=None, ge=1, le=5_000, description="Release about this many most frequent itemsets.")
     at_least: float | None = Field(

@@ -1,8 +1,8 @@
 """Tables that refer to each other: persons and their rows, or households and their members, as one spec of rows.
 
-The columns of the table above are the same in every row of a person, so a release of two tables is one of linked rows
-(panels.py), beside a count of the persons that have no row.  Further tables, of the same persons or of their rows, have
-their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
+The columns of the table above are the same in every row of a person.  So a release of two tables is a release of
+linked rows (panels.py) with a count of the persons that have no row.  Further tables, of the same persons or of their
+rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ DEEPEST = 3
 class LinkedTable(FrozenModel):
     """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
 
-    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are of a further table; those of the first
-    table of rows are the spec's.
+    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are for a further table; for the first
+    table of rows they stand in the spec.
     """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
@@ -50,38 +50,39 @@ class LinkedTable(FrozenModel):
 
     data: str = Field(
         default="",
-        description="Where the table is, as the spec's `data`. Empty: it is handed over in memory.",
+        description="Where the table is, like `data` of the spec. Empty: a program hands it over.",
     )
     of: str | None = Field(
-        default=None, description="The table above, whose `key` says whose each row is. Not given: this is that table."
+        default=None,
+        description="The table above, whose `key` identifies the owner of each row. Not given: this is the top table.",
     )
     key: str | None = Field(
         default=None,
-        description="Column that identifies a row of the table: of the table above the person or the household. The "
-        "release has new keys.",
+        description="Column that identifies a row of this table; in the top table, the person or household. "
+        "The release has new keys.",
     )
     columns: tuple[str, ...] | dict[str, Column] = Field(
-        description="The table's columns: a mapping as `columns` of the spec, or the names of columns described there."
+        description="The table's columns: a mapping like `columns` of the spec, or names of columns described there."
     )
     order: str | None = Field(
         default=None,
-        description="Of a table of rows: `order` of the spec. A third table and further ones may have none.",
+        description="For a table of rows: `order` of the spec. Third and further tables may have none.",
     )
     max: int | None = Field(
-        default=None, ge=2, le=10_000, description="Of a table of rows: how many of one row above are kept at most."
+        default=None, ge=2, le=10_000, description="For a table of rows: most rows kept of one row above."
     )
-    with_order: tuple[str, ...] = Field(default=(), description="Of a table of rows: `with_order` of the spec.")
+    with_order: tuple[str, ...] = Field(default=(), description="For a table of rows: `with_order` of the spec.")
     rules: tuple[Rule, ...] = Field(
         default=(),
-        description="Of a third table and further ones: `rules` of the spec, about its columns and those above.",
+        description="For third and further tables: `rules` of the spec, about its columns and those above.",
     )
     focus: Focus | None = Field(
         default=None,
-        description="Of a third table and further ones: `focus` of the spec, on its columns and those above.",
+        description="For third and further tables: `focus` of the spec, on its columns and those above.",
     )
     workload: tuple[NamedMarginal, ...] = Field(
         default=(),
-        description="Of a third table and further ones: `workload` of the spec, each with a column of the table.",
+        description="For third and further tables: `workload` of the spec, each entry with a column of the table.",
     )
 
     def read_at(self, place: str) -> LinkedTable:
@@ -239,7 +240,7 @@ def _drop_table_names(marginal: Any, name: str, tables: Mapping[str, Any], place
 
 
 def join_columns(content: Mapping[str, Any]) -> Any:
-    """Return the described columns of a folded spec, with those of its further tables."""
+    """Return the described columns of a folded spec, with the columns of its further tables."""
     columns, tables = content.get("columns"), content.get("tables")
     if not isinstance(columns, Mapping) or not isinstance(tables, Mapping):
         return columns
@@ -251,14 +252,14 @@ def join_columns(content: Mapping[str, Any]) -> Any:
 
 
 def list_described_columns(spec: Any) -> Any:
-    """Return the columns that a spec describes, with those of its further tables."""
+    """Return the columns that a spec describes, with the columns of its further tables."""
     return join_columns(
         {"columns": spec.columns, "tables": {n: {"columns": t.columns} for n, t in spec.tables.items()}}
     )
 
 
 def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the table above all and of its first table of rows, then those of all others."""
+    """Return the names of the top table, of its first table of rows, and of all others, in this order."""
     for name, table in tables.items():
         seen, above = [name], table.get("of")
         while above is not None:
@@ -308,7 +309,7 @@ def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[s
     table, table_place = tables[name], ("tables", name)
     above = tables[table["of"]]
     if not isinstance(table.get("columns"), Mapping):
-        problem = f"{name!r} has no columns of its own: only those of the first two tables can be described elsewhere"
+        problem = f"{name!r} has no columns of its own: only the first two tables' columns can be described elsewhere"
         raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", (*table_place, "columns"))
     if above.get("key") is None:
         problem = f"nothing identifies a row of {table['of']}, and {name} is of it"
@@ -487,7 +488,7 @@ def build_first_branch(spec: Spec) -> Spec:
 def build_branch(spec: Spec, name: str) -> Spec:
     """Return the spec of a further table and the one above it, as one of two tables, where a row above is a person.
 
-    Beside the columns of the table above stand those of the table above all: rows below depend on both.
+    The columns of the top table stand beside the columns of the table above: rows below depend on both.
     """
     table, (root, _) = spec.tables[name], get_above(spec.tables)
     above = _list_columns(spec, root) | _list_columns(spec, table.of)

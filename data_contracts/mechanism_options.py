@@ -50,18 +50,16 @@ class Mechanism(FrozenModel):
 
 
 class PrivSyn(Mechanism):
-    """PrivSyn: one-ways, scores of all pairs, the chosen marginals (paper, Algorithm 3)."""
+    """PrivSyn: one-way counts, scores of all pairs, then the chosen marginals (paper, Algorithm 3)."""
 
     name: Literal["privsyn"] = Field(default="privsyn", description="PrivSyn, in the paper's steps.")
-    split: Split = Field(
-        default=Split(), description="How rho is split over the three looks at the data; the shares sum to 1."
+    split: Split = Field(default=Split(), description="How rho is split over the three looks at the data.")
+    compression: Compression = Field(default=Compression(), description="How low-count values are treated.")
+    selection: Selection = Field(default=Selection(), description="Which pairs, or cliques, are measured.")
+    consistency: Consistency = Field(
+        default=Consistency(), description="How noisy marginals are brought into agreement."
     )
-    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
-    selection: Selection = Field(
-        default=Selection(), description="Which pairs of columns, or cliques of them, are measured."
-    )
-    consistency: Consistency = Field(default=Consistency(), description="Bringing the noisy marginals into agreement.")
-    synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+    synthesis: Synthesis = Field(default=Synthesis(), description="How the synthetic rows are made.")
 
 
 class RoundShares(NamedTuple):
@@ -76,7 +74,7 @@ class RoundShares(NamedTuple):
 
 
 class Adaptive(PrivSyn):
-    """PrivSyn with further rounds: make rows from what is known, ask privately where they are worst, measure there."""
+    """PrivSyn with further rounds: make rows, ask privately where they are worst, and measure there."""
 
     name: Literal["adaptive"] = Field(  # type: ignore[assignment]
         default="adaptive", description="PrivSyn with further rounds of measuring."
@@ -85,25 +83,25 @@ class Adaptive(PrivSyn):
         default=1,
         ge=1,
         le=MOST_ROUNDS,
-        description="Rounds after the first measurement. On the public tables tried they cost about what they gain "
-        "(docs/algorithm.md). Not in the paper.",
+        description="Rounds after the first measurement. They cost about as much as they gain on the public "
+        "tables tried (docs/algorithm.md). Not in the paper.",
     )
     rounds_share: float = Field(
         default=0.5,
         ge=LEAST_SHARE,
         le=1 - LEAST_SHARE,
-        description="Share of the third stage's budget that is kept for the further rounds, in equal parts.",
+        description="Share of the third stage's budget for the further rounds.",
     )
     scores_share: float = Field(
         default=0.1,
         ge=LEAST_SHARE,
         le=1 - LEAST_SHARE,
-        description="Share of a round's budget that asking where the rows are worst costs.",
+        description="Share of a round's budget for asking where the rows are worst.",
     )
     triples: bool = Field(
         default=False,
-        description="Whether marginals of three columns are candidates, too: as many as there are pairs, those whose "
-        "pairs are related most, of at most `selection.gamma` cells.",
+        description="Also consider marginals of three columns, of at most `selection.gamma` cells: as many as "
+        "pairs, the most related first.",
     )
 
     def exact_rounds(self) -> RoundShares:
@@ -115,24 +113,24 @@ class Adaptive(PrivSyn):
 
 
 class Independent(Mechanism):
-    """Every column on its own: the one-ways have the whole budget, and no relation between columns is kept."""
+    """Each column by itself: one-way counts get the whole budget, and no relation between columns is kept."""
 
     name: Literal["independent"] = Field(default="independent", description="Every column on its own.")
-    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    compression: Compression = Field(default=Compression(), description="How low-count values are treated.")
 
 
 class Mst(Mechanism):
-    """MST (McKenna, Miklau and Sheldon 2021): one tree of pairs through all columns; each look has a third of rho."""
+    """MST (McKenna, Miklau and Sheldon 2021): one tree of pairs through all columns; each look gets a third of rho."""
 
     name: Literal["mst"] = Field(default="mst", description="A tree of pairs that links all columns.")
-    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    compression: Compression = Field(default=Compression(), description="How low-count values are treated.")
     max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
     rows_by: Literal["sweeps", "mbi"] = Field(
         default="sweeps",
-        description="`sweeps` as in every mechanism; `mbi`: the graphical model of the package mbi, as in the paper "
-        "(needs the extra `pgm`; takes of `synthesis` only `rows`, `seed` and `shard_rows`).",
+        description="`sweeps`, as in every mechanism, or `mbi`: the graphical model of that package, as in the "
+        "paper. `mbi` needs the extra `pgm`, and takes only `rows`, `seed` and `shard_rows` of `synthesis`.",
     )
-    synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+    synthesis: Synthesis = Field(default=Synthesis(), description="How the synthetic rows are made.")
 
     @property
     def package(self) -> tuple[str, str] | None:
@@ -141,69 +139,68 @@ class Mst(Mechanism):
 
 
 class PrivBayes(Mechanism):
-    """PrivBayes (Zhang and others 2014): a Bayesian network of bounded degree, and rows drawn along it."""
+    """PrivBayes (Zhang and others 2014): rows drawn along a Bayesian network of bounded degree."""
 
     name: Literal["privbayes"] = Field(
         default="privbayes", description="A Bayesian network; every column is drawn given its parents."
     )
-    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
-    degree: int = Field(default=3, ge=1, le=8, description="Parents of a column at most.")
+    compression: Compression = Field(default=Compression(), description="How low-count values are treated.")
+    degree: int = Field(default=3, ge=1, le=8, description="Most parents of a column.")
     usefulness: float = Field(
         default=4.0,
         gt=0,
         le=1e6,
-        description="theta: a column and its parents have at most so many cells that the mean count is this many times "
-        "the mean noise (paper: 4).",
+        description="theta: least ratio of mean count to mean noise in the cells of a column and its parents "
+        "(paper: 4).",
     )
     max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
 
 
 class Aim(Mechanism):
-    """AIM (McKenna and others 2022) over rows: rounds that ask where the rows are worst, and measure a little there."""
+    """AIM (McKenna and others 2022) over rows: each round asks where the rows are worst and measures a little there."""
 
     name: Literal["aim"] = Field(
         default="aim", description="Rounds that measure the few marginals in which the rows made so far are worst."
     )
-    compression: Compression = Field(default=Compression(), description="Low-count values: filtered, combined or kept.")
+    compression: Compression = Field(default=Compression(), description="How low-count values are treated.")
     rounds: int = Field(
         default=4,
         ge=1,
         le=MOST_AIM_ROUNDS,
-        description="Rounds of scores and measurement, a public number; each after the first makes rows once.",
+        description="Rounds of scores and measurement. Each after the first makes rows once.",
     )
     per_column: float = Field(
         default=0.5,
         gt=0,
         le=100,
-        description="Marginals that a round measures at most, for each column; rounded up. AIM measures one a round, "
-        "in many more rounds.",
+        description="Most marginals measured in a round, per column of the table; rounded up. The paper "
+        "measures one a round.",
     )
     one_way_share: float = Field(
         default=0.3,
         ge=LEAST_SHARE,
         le=1 - LEAST_SHARE,
-        description="Share of rho of the one-ways. AIM's is a sixteenth; more did better on two public tables.",
+        description="Share of rho for one-way counts. The paper has a sixteenth; more did better on two public tables.",
     )
     scores_share: float = Field(
         default=0.1,
         ge=LEAST_SHARE,
         le=1 - LEAST_SHARE,
-        description="Share of a round's budget that asking where the rows are worst costs (AIM: 0.1).",
+        description="Share of a round's budget for asking where the rows are worst (paper: 0.1).",
     )
     annealing: float = Field(
         default=2.0,
         ge=1,
         le=4,
-        description="How many times the budget of a round the next one has: coarse questions first. AIM decides from "
-        "what it sees; here it is fixed.",
+        description="Each round's budget as a multiple of the round before. The paper adapts it; here it is fixed.",
     )
     triples: bool = Field(
         default=False,
-        description="Whether marginals of three columns are candidates from round 2 on: as many as there are pairs.",
+        description="Also consider marginals of three columns from round 2 on, as many as pairs.",
     )
-    gamma: int = Field(default=5_000, ge=1, le=10**7, description="Largest number of cells of a triple.")
+    gamma: int = Field(default=5_000, ge=1, le=10**7, description="Most cells of a triple.")
     max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
-    synthesis: Synthesis = Field(default=Synthesis(), description="Making the synthetic rows.")
+    synthesis: Synthesis = Field(default=Synthesis(), description="How the synthetic rows are made.")
 
     def at_once(self, columns: int) -> int:
         """Return marginals that a round measures at most, of a table with so many columns; 1 and more."""
@@ -227,43 +224,41 @@ MOST_GROUPS = 1_000
 
 
 class PriorLevels(Mechanism):
-    """A public table, updated to answer noisy counts: first those of large groups, then those of the groups in them."""
+    """A public table, updated to match noisy counts: first of large groups, then of the groups inside them."""
 
     name: Literal["prior"] = Field(
         default="prior", description="Rows of the spec's public table, as often as noisy counts by group say."
     )
     group: tuple[str, ...] = Field(
         default=(),
-        description="Columns of a few values whose combinations are the groups: region, or state and year. Counts of "
-        "single other columns are taken in every group.",
+        description="Columns of few values whose combinations are the groups, such as region, or state and "
+        "year. Other columns are counted singly in every group.",
     )
     large: tuple[str, ...] = Field(
         default=(),
-        description="Those of `group` that make larger groups, updated first (the paper's states). Not given: the "
-        "whole table is the one large group.",
+        description="Columns of `group` that form larger groups, updated first (the paper's states). Not "
+        "given: the whole table.",
     )
-    compression: Compression = Field(default=Compression(), description="Low-count values: combined or kept.")
+    compression: Compression = Field(
+        default=Compression(), description="Whether low-count values are combined or kept."
+    )
     edge: float = Field(
         default=0.3,
         gt=0,
         le=100,
-        description="Nats of mutual information in the public table from which two columns are counted together in the "
-        "large groups.",
+        description="Least mutual information in the public table, in nats, to count two columns together in "
+        "the large groups.",
     )
-    most_cells: int = Field(
-        default=500, ge=2, le=10**6, description="Largest number of cells of columns that are counted together."
-    )
-    turns: int = Field(
-        default=5, ge=1, le=1_000, description="Updates by each marginal of a level (the paper had two)."
-    )
+    most_cells: int = Field(default=500, ge=2, le=10**6, description="Most cells of columns that are counted together.")
+    turns: int = Field(default=5, ge=1, le=1_000, description="Updates by each marginal of a level (paper: 2).")
     shrink: bool = Field(
         default=True,
-        description="Whether a group's noisy counts are first drawn to what is known before, by what their noise "
-        "explains of the difference. The paper believes them entirely.",
+        description="Draw a group's noisy counts towards what is known, by how much of the difference noise "
+        "explains. Not in the paper.",
     )
 
 
 AnyMechanism = Annotated[
     PrivSyn | Adaptive | Independent | Mst | PrivBayes | Aim | PriorLevels, Field(discriminator="name")
 ]
-"""The options of one mechanism; ``name`` says of which."""
+"""The options of one mechanism, which ``name`` tells."""

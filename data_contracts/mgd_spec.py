@@ -104,8 +104,8 @@ class ComparedMarginal(FrozenModel):
 class MgdSpec(FrozenModel):
     """Hierarchies by column, and the target marginals.
 
-    Without target marginals: every one-way marginal, and of the pairs with at most ``pair_cells`` bins the first
-    ``pairs``, fewest bins first (equal ones in table order), all at the leaves and with weight 1.  The choice follows
+    Without target marginals: every one-way marginal, and the first ``pairs`` pairs with at most ``pair_cells`` bins,
+    fewest bins first (equal ones in table order).  All are at the leaves and have weight 1.  The choice follows
     from the public bins alone.
     """
 
@@ -116,8 +116,8 @@ class MgdSpec(FrozenModel):
     )
     bins_of_bins: dict[str, tuple[int, ...]] = Field(
         default={},
-        description="Hierarchy of a column with an order, in numbers: from the leaves up, how many neighbouring bins "
-        "make one bin of the next level ([5, 2]: five bins make one, and two of those make one).",
+        description="Hierarchy of a column with an order, in numbers from the leaves up: how many neighbouring bins "
+        "make one bin of the next level. [5, 2]: five bins make one, and two such bins make one again.",
     )
     marginals: tuple[ComparedMarginal, ...] = Field(default=(), description="Target marginals; empty: see the class.")
     tolerance: float = Field(

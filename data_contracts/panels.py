@@ -28,8 +28,8 @@ NOT_WITH = {
 class Panel:
     """What is public about the rows of one person.
 
-    ``most``: the rows of a person that are kept at most; ``order``: the column that they are in order of; ``constant``:
-    the columns that are the same in every row of a person; ``with_order``: those that grow as the order does.
+    ``most``: the most rows of a person that are kept.  ``order``: the column that orders them.  ``constant``: the
+    columns that are the same in every row of a person.  ``with_order``: the columns that grow as the order does.
     ``household``: whether the person is a household, the rows its members, and the order the column of their roles;
     ``once``: the places of roles that one member has at most.  ``above``: whether persons are rows of a table of their
     own, so that some have no row.
@@ -128,7 +128,7 @@ def describe_row_key(description: str) -> IntegerColumn:
 
 
 def name_stay(attribute: str) -> str:
-    """Return the column of linked codes that says whether a value is that of the person's row before."""
+    """Return the column of linked codes that says whether a value equals the one in the person's row before."""
     return f"{attribute} (as before)"
 
 

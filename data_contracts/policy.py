@@ -28,8 +28,8 @@ class DatasetPolicy(FrozenModel):
     )
     public: tuple[str, ...] = Field(
         default=(),
-        description="Files, and folders with all that is below them, that what a spec calls public may be read from: "
-        "priors, tables of lookups and totals, items of itemsets, and dictionaries of a draft; empty: none.",
+        description="Files, and folders with everything below them, for things that a spec calls public: priors, "
+        "tables of lookups and totals, items of itemsets, and dictionaries of a draft. Empty: none.",
     )
     priors: tuple[str, ...] = Field(default=(), description="The same, for priors alone.")
     in_memory: bool = Field(default=False, description="Whether tables that a program hands over may be released.")

@@ -17,19 +17,17 @@ RUN = r"^[a-z0-9][a-z0-9_-]{0,80}$"
 class EarlierLook(FrozenModel):
     """One earlier release, by its public name, with the (epsilon, delta) that its own looks at the data cost."""
 
-    run: str = Field(pattern=RUN, description="The public name of the earlier run.")
-    epsilon: float = Field(gt=0, le=1e6, description="What that run's own looks cost: epsilon.")
-    delta: float = Field(gt=0, lt=1, description="What that run's own looks cost: delta.")
+    run: str = Field(pattern=RUN, description="Public name of the earlier run.")
+    epsilon: float = Field(gt=0, le=1e6, description="Epsilon of that run's own looks.")
+    delta: float = Field(gt=0, lt=1, description="Delta of that run's own looks.")
 
 
 class Improvement(FrozenModel):
     """The earlier releases that are pooled, the first one first, and what the new looks cost by themselves."""
 
-    earlier: tuple[EarlierLook, ...] = Field(
-        description="The releases of the same unchanged data that are pooled, in the order in which they were made."
-    )
-    epsilon: float = Field(gt=0, le=1e6, description="What the new looks cost by themselves: epsilon.")
-    delta: float = Field(gt=0, lt=1, description="What the new looks cost by themselves: delta.")
+    earlier: tuple[EarlierLook, ...] = Field(description="Pooled releases of the same unchanged data, oldest first.")
+    epsilon: float = Field(gt=0, le=1e6, description="Epsilon of the new looks alone.")
+    delta: float = Field(gt=0, lt=1, description="Delta of the new looks alone.")
 
     @field_validator("earlier")
     @classmethod

@@ -38,7 +38,7 @@ SCORES_FOR_FOCUS: dict[str, float] = {"one_way": 0.25, "selection": 0.06, "measu
 """The split since 0.4.0 where half of the scores' budget is for the pairs of a focus and a spec gives no share."""
 
 FOCUS_WEIGHT = 10.0
-"""The weight of a focus since 0.4.0, that of a named set, where a spec gives none."""
+"""The weight of a focus since 0.4.0, where a spec gives none: the weight of a named set."""
 
 ORDERED_KINDS = frozenset({"integer", "number", "datetime", "date", "time"})
 """Kinds of columns that have bins."""
@@ -109,9 +109,8 @@ def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
 def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
     """Return ``content`` with the options of ``spec`` that its preset would fill in otherwise when it is read again.
 
-    An option at its model's default is not written (``FrozenModel.OMITTED_AT_DEFAULT``).  Where the preset has another
-    value and the spec declines it, the option must be written after all.  ``content``: all or some written fields of
-    ``spec``; missing ones stay missing.
+    An option with its model's default is not written (``FrozenModel.OMITTED_AT_DEFAULT``), even where the preset has another value
+    and the spec declines it.  ``content``: the written form of ``spec``, whole or in parts; missing parts stay missing.
     """
     filled = fill_targets(content)
     completed = _keep_targets(content, filled, spec)
@@ -201,7 +200,7 @@ def find_open_values(preset: str, columns: Any) -> Mapping[str, Any]:
 
 
 def _has_many_in_order(columns: Any) -> bool:
-    """Return whether more than ALL_PAIRS_COLUMNS columns are released, two or more of which have an order."""
+    """Return whether more than ALL_PAIRS_COLUMNS columns are released, and two or more of them have an order."""
     if not isinstance(columns, Mapping) or len(columns) <= ALL_PAIRS_COLUMNS:
         return False
     kinds = [kind for kind in map(_read_kind, columns.values()) if kind != "drop"]
@@ -209,7 +208,7 @@ def _has_many_in_order(columns: Any) -> bool:
 
 
 def apply_paper_preset(options: Mechanism) -> PrivSyn:
-    """Return the paper's options; rows, seed and public limits on sizes stay those of ``options``."""
+    """Return the paper's options; rows, seed and public limits on sizes stay as in ``options``."""
     values = fill_preset({}, PAPER)
     if isinstance(options, PrivSyn):
         values["selection"]["max_cells"] = options.selection.max_cells

@@ -28,27 +28,24 @@ class Prior(FrozenModel):
 
     table: str = Field(
         default="",
-        description="CSV or Parquet file of public rows with the released columns, beside the spec: last year's "
-        "release of another office, a census extract.",
+        description="Public CSV or Parquet file beside the spec with the released columns.",
     )
     release: str = Field(
         default="", description="In place of `table`: the folder of an earlier release, whose synthetic rows are used."
     )
     statement: str = Field(
         max_length=2_000,
-        description="Public, in words: whose data it is, and why it is public. It is printed in the certificate and "
-        "the README of the release.",
+        description="Whose data it is, and why it is public; printed in the release's certificate and README.",
     )
     zeros: bool = Field(
         default=False,
-        description="Declares that what never occurs in the prior cannot occur: pairs of codes without any row there "
-        "get none in the synthetic table.",
+        description="Declare that pairs of values without a row in the prior cannot occur.",
     )
     sha256: str = Field(
         default="",
         pattern=r"^([0-9a-f]{64})?$",
-        description="SHA-256 of the public file, filled in where the spec's file is read. A run that is started "
-        "elsewhere takes a prior only with it: who can name a file there must know what is in it.",
+        description="SHA-256 of the public file, filled in when the spec is read. A run that is started "
+        "elsewhere needs it, to show that its author knows the file.",
     )
 
     @field_validator("statement")

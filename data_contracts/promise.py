@@ -14,7 +14,7 @@ MOST_RECORDS = 10_000
 
 
 class Unit(FrozenModel):
-    """The unit of protection: one person with how many records, or one household.  Mandatory, no default."""
+    """The unit of protection: one person with a bounded number of records, or one household.  It has no default."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"household_id"})
 
@@ -22,25 +22,23 @@ class Unit(FrozenModel):
         default=None,
         ge=1,
         le=MOST_RECORDS,
-        description="Public bound on the records one person has in the table; every sensitivity is multiplied by it.",
+        description="Public bound on the records of one person. It is not enforced, and multiplies every sensitivity.",
     )
     person_id: str | None = Field(
-        default=None, description="Column that identifies the person; rows without it are left out of the release."
+        default=None, description="Column that identifies the person. Rows without it are left out."
     )
     max_records: int | None = Field(
         default=None,
         ge=1,
         le=MOST_RECORDS,
-        description="At most this many records a person, or members a household, are kept, before anything else: every "
-        "count, share and mean "
-        "of the release is of the kept rows.",
+        description="Most records kept of a person, or members of a household. Every count, share and mean is "
+        "of the kept rows.",
     )
 
     household_id: str | None = Field(
         default=None,
-        description="Column that identifies the household, in place of `person_id`: the promise is about a whole "
-        "household with all its members, and the release has new households (docs/panels.md); with `max_records` and "
-        "`order`, the column of roles.",
+        description="In place of `person_id`: the column that identifies the household, which the promise then "
+        "protects as a whole. Needs `order`, the column of roles (docs/panels.md).",
     )
 
     @model_validator(mode="after")
@@ -96,10 +94,9 @@ class Unit(FrozenModel):
 class Guarantee(FrozenModel):
     """An (epsilon, delta) differential-privacy promise for adding or removing one person."""
 
-    epsilon: float = Field(gt=0, le=1e6, description="Privacy loss bound; above 10 it protects little.")
+    epsilon: float = Field(gt=0, le=1e6, description="Bound on the privacy loss; above 10 it protects little.")
     delta: float = Field(
         gt=0,
         lt=1,
-        description="Failure probability, far below one over the number of people: 0.000000001, say (a form's "
-        "number fields take no 1e-9).",
+        description="Failure probability, far below one over the number of people: 0.000000001 (a form takes no 1e-9).",
     )

@@ -29,34 +29,34 @@ _SPDX = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
 
 class About(FrozenModel):
-    """Who publishes the release and what for.  Every field is public and optional; nothing is guessed in its place."""
+    """Who publishes the release, and what for.  Every field is public and optional."""
 
-    title: str = Field(default="", max_length=200, description="Title of the synthetic table, for catalogues.")
-    description: str = Field(default="", max_length=10_000, description="What the table is about, in a few sentences.")
+    title: str = Field(default="", max_length=200, description="Title of the synthetic table.")
+    description: str = Field(default="", max_length=10_000, description="What the table is about.")
     licence: str = Field(
         default="",
         max_length=300,
-        description="Licence of the release: an SPDX identifier such as CC-BY-4.0, or the web address of its text.",
+        description="Licence: an SPDX identifier such as CC-BY-4.0, or a web address.",
     )
-    publisher: str = Field(default="", max_length=200, description="Organization or person that publishes it.")
+    publisher: str = Field(default="", max_length=200, description="Organization or person who publishes it.")
     publisher_type: Literal["", "Government", "Industry", "Nonprofit"] = Field(
-        default="", description="What the publisher is, in the words of the OpenDP deployments registry."
+        default="", description="Kind of publisher, in the words of the OpenDP deployments registry."
     )
     contact: str = Field(default="", max_length=300, description="Mail or web address for questions.")
-    homepage: str = Field(default="", max_length=500, description="Web address where the release is to be found.")
-    keywords: tuple[str, ...] = Field(default=(), max_length=50, description="Words to find it by in catalogues.")
+    homepage: str = Field(default="", max_length=500, description="Web address of the release.")
+    keywords: tuple[str, ...] = Field(default=(), max_length=50, description="Search words for catalogues.")
     published: dt.date | None = Field(default=None, description="Day of publication, such as 2026-11-21.")
-    source: str = Field(default="", max_length=1_000, description="Public name of the private data it was made from.")
-    source_url: str = Field(default="", max_length=500, description="Web page that describes the private data.")
-    intended_use: str = Field(default="", max_length=5_000, description="What the release is meant for.")
+    source: str = Field(default="", max_length=1_000, description="Public name of the private data.")
+    source_url: str = Field(default="", max_length=500, description="Web page about the private data.")
+    intended_use: str = Field(default="", max_length=5_000, description="What the release is for.")
     justification: str = Field(
         default="",
         max_length=5_000,
-        description="Why this epsilon, this delta and this unit of protection were chosen.",
+        description="Why this epsilon, delta and unit of protection.",
     )
     region: str = Field(default="", max_length=300, description="Where the data is from, or whose law applies.")
     sector: Literal["", "Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] = Field(
-        default="", description="Field of life, in the words of the OpenDP deployments registry."
+        default="", description="Sector, in the words of the OpenDP deployments registry."
     )
 
     @field_validator("homepage", "source_url")

@@ -24,7 +24,7 @@ _QUOTED_NAME = re.compile(r"""([`'"])(.*)\1""", re.DOTALL)
 
 
 class ParsedQuestion(NamedTuple):
-    """A question: what is asked (``count`` unless it says more), of what, by which columns, where."""
+    """A question: a figure (``count`` by default), its column, the columns it is by, and a condition."""
 
     what: str
     of: str

@@ -16,8 +16,8 @@ Pricing = Literal["zcdp", "gaussian"]
 """What a price rho = sensitivity^2 / (2 variance) is proved for, and hence which variance it counts.
 
 ``zcdp``: sigma^2; rho-zCDP (Canonne, Kamath and Steinke 2020, Theorem 14; the paper's Theorem 3). ``gaussian``:
-sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for privsyn.tasks.privacy.gaussian_dp.SAFETY_MARGIN (docs/privacy.md),
-and so rho-zCDP all the more: the second price of the same noise is the higher one.
+sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for privsyn.tasks.privacy.gaussian_dp.SAFETY_MARGIN (docs/privacy.md).
+This implies rho-zCDP: the second price of the same noise is the higher one.
 """
 
 SMOOTHING: Final = 3
@@ -28,7 +28,7 @@ SMOOTHING: Final = 3
 class Query:
     """One vector of integer counts that gets discrete Gaussian noise.
 
-    ``attributes`` are those of the marginal; a figure about no single marginal has its name there.
+    ``attributes`` belong to the marginal; a figure about no single marginal has its name there.
     ``sensitivity`` is the exact L2 sensitivity under adding or removing one person (all their records).
     ``sigma`` is the noise scale in counts; ``pricing`` says by which formula its price follows.
     """

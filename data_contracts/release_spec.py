@@ -190,161 +190,143 @@ class ReleaseSpec(FrozenModel):
 
     dataset: str = Field(
         pattern=DATASET,
-        description="The ledger's name for the private data set: small letters, digits, - and _, at most 48.",
+        description="Name of the private data set in the ledger: lower-case letters, digits, - and _, at most "
+        "48 characters.",
     )
     data: str = Field(
         default="",
-        description="CSV or Parquet: a file, or a folder of files with the same columns; an Excel, SPSS, Stata, SAS or "
-        "Feather file; or the URL of a database's table, such as `postgresql://host/db?table=people`, "
-        "`sqlite:///people.db?table=people` or `duckdb:///people.duckdb?table=people`, or of an object or a folder of "
-        "a store, such as `s3://bucket/people.parquet` (docs/operations/sources.md). "
-        "Empty: the table is handed over in memory.",
+        description="The private table: a CSV, Parquet, Excel, SPSS, Stata, SAS or Feather file, a folder of "
+        "CSV or Parquet files, or a URL such as `postgresql://host/db?table=people` "
+        "(docs/operations/sources.md). Empty: a program hands it over.",
     )
     query: str = Field(
         default="",
         max_length=20_000,
-        description="One SQL SELECT, whose rows are the table, where `data` is the URL of a database without a table.",
+        description="One SQL SELECT whose rows are the table, if `data` is a database's URL without a table.",
     )
     unit: Unit = Field(
-        description="The unit of protection: one person, with how many records? Either `records_per_person`, or "
-        "`person_id` with `max_records`."
+        description="Whom the promise protects: `records_per_person`, or `person_id` or `household_id` with "
+        "`max_records`."
     )
-    privacy: Guarantee = Field(description="What this release may cost: its (epsilon, delta)-differential privacy.")
-    budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")
+    privacy: Guarantee = Field(description="Epsilon and delta of this release: the most it may cost.")
+    budget: Guarantee = Field(description="Lifetime cap on all releases of this data set, set for good by the first.")
     columns: dict[str, Column] = Field(
-        description="Every column of the table, with its domain from a public source, never read off the data. Kinds: "
-        "`integer`, `number`, `datetime`, `date`, `time`, `categorical`, `boolean`, `drop`. As JSON, which "
-        '`privsyn spec json SPEC` makes of a YAML spec: `{"age": {"kind": "integer", "min": 18, "max": 89}, "region": '
-        '{"kind": "categorical", '
-        '"values": ["north", "south"]}, "caseid": {"kind": "drop"}}`'
+        description="Every column, with its domain from a public source. Kinds: `integer`, `number`, "
+        "`datetime`, `date`, `time`, `categorical`, `boolean`, `drop`. As JSON (`privsyn spec json SPEC` writes "
+        'it): `{"age": {"kind": "integer", "min": 18, "max": 89}, "caseid": {"kind": "drop"}}`'
     )
     tables: dict[str, LinkedTable] = Field(
         default={},
-        description="Two or more tables in place of `data`: one of persons (or households) with its `key`, and one of "
-        "their rows, which is `of` it: `{persons: {data: persons.parquet, key: pid, columns: {...}}, visits: {data: "
-        "visits.parquet, of: persons, order: date, max: 20, columns: {...}}}`. Further tables are `of` one of these "
-        "(docs/tables.md). In a form `columns` of the spec is `{}` then.",
+        description="Two or more linked tables in place of `data` and `columns` (docs/tables.md): `{persons: "
+        "{data: persons.parquet, key: pid, columns: {...}}, visits: {data: visits.parquet, of: persons, order: "
+        "date, max: 20, columns: {...}}}`. In a form, `columns` is then `{}`.",
     )
     order: str | None = Field(
         default=None,
-        description="Public: the column by which the rows of a person follow each other, as `year`: whole numbers, "
-        "dates or moments. With it, and `unit: {person_id: COLUMN, max_records: K}`, the release has new persons with "
-        "linked rows and new identifiers (docs/panels.md). With `household_id` in place of `person_id` the "
-        "`categorical` column of roles, whose `values` are in their order, as `[head, partner, child]`. Not given: "
-        "rows are made one by one.",
+        description="Column that orders a person's rows, such as `year`: new persons then have linked rows; "
+        "needs `person_id`. With `household_id`: the `categorical` column of roles, such as `[head, partner, "
+        "child]` (docs/panels.md).",
     )
     constant: tuple[str, ...] = Field(
         default=(),
-        description="Public: columns that are the same in every row of a person, as `[sex, birth_year]`; with `order`.",
+        description="Columns that are the same in every row of a person, such as `[sex, birth_year]`.",
     )
     with_order: tuple[str, ...] = Field(
         default=(),
-        description="Public: columns of whole numbers that grow from row to row exactly as `order` does, as `[age]` "
-        "beside the year; with `order`.",
+        description="Columns of whole numbers that grow from row to row exactly as `order` does, such as `[age]`.",
     )
     once: tuple[CategoryValue, ...] = Field(
         default=(),
-        description="Public: roles, values of `order`, that at most one member of a household has, as `[head, "
-        "partner]`; with `unit: {household_id: COLUMN, max_records: K}`.",
+        description="Roles that at most one member of a household has, such as `[head, partner]`.",
     )
     null_values: tuple[str, ...] = Field(
         default=USUAL_NULLS,
-        description="CSV only: texts that mean null. As it stands: those that R and pandas write, except in columns "
-        "whose `values` list one of them.",
+        description="CSV only: texts that mean null. Default: the texts of R and pandas, except in columns whose "
+        "`values` list one.",
     )
-    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is, and how fields are written.")
+    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: how the files are written.")
     rules: tuple[Rule, ...] = Field(
         default=(),
-        description="Public statements about every row that can be: `never: CONDITION`, "
-        "`derive: {COLUMN: EXPRESSION}`, `lookup: {from: [...], to: [...], table: FILE}`, `one_of: [COLUMN, ...]`. No "
-        "released row breaks one.",
+        description="Public statements that every released row keeps (docs/rules.md): `never: CONDITION`, "
+        "`derive: {COLUMN: EXPRESSION}`, `lookup: {from: [...], to: [...], table: FILE}`, `one_of: [COLUMN, "
+        "...]`.",
     )
     preset: Literal["0.4", "0.3", "paper"] = Field(
         default="0.4",
-        description="Where the fields below that the spec does not give come from: this project's defaults, those of "
-        "0.3, or the paper's method and settings. They are constants. `0.4` differs from `0.3` where a column of "
-        "numbers or moments has neither `bins` nor `edges`: then `equal_mass`, `single_values`, `round_numbers`, "
-        "`calendar`, `pooled`, `try_heat` and `related_inside` are true, `trends` is 0.15, and `values` 0.02; and in "
-        "tables of more than 300 columns whose numbers and moments all have them: then `pooled` is true and `trends` "
-        "0.15.",
+        description="Defaults for the fields below: `0.4` (this project's), `0.3` (earlier ones) or `paper` "
+        "(the paper's method and settings). If a column of numbers or moments has neither `bins` nor `edges`, "
+        "`0.4` turns on `equal_mass`, `single_values`, `round_numbers`, `calendar`, `pooled`, `try_heat` and "
+        "`related_inside`, with `trends` 0.15 and `values` 0.02. With bins for all of them and more than 300 "
+        "columns, only `pooled` and `trends` 0.15.",
     )
     accountant: Literal["gaussian", "tight", "paper"] | None = Field(
         default=None,
-        description="How (epsilon, delta) becomes rho, and rho noise: `tight` is the optimal conversion of zCDP, a "
-        "published theorem; `gaussian` the exact curve of Gaussian noise, for discrete noise with 3 counts^2 more "
-        "variance, by a proof of this project's own (about a tenth more rho for the same promise); `paper` is "
-        "rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release's choice of `gaussian` or not also counts the "
-        "data set's lifetime cap, and other noise cannot be added to a cap of `gaussian`. Empty: the accountant of "
-        "the data set's cap in the ledger, and `tight` where the ledger does not know the data set; with the preset "
-        "`paper`, `paper`.",
+        description="How (epsilon, delta) becomes noise (docs/privacy.md). `tight`: the optimal conversion of "
+        "zCDP. `gaussian`: the exact curve of Gaussian noise by this project's own proof, a tenth more rho. "
+        "`paper`: rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release fixes whether the cap counts by "
+        "`gaussian`; such a cap takes no other noise. Empty: the cap's own, `tight` for a new data set, or "
+        "`paper` with that preset.",
     )
     mechanism: AnyMechanism = Field(
         default=PrivSyn(),
-        description="How counts are chosen and rows made, with the options of that. `privsyn` has the least error on "
-        "the public tables tried; `adaptive` adds rounds; `mst` and `privbayes` are for comparison with what others "
-        "publish, `mst` also where one tree of relations is enough; `independent` is for single columns only; "
-        "`prior` makes rows of a public table. `independent`, `privbayes` and `prior` have of `synthesis` only `rows`, "
-        "`seed` and `shard_rows`, and a preset fills in options of `privsyn` and `adaptive` only.",
+        description="How counts are chosen and rows made (docs/mechanisms.md). `privsyn` has the least error "
+        "on the public tables tried. `independent`, `privbayes` and `prior` take only `rows`, `seed` and "
+        "`shard_rows` of `synthesis`. Presets fill in only `privsyn` and `adaptive`.",
     )
     focus: Focus | None = Field(
         default=None,
-        description="Public: columns whose relations count more where pairs are chosen and the budget is shared, as "
-        '`{"columns": ["income"]}`. Not given: all count alike.',
+        description='Columns whose relations count more: `{"columns": ["income"]}`. Not given: all count alike.',
     )
     workload: tuple[NamedMarginal, ...] = Field(
         default=(),
-        description="Public: sets of columns whose joint counts matter more, as "
-        '`[{"columns": ["age", "sex", "income"], "weight": 10}]`, or questions whose cells do, as '
-        '`[{"question": "sex, region where age < 30"}]`. A pair inside several sets has the largest weight.',
+        description='Sets of columns whose joint counts matter more: `[{"columns": ["age", "sex", "income"], '
+        '"weight": 10}]`, or questions: `[{"question": "sex, region where age < 30"}]`. A pair in several sets '
+        "has the largest weight.",
     )
     improves: Improvement | None = Field(
         default=None,
-        description="Written by `privsyn improve RUN`: the earlier releases of the same unchanged data whose counts "
-        "are pooled with those of this one. `privacy` is then the promise of all of them together.",
+        description="Written by `privsyn improve RUN`: earlier releases of the same data whose counts are "
+        "pooled with the new ones. `privacy` is then the promise of all of them together.",
     )
     prior: Prior | None = Field(
         default=None,
-        description="Public: a table of like rows that noisy counts are drawn towards, as "
-        '`{"table": "last_year.parquet", "statement": "whose data, and why public"}`. Its statistics show.',
+        description='Public table of similar rows that noisy counts are drawn towards: `{"table": '
+        '"last_year.parquet", "statement": "whose data, and why public"}`. Its statistics show.',
     )
     totals: tuple[KnownTotal, ...] = Field(
         default=(),
-        description="Public: counts of this table that are published elsewhere, by one or two columns or of all rows, "
-        'as `[{"columns": ["region"], "counts": [{"region": "north", "count": 812}, ...], "statement": "who publishes '
-        'them"}]`. They are honoured, and cost no budget.',
+        description='Published counts of this table, kept at no cost: `[{"columns": ["region"], "counts": '
+        '[{"region": "north", "count": 812}, ...], "statement": "who publishes them"}]`.',
     )
     together: tuple[tuple[str, ...], ...] = Field(
         default=(),
-        description="Public: groups of columns whose values lie close together in every row, as the times of one "
-        'event do: `[["received", "sent", "arrived"]]`. Inside bins they are drawn at one place; costs no budget.',
+        description='Groups of columns whose values lie close together in every row: `[["received", "sent", '
+        '"arrived"]]`. Drawn at one place inside their bins, at no cost.',
     )
     compare: tuple[tuple[str, ...], ...] = Field(
         default=(),
-        description="Public: pairs of columns of which it matters whether one is below, equal to or above the other, "
-        "and by about how much: `[[wages, income]]`. The difference is counted like a column of its own, and rows keep "
-        "it (docs/columns.md).",
+        description="Pairs of columns whose order and approximate difference matter: `[[wages, income]]` "
+        "(docs/columns.md). The difference is counted like a column.",
     )
     public_files: tuple[PublicFile, ...] = Field(
         default=(),
         max_length=1_000,
-        description="Filled in where the spec's file is read: the files of its lookups and totals, so that a copy of "
-        "the private table among them is found. Not published, and no part of any result.",
+        description="Filled in when the spec is read: the files of lookups and totals, checked against copies "
+        "of the private table. Never published.",
     )
     engine: EngineChoice = Field(
-        default=EngineChoice(), description="Where private rows are counted: another engine, the same result."
+        default=EngineChoice(), description="Where private rows are counted; the result is the same."
     )
     formats: tuple[Format, ...] = Field(
         default=("parquet",),
-        description="File formats of the synthetic table. Another choice re-runs nothing but the publishing.",
+        description="File formats of the synthetic table.",
     )
     like: Literal["standard", "source"] = Field(
         default="standard",
-        description="How CSV files are written: `standard` is RFC 4180 in UTF-8 with ISO dates; `source` is as `csv` "
-        "and each column's `format` say of the source's files. Re-runs nothing but the publishing.",
+        description="How CSV files are written: `standard` (RFC 4180, UTF-8, ISO dates) or `source` (as `csv` "
+        "and `format` describe the source).",
     )
-    about: About = Field(
-        default=About(), description="What catalogues are told of the release. Re-runs nothing but the publishing."
-    )
+    about: About = Field(default=About(), description="Title, licence, contact and more, for catalogues.")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
@@ -547,8 +529,8 @@ class ReleaseSpec(FrozenModel):
             return self.unit.describe()
         rows = "members" if self.panel.household else "rows"
         return (
-            f"one {self.unit.one} with all {rows}, of which at most {self.panel.most} are kept and counted as one "
-            f"record (enforced by the column {self.panel.person!r})"
+            f"one {self.unit.one} with all {rows} (at most {self.panel.most} kept, counted as one record; enforced by "
+            f"the column {self.panel.person!r})"
         )
 
     def get_published_column(self, name: str) -> Column:
@@ -573,8 +555,7 @@ class ReleaseSpec(FrozenModel):
     def has_ladder(self) -> bool:
         """Whether columns with open bins are counted in cells that a first look splits where rows are.
 
-        Not where rows are those of a public prior, whose codes the mechanism counts by, and not in three tables and
-        more.
+        Not where rows come from a public prior, whose codes the mechanism counts by, and not in three tables or more.
         """
         options = self.mechanism
         is_asked = options.compression.enabled and options.compression.ladder
@@ -631,7 +612,7 @@ class ReleaseSpec(FrozenModel):
         return tuple(table.data for table in self.tables.values() if table.data) or ((self.data,) if self.data else ())
 
     def targets(self) -> dict[str, Any]:
-        """Return the fields ``focus`` and ``workload`` as JSON, those that are used, also those of further tables."""
+        """Return the used fields ``focus`` and ``workload`` as JSON, with the fields of further tables."""
         fields = {"focus", "workload"}
         of_tables = {name: table.model_dump(mode="json", include=fields) for name, table in self.tables.items()}
         further = {name: targets for name, targets in of_tables.items() if targets}
@@ -655,7 +636,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def effective_accountant(self) -> Literal["gaussian", "tight", "paper"]:
-        """The accountant, that of a data set that is new to the ledger where the spec names none."""
+        """The accountant; where the spec names none, the accountant of a data set that is new to the ledger."""
         return self.accountant or DEFAULT_ACCOUNTANT
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
@@ -682,7 +663,7 @@ class ReleaseSpec(FrozenModel):
         return self.model_copy(update={"prior": prior})
 
     def with_columns(self, columns: Mapping[str, Column], unit: Unit | None = None) -> ReleaseSpec:
-        """Return the spec by which these columns of a table are read, its rows those of ``unit`` (None: as before)."""
+        """Return the spec by which these columns of a table are read, with rows of ``unit`` (None: as before)."""
         return self.model_copy(update={"columns": dict(columns), "unit": unit or self.unit})
 
     def with_formats(self, formats: tuple[Format, ...]) -> ReleaseSpec:

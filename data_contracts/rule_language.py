@@ -1,8 +1,8 @@
 """The language of rules between columns: expressions over columns, parsed and typed, never run as code.
 
-Python's own parser reads the text; every node that is not listed here is refused, so an expression has no subscripts,
-no names but columns, no attributes but columns of another row of a person (``previous.age``) or of a named table, and
-no calls but FUNCTIONS and COUNT.  Evaluation is in ``tasks/rules``.
+Python's own parser reads the text, and every node that is not listed here is refused.  So an expression has no
+subscripts, and no names but columns.  Attributes are columns of another row of a person (``previous.age``) or of a
+named table, and calls are FUNCTIONS and COUNT only.  Evaluation is in ``tasks/rules``.
 """
 
 from __future__ import annotations
@@ -457,10 +457,10 @@ class RowColumn:
 class Node:
     """One part of an expression: ``op`` on ``args``, of ``type``.
 
-    ``op`` is "column" (``value``: its name), "of row" (``value``: a RowColumn), COUNT (of a condition), "constant"
-    (``value``: float, text or bool; a moment in seconds since 1970, a time of day in seconds since midnight), "null",
-    "in" (``value``: the constants), an operator, a function, "if" (condition, then, else), or "as stored", which no
-    text has (``value``: rounds as a column does).
+    ``op`` is an operator, a function, "null", COUNT (of a condition) or "if" (condition, then, else).  Other kinds
+    have a ``value``: "column" has its name, "of row" a RowColumn, and "in" the constants.  "constant" has a float,
+    text or bool: a moment in seconds since 1970, a time of day in seconds since midnight.  "as stored" occurs in no
+    text; its ``value`` rounds as a column does.
     """
 
     op: str

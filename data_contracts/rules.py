@@ -48,8 +48,8 @@ class Statement(FrozenModel):
     source: str = Field(
         default="",
         max_length=500,
-        description="Who says in public that the rule holds: a codebook, a law, arithmetic. The release's note prints "
-        "it. What private rows show is no source.",
+        description="Public source of the rule, never the private rows: a codebook, a law, arithmetic. The "
+        "release's note prints it.",
     )
 
 
@@ -57,10 +57,9 @@ class Never(Statement):
     """A condition that no row may meet.  Where it is null (unknown), the row may be."""
 
     never: str = Field(
-        description="A condition that no row may meet: `age < 15 and wage is not null`. What is compared with null is "
-        "unknown, and unknown is not forbidden. Where rows are linked, it may name columns of another row of the same "
-        "person: `previous.age > age`, `next.start < end`, `first.year > year`, of the one member in a role of `once`: "
-        "`age >= head.age`, and count rows: `count(job == 'none') > 3`."
+        description="Condition that no row may meet: `age < 15 and wage is not null`. A comparison with null "
+        "forbids nothing. With linked rows also: `previous.age > age`, `next.start < end`, `first.year > year`, "
+        "`age >= head.age` (a role of `once`), `count(job == 'none') > 3`."
     )
 
 
@@ -69,10 +68,9 @@ class Derive(Statement):
 
     derive: dict[str, str] = Field(
         min_length=1,
-        description="Column -> its value as an expression over other columns, `age - educ - 6`. Such a column costs no "
-        "budget. A row whose value would lie outside the column's domain may not be. Where rows are linked it may "
-        "follow from another row of the person, `previous.balance + paid`; then it is measured, and computed where "
-        "there is such a row.",
+        description="Column -> expression over other columns: `age - educ - 6`. It costs no budget, and no row "
+        "leaves the column's domain. With linked rows it may use another row, `previous.balance + paid`; it is "
+        "then measured, and computed where that row exists.",
     )
 
 
@@ -80,15 +78,15 @@ class Lookup(FrozenModel):
     """Columns that a public table gives for others: ``to`` is never measured."""
 
     from_: tuple[str, ...] = Field(alias="from", min_length=1, description="Columns to look up.")
-    to: tuple[str, ...] = Field(min_length=1, description="Columns that the table gives; they cost no budget.")
+    to: tuple[str, ...] = Field(min_length=1, description="Columns that the table gives, at no cost.")
     table: str = Field(
         default="",
-        description="CSV or Parquet file with the columns `from` and `to`, beside the spec; public, never from rows.",
+        description="Public CSV or Parquet file beside the spec with these columns, never made from the private rows.",
     )
     rows: tuple[tuple[CategoryValue | None, ...], ...] = Field(
         default=(),
         max_length=MAX_LOOKUP_ROWS,
-        description="The table itself, a list for each row: the values of `from`, then those of `to`.",
+        description="The table itself, one list a row: the values of `from`, then of `to`.",
     )
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
@@ -115,12 +113,14 @@ class Lookup(FrozenModel):
 
 
 class OneOf(Statement):
-    """Columns of 0 and 1 of which exactly one is 1 in every row: one attribute inside, measured once."""
+    """Columns of 0 and 1, exactly one of them 1 in every row: one attribute inside, measured once."""
 
     one_of: tuple[str, ...] = Field(
-        min_length=2, max_length=1_000, description="Columns of 0 and 1 (or false and true), exactly one of them 1."
+        min_length=2,
+        max_length=1_000,
+        description="Columns of 0 and 1 (or false and true); exactly one is 1 in each row.",
     )
-    or_none: bool = Field(default=False, description="Whether all of them may be 0, too.")
+    or_none: bool = Field(default=False, description="All of them may also be 0.")
 
 
 class LookupRule(Statement):
@@ -223,8 +223,8 @@ def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: Ro
 def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
     """Return the computed columns, each after the columns that it needs.  Raises FieldError for a circle.
 
-    Columns that follow from another row are not among them, but their circles are refused: in one row, of which the
-    first is each person's ``first``, or through the row before and the row after.
+    Columns that follow from another row are not among them, but their circles are refused.  A circle lies in one row,
+    where a person's first row is its own ``first``, or goes through the row before and the row after.
     """
     continued = list_continued_expressions(rules, columns, words)
     expressions = {**list_expressions(rules, columns, words), **continued}

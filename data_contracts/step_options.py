@@ -22,46 +22,43 @@ LEAST_SHARE = 0.01
 MAX_CELLS = 2_000_000
 """Cells of a candidate at most, unless the spec says otherwise."""
 
-MEMORY_LIMIT = "Columns that have more cells together are never candidates: a public limit on memory."
+MEMORY_LIMIT = "Columns with more cells together are never measured: a public limit on memory."
 
 
 class Split(FrozenModel):
-    """How rho is split over the three looks at the data; exact decimals that sum to 1."""
+    """How rho is split over the three looks at the data: exact decimals that sum to 1."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"trends", "values"})
 
-    one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way marginals.")
+    one_way: float = Field(default=0.25, gt=0, lt=1, description="Share of all one-way counts.")
     selection: float = Field(
-        default=0.02, gt=0, lt=1, description="Share of the InDif scores, which say how strongly columns are related."
+        default=0.02, gt=0, lt=1, description="Share of the scores that say how strongly columns are related."
     )
     measurement: float = Field(default=0.73, gt=0, lt=1, description="Share of the chosen marginals.")
     trends: float = Field(
         default=0.0,
         ge=0,
         le=0.9,
-        description="How much of the chosen marginals' share goes to the trends of all pairs of numbers and moments, a "
-        "signed number each, if all columns are such; where others are many it is less. Where noise hides them, they "
-        "are asked again with the chosen marginals, out of a quarter of the single columns' part at most. 0 (the "
-        "paper): none is measured. Not with a prior.",
+        description="Part of `measurement` for trends of pairs of numbers and moments, one signed number each; "
+        "less if other columns are many. Trends hidden by noise are asked again, for at most a quarter of the "
+        "one-way budget. 0 (the paper): none. Not with a prior.",
     )
     values: float = Field(
         default=0.0,
         ge=0,
         le=0.09,
-        description="How much of the chosen marginals' share counts single values inside heavy cells of numbers with "
-        "neither `bins` nor `edges`, so that values that many rows share come out as they are. 0 (the paper): none. "
-        "Not with linked rows.",
+        description="Part of `measurement` that counts single values in heavy cells of numbers without `bins` "
+        "or `edges`, so that frequent values come out exactly. 0 (the paper): none. Not with linked rows.",
     )
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",
-        description="How the one-ways share theirs: `cells`: in proportion to cells^(2/3), as the chosen marginals do; "
-        "`equal`: the paper's.",
+        description="How one-way counts share their budget: `cells`, in proportion to cells^(2/3), or `equal`, "
+        "as in the paper.",
     )
     remeasure_one_ways: bool = Field(
         default=True,
-        description="Whether the one-ways compete with the pairs for the third stage's budget: few rows or a small "
-        "epsilon leave little to be known of pairs. With `criterion: expected_error` only; where no pair is chosen "
-        "they have all of it anyway. Not in the paper.",
+        description="One-way counts compete with pairs for the third stage's budget, for few rows or a small "
+        "epsilon. With `expected_error` only. Not in the paper.",
     )
 
     @model_validator(mode="after")
@@ -85,64 +82,59 @@ class Split(FrozenModel):
 
 
 class Compression(FrozenModel):
-    """Filter and combine low-count values, decided from the noisy one-ways (paper, section 5.3)."""
+    """Low-count values are filtered or combined, by the noisy one-way counts (paper, section 5.3)."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
         {"equal_mass", "single_values", "round_numbers", "calendar", "ladder"}
     )
 
-    enabled: bool = Field(default=True, description="Whether low-count values are filtered and combined.")
+    enabled: bool = Field(default=True, description="Filter and combine low-count values.")
     sigmas: float = Field(
         default=3.0,
         ge=0,
         le=100,
-        description="A value is kept when its noisy count is at least this many standard deviations of its noise "
-        "(paper: 3).",
+        description="Least noisy count of a kept value, in standard deviations of its noise (paper: 3).",
     )
     least_count: int = Field(
         default=0,
         ge=0,
         le=10**9,
-        description="A value whose noisy count is below so many rows is low, too; DPSyn's winning entry took 4.5 "
-        "standard deviations and 800 rows.",
+        description="A value with a smaller noisy count is low, too (DPSyn: 800 rows, with 4.5 `sigmas`).",
     )
     filter: bool = Field(
         default=False,
-        description="Whether low-count values that are few even together are dropped (the paper) rather than combined.",
+        description="Drop low-count values that are few even together, as in the paper, rather than combine them.",
     )
     neighbours: bool = Field(
         default=True,
-        description="Whether low-count bins of numbers and moments are combined with their neighbours rather than all "
-        "with each other (the paper).",
+        description="Combine low-count bins with their neighbours. `false`: all with each other, as in the paper.",
     )
     equal_mass: bool = Field(
         default=False,
-        description="Whether bins of numbers and moments are joined into few codes of about equal noisy mass, as many "
-        "as rows, budget and number of columns pay for, where a column has neither `bins` nor `edges` and `enabled` is "
-        "true: correlations are kept far better. Values inside a code follow the column's own counts, smoothed as far "
-        "as noise asks.",
+        description="Join the bins of numbers and moments without `bins` or `edges` into few codes of about "
+        "equal noisy mass, as many as rows, budget and columns pay for. Correlations are kept far better. With "
+        "`enabled` only.",
     )
     single_values: bool = Field(
         default=False,
-        description="Whether 0, `min` and `max` of a column of numbers with neither `bins` nor `edges` have cells of "
-        "their own, so that their share is kept where it stands out from noise.",
+        description="Give 0, `min` and `max` of numbers without `bins` or `edges` cells of their own: their "
+        "share is kept if it exceeds the noise.",
     )
     round_numbers: bool = Field(
         default=False,
-        description="Whether the multiples of 10, 100 and 1,000 of the step of such a column are counted, with a small "
-        "part of the one-ways' budget, so that what people round to comes out where it stands out from noise.",
+        description="Count multiples of 10, 100 and 1,000 steps of numbers without `bins` or `edges`, for a small part "
+        "of the one-way budget: rounded values come out if they exceed the noise.",
     )
     calendar: bool = Field(
         default=False,
-        description="Whether weekday, hour and round minutes of dates, moments and times with neither `bins` nor "
-        "`edges` are counted in the same way, so that Saturdays and full hours come out where they do.",
+        description="Like `round_numbers`, for weekday, hour and round minutes of dates, moments and times.",
     )
 
     ladder: bool = Field(
         default=False,
-        description="Whether a first look chooses the cells of numbers, dates and moments with neither `bins` nor "
-        "`edges`. It counts intervals that double in width away from 0 (of dates and moments backwards from `max`); "
-        "those with rows are split. So bounds may be far wider than the data.",
+        description="Choose the cells of numbers, dates and moments without `bins` or `edges` by a first look "
+        "at intervals that double in width away from 0 (from `max` for dates and moments). Bounds may then be "
+        "far wider than the data.",
     )
 
     def threshold(self, sigma: float) -> float:
@@ -151,31 +143,27 @@ class Compression(FrozenModel):
 
 
 class Selection(FrozenModel):
-    """Options of the choice of marginals (paper, Algorithms 1 and 2)."""
+    """How marginals are chosen (paper, Algorithms 1 and 2)."""
 
     scores: Literal["one_ways", "indif"] = Field(
         default="one_ways",
-        description="How far from independence a pair is: `one_ways`: against the noisy one-ways, sensitivity 1; "
-        "`indif`: the paper's, against the exact ones, sensitivity 4, so sixteen times the budget for the same noise.",
+        description="What a pair is compared with: `one_ways`, the noisy one-way counts, sensitivity 1; "
+        "`indif` (the paper), the exact ones, sensitivity 4: sixteen times the budget for the same noise.",
     )
     criterion: Literal["expected_error", "dense_marg"] = Field(
         default="expected_error",
-        description="How pairs are chosen: `expected_error` makes the error least that is expected after consistency "
-        "and shrinking, and shares the budget by it; `dense_marg` is the paper's greedy choice by raw noise "
-        "(Algorithm 1).",
+        description="How pairs are chosen: `expected_error`, for the least error after consistency and "
+        "shrinking, which also shares the budget; `dense_marg`, greedily by raw noise (the paper's Algorithm 1).",
     )
     combine_cliques: bool = Field(
-        default=False, description="Merge selected pairs into cliques (Algorithm 2; the paper does)."
+        default=False, description="Merge selected pairs into cliques, as in the paper (Algorithm 2)."
     )
-    gamma: int = Field(
-        default=5_000, ge=1, le=10**7, description="Largest number of cells of a combined clique (paper: 5,000)."
-    )
+    gamma: int = Field(default=5_000, ge=1, le=10**7, description="Most cells of a combined clique (paper: 5,000).")
     max_cells: int = Field(
         default=2_000_000,
         ge=4,
         le=10**8,
-        description="Pairs with more cells than this are never candidates and get no score: a public limit on memory, "
-        "not in the paper.",
+        description="Pairs with more cells are never measured: a public limit on memory, not in the paper.",
     )
 
 
@@ -191,18 +179,18 @@ class Consistency(FrozenModel):
         default=10.0,
         ge=1,
         le=1e6,
-        description="How many times their weight the one-ways get while marginals are projected, after rounds that "
-        "only average. The paper does neither (1); then noise cut at 0 adds up in the one-ways' small counts.",
+        description="Factor on the weight of one-way counts in projections, after rounds that only average. 1 "
+        "(the paper): neither; noise cut at 0 then adds up in small counts.",
     )
     shrink: bool = Field(
         default=True,
-        description="Whether a pair is drawn to what its one-ways say of independence, by what its noise explains of "
-        "the difference (empirical Bayes, cell by cell and around a low-rank part); not in the paper.",
+        description="Draw each pair towards independence, by how much of the difference noise explains "
+        "(empirical Bayes). Not in the paper.",
     )
     pooled: bool = Field(
         default=False,
-        description="Whether what all pairs together say of trends tells noise from signal in each, so that many weak "
-        "relations can be measured; with `shrink` and `criterion: expected_error`. Not in the paper.",
+        description="Tell signal from noise by the trends of all pairs together, so that many weak relations "
+        "can be measured. With `shrink` and `expected_error` only. Not in the paper.",
     )
 
 
@@ -220,8 +208,8 @@ class Rows(FrozenModel):
         default=SHARD_ROWS,
         ge=1,
         le=2**31 - 1,
-        description="More rows than this are made in shards of at most so many each, and written as a folder of parts, "
-        "so that memory does not depend on their number; smaller shards take less memory and fit the marginals less.",
+        description="More rows than this are made in shards and written as a folder of parts, to bound memory. "
+        "Smaller shards fit the marginals less well.",
     )
 
     @field_validator("rows")
@@ -239,40 +227,40 @@ class Synthesis(Rows):
 
     method: Literal["gum", "sweep"] = Field(
         default="sweep",
-        description="`sweep` starts along a tree and moves one value at a time towards all marginals at once; `gum` is "
-        "the paper's Gradually Update Method (section 5), less accurate on the public tables tried.",
+        description="`sweep`: from a tree, move one value at a time towards all marginals at once. `gum`: the "
+        "paper's Gradually Update Method, less accurate on the public tables tried.",
     )
-    sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: sweeps at most.")
+    sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: most sweeps.")
     try_heat: bool = Field(
         default=False,
-        description="`sweep`: whether a sample of the rows says first what sweeps at heat gain where others are stuck, "
-        "so that large tables in which it is little are made without; else all stuck columns are heated.",
+        description="`sweep`: test on a sample whether heat frees stuck columns, and do without it in large "
+        "tables if it gains little.",
     )
     oversample: int = Field(
         default=4,
         ge=1,
         le=100,
-        description="`sweep`: pairs that were not measured follow rows made for so many times the table first, so that "
-        "they differ less by chance; large tables are made without. 1: none.",
+        description="`sweep`: let unmeasured pairs follow rows made for this many times the table, so that "
+        "they vary less by chance; not for large tables. 1: off.",
     )
-    iterations: int = Field(default=50, ge=0, le=10_000, description="`gum`: iterations at most.")
+    iterations: int = Field(default=50, ge=0, le=10_000, description="`gum`: most iterations.")
     alpha: float = Field(default=1.0, gt=0, le=10, description="`gum`: initial update rate alpha_0.")
     decay: Literal["step", "exponential", "linear", "square_root"] = Field(
         default="step", description="`gum`: how alpha falls with the iterations (paper: step)."
     )
     decay_rate: float = Field(
-        default=0.84, gt=0, le=10, description="`gum`: k of the decay: the factor of `step`, the rate of the others."
+        default=0.84, gt=0, le=10, description="`gum`: factor of `step`, or rate of the other decays."
     )
-    decay_every: int = Field(default=20, ge=1, description="`gum`: s of step decay, iterations between two factors.")
+    decay_every: int = Field(default=20, ge=1, description="`gum`: iterations between two factors of `step`.")
     duplicate_share: float = Field(
         default=0.1,
         ge=0,
         le=1,
-        description="`gum`: share of growing records made by copying a whole record; the rest replaces the marginal's "
-        "attributes only. The paper mixes both in equal parts; a tenth did best over two public tables.",
+        description="`gum`: share of growing records that copy a whole record. The paper has half; a tenth did "
+        "best on two public tables.",
     )
     related_inside: bool = Field(
         default=False,
-        description="Whether relations of numbers and moments go on inside their codes, as a normal model of the made "
-        "rows continues them; else values inside a code are drawn apart. Not in the paper.",
+        description="Continue relations of numbers and moments inside their codes, by a normal model of the "
+        "made rows. Not in the paper.",
     )

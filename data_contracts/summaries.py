@@ -33,10 +33,10 @@ OF_TRUTH = ("ever", "always")
 """Summaries that hold or do not."""
 
 WHOLE = ("count", "spells")
-"""Summaries that are numbers of rows: of those that meet a condition, and of runs of them."""
+"""Summaries that are numbers of rows that meet a condition, or numbers of runs of such rows."""
 
 OF_NUMBERS = ("sum", "change")
-"""Summaries of numbers: their sum, nulls left out, and that of the last row less that of the first."""
+"""Summaries of numbers: their sum without nulls, and the last row's number minus the first row's."""
 
 IN_ORDER = ("spells", "change")
 """Summaries that follow from the order of the rows."""

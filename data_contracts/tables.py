@@ -2,7 +2,7 @@
 
 Two forms of contract.  A *long* table (noisy counts, receipts, scores, cliques ...) has a fixed Arrow
 schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column per
-attribute; it may be large, so it is checked through its *profile*: one small row per column and row
+attribute.  It may be large, so it is checked through its *profile*.  A profile has one small row per column and row
 group (smallest, largest, nulls, values outside the domain), made by :func:`make_code_profile` and
 :func:`make_value_profile`.  The expectations then run on the profile, whatever the table's size.
 """
@@ -240,8 +240,10 @@ MERGES = _make_long_table(
     _require_at_least("merged", 0),
     _require_at_least("weight", 0, strict=True),
 )
-"""Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of the
-set's axes, and the weight by which the sets share their budget."""
+"""Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of axes.
+
+Each set has the weight by which the sets share their budget.
+"""
 
 CUT_CELLS = _make_long_table(
     "cut_cells",

@@ -29,43 +29,41 @@ Counts = dict[tuple[Any, ...], int]
 
 
 class KnownTotal(FrozenModel):
-    """The number of rows by the values of one or two columns, or of all rows, and who publishes it."""
+    """A published number of rows, in total or by the values of one or two columns."""
 
     columns: tuple[str, ...] = Field(
         default=(), max_length=2, description="One or two released columns of kind `categorical` or `boolean`."
     )
     table: str = Field(
         default="",
-        description="CSV or Parquet file beside the spec, with these columns and one of counts; public, never made "
-        "from the rows.",
+        description="Public CSV or Parquet file beside the spec with these columns and one of counts, never "
+        "made from the private rows.",
     )
     count: str = Field(default="count", min_length=1, description="Name of the column of counts.")
     counts: tuple[dict[str, CategoryValue | None], ...] = Field(
         default=(),
         max_length=MOST_COUNTS,
-        description='In place of `table`, the counts themselves: `[{"region": "north", "count": 812}, ...]`. Values '
-        "that are not named have no row.",
+        description='In place of `table`: `[{"region": "north", "count": 812}, ...]`. Values that are not '
+        "named have no row.",
     )
     rows: int | None = Field(
         default=None,
         ge=1,
         le=MOST_ROWS,
-        description="Without `columns`: the number of all rows of the table, published elsewhere.",
+        description="Without `columns`: the published number of all rows of the table.",
     )
     statement: str = Field(
         max_length=2_000,
-        description="Public, in words: who publishes these counts, and when. It is printed in the certificate and the "
-        "README of the release.",
+        description="Who publishes these counts, and when; printed in the release's certificate and README.",
     )
     hold: Literal["exact", "close"] = Field(
         default="exact",
-        description="`exact`: the synthetic table has exactly these counts; `close`: they are a measurement without "
-        "noise, from which rows may differ by a few.",
+        description="`exact`: the synthetic table has exactly these counts. `close`: rows may differ by a few.",
     )
     sha256: str = Field(
         default="",
         pattern=r"^([0-9a-f]{64})?$",
-        description="SHA-256 of the table's file, filled in where the spec's file is read.",
+        description="SHA-256 of the table's file, filled in when the spec is read.",
     )
 
     @field_validator("statement")
@@ -93,7 +91,7 @@ class KnownTotal(FrozenModel):
 
     @property
     def known(self) -> bool:
-        """Whether the counts are there: those of a file are, once the spec's file is read."""
+        """Whether the counts are there; a file's counts are, once the spec's file is read."""
         return self.rows is not None or bool(self.counts)
 
     def by_value(self) -> Counts:

@@ -67,6 +67,9 @@ SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
 COMMON = {"description", "nullable", "measured"}
 """Fields of every kind of column, described once."""
 
+FILLED_IN = {"improves", "public_files", "sha256"}
+"""Fields that the program fills in; the page's words say so once."""
+
 MAX_DEFAULT_LENGTH = 24
 """Longest default in characters that a table shows; a longer one is left to the field's description."""
 
@@ -82,13 +85,14 @@ def describe_default(field: FieldInfo) -> str:
     return f"`{text}`" if len(text) <= MAX_DEFAULT_LENGTH and value not in ("", None, ()) else ""
 
 
-def describe_fields(model: type[BaseModel], column: bool) -> Iterator[str]:
-    """Yield a line of the table for each field that the page does not describe elsewhere."""
+def describe_fields(model: type[BaseModel], column: bool) -> Iterator[tuple[str, str]]:
+    """Yield the name and the line of the table of each field that the page does not describe elsewhere."""
     for name, field in model.model_fields.items():
-        described_elsewhere = name == "kind" or (column and name in COMMON and model is not columns.BooleanColumn)
-        if not described_elsewhere and name != "name":
+        tells_models_apart = name == "name" or (name == "kind" and not isinstance(field.default, str))
+        described_elsewhere = column and name in COMMON and model is not columns.BooleanColumn
+        if not tells_models_apart and not described_elsewhere and name not in FILLED_IN:
             words = " ".join((field.description or "").split()).replace("|", "\\|")
-            yield f"| `{field.alias or name}` | {describe_default(field)} | {words} |"
+            yield f"`{field.alias or name}`", f"`{field.alias or name}` | {describe_default(field)} | {words}"
 
 
 def summarize(model: type[BaseModel]) -> str:
@@ -97,14 +101,20 @@ def summarize(model: type[BaseModel]) -> str:
 
 
 def render_tables() -> str:
-    """Return the sections of all models."""
+    """Return the sections of all models; fields that a section of the same group has described are only named."""
     parts = []
+    seen: dict[str, set[str]] = {}
     for title, models in SECTIONS:
         column = title.startswith("`columns`")
         described = [] if len(models) > 1 or models == (columns.BooleanColumn,) else [summarize(models[0]) + "\n\n"]
-        lines = list(dict.fromkeys(line for model in models for line in describe_fields(model, column)))
-        table = "\n".join(["| field | default | meaning |", "|---|---|---|", *lines]) + "\n" if lines else ""
-        parts.append("".join([f"### {title}\n", *described, table]))
+        lines = {line: name for model in models for name, line in describe_fields(model, column)}
+        known = seen.setdefault(title.split(":")[0], set())
+        new, above = ([line for line in lines if (line in known) is old] for old in (False, True))
+        known.update(new)
+        table = "\n".join(["field | default | meaning", "---|---|---", *new]) + "\n" if new else ""
+        names = f"Also, as above: {', '.join(lines[line] for line in above)}.\n" if above else ""
+        gap = "\n" if table and names else ""
+        parts.append("".join([f"### {title}\n", *described, table, gap, names]))
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The settings of a command that calls a flow in its own process; a worker's runs have those of the environment."""
+"""The settings of a command that calls a flow in its own process; a worker's runs take them from the environment."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def use_settings(settings: Settings) -> Iterator[None]:
 
 
 def get_settings() -> Settings:
-    """Return the caller's settings, else those of the environment."""
+    """Return the caller's settings; without any, the environment's."""
     return _given.get() or Settings()

@@ -1,6 +1,6 @@
 """Errors that leave a flow: they hold words for people only, and the private zone keeps the rest.
 
-The words are the run form's: fields are those of Prefect's form, settings the variables of the worker.
+The words are the run form's: fields of Prefect's form, and the worker's variables as settings.
 """
 
 from __future__ import annotations

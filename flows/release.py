@@ -46,7 +46,7 @@ in brackets: the releases that have a step:
     Decode                        postprocess   codes become values
     Publish                                     the released folder is written, checked and entered in the ledger
 
-Other mechanisms have other steps (privsyn/pipelines/); every flow runs those of its request.
+Other mechanisms have other steps (privsyn/pipelines/); every flow runs the steps of its request.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ def release(spec: ReleaseSpec, fresh: bool = False, new_dataset: NewDataset | No
         new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     Returns what was released and what it cost.  Privacy: the released files are (epsilon, delta)-differentially
-    private for adding or removing one person (``spec.unit``), by the sum of its release steps' prices; the
-    ledger reserves that sum before anything is counted.
+    private for adding or removing one person (``spec.unit``), by the sum of the release steps' prices.  The ledger
+    reserves that sum before anything is counted.
 
-    A release that the ledger's cap refuses ends in a FAILED state named Refused, a broken data contract in one named
-    ContractFailed (flows/states.py); who called the flow gets BudgetRefusedError or ContractError.
+    A release that the ledger's cap refuses ends in a FAILED state named Refused; a broken data contract ends in one
+    named ContractFailed (flows/states.py).  The caller gets BudgetRefusedError or ContractError.
     """
     return run_release(spec, fresh=fresh, new_dataset=new_dataset)
 
@@ -182,8 +182,8 @@ def _warn(sentence: str) -> None:
 def _run_step(run: Run, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
     """Run one step as a Prefect task of the step's name; a step with whole cached outputs shows as Cached.
 
-    The kind stands in the run's name and not in a tag: for a run with tags Prefect first asks its server for a slot of
-    each, and a server on SQLite that is busy answers late (a release of 662,000 rows waited 12 of 72 seconds).
+    The kind stands in the run's name and not in a tag, because Prefect asks its server for a slot of each tag.  A busy
+    server on SQLite answers late: a release of 662,000 rows waited 12 of 72 seconds.
     """
     run.report(step.name, 0, 1)
     prefect_task = Task(
@@ -237,7 +237,7 @@ def _is_reusable(run: Run, step: Step) -> bool:
 
 
 def _locate_results(run: Run) -> Path:
-    """Return the folder of Prefect's results, references only: every runner finds those of the others there."""
+    """Return the folder of Prefect's results, references only, which all runners share."""
     return run.store.private_root / "prefect" / "results"
 
 

@@ -59,13 +59,13 @@ def scheduled_release(
         spec: The release spec; its table is usually a folder to which files are added.
         every: How long a period is.
         time_zone: The calendar that says in which period a moment lies; without it, the schedule's, else UTC.
-        period: The period to release, to make up for one that was missed; without it, that of the scheduled start.
+        period: The period to release, for example a missed one; without it, the period of the scheduled start.
         early: Why the period is released before it begins, on that calendar; kept in the ledger.
         catchup: Whether runs that waited for a worker all release, in order; without it, only the latest does.
         new_dataset: Why a table that was released under another name gets a second budget; kept in the ledger.
 
     A late run keeps the period that it was scheduled in.  A period that is released already ends the run in a COMPLETED
-    state named Cached; a refusal by the cap in a FAILED one named Refused, before the table is opened.
+    state named Cached.  A refusal by the cap ends it in a FAILED state named Refused, before the table is opened.
     Privacy: every period draws and pays anew, whether or not the table changed; else like ``release``.
     """
     try:

@@ -43,16 +43,15 @@ class CategoricalColumn(Nullable):
     )
     unlisted: Literal["other", "null", "auto"] | CategoryValue = Field(
         default="auto",
-        description="Where values outside `values` go: one of these, `other` (the text value 'other'), `null`, or "
-        "`auto`: `null` for a nullable column or one whose values are not text, else `other`. An `other` or null that "
-        "the list does not have comes out only if its noisy count is above the low-count threshold.",
+        description="Where other values go: one of `values`, `other` (the text), `null`, or `auto`: `null` if "
+        "nullable or not text, else `other`. An `other` or null that `values` lacks comes out only above the "
+        "low-count threshold.",
     )
     levels: tuple[str, ...] = Field(
         default=(),
         max_length=8,
-        description="For a column of very many values, such as addresses: columns that rules compute from it alone, "
-        "from the top down, as `[state, county]`. Each level is counted, and rare values are combined with those of "
-        "their own group, not with all others. Public, as the rules are.",
+        description="For very many values, such as addresses: columns that rules compute from this one alone, "
+        "coarsest first, such as `[state, county]`. Rare values are combined within their group.",
     )
 
     @field_validator("unlisted", mode="before")

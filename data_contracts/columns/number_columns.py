@@ -19,12 +19,9 @@ MAX_EXACT_INTEGERS = 64
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-STEP = "Only multiples of it come out, counted from 0; a value between two is counted with the lower one."
+STEP = "Only multiples of it come out. A value between two multiples is counted with the lower one."
 
-HEAPS = (
-    "Numbers that people round to, such as 100 and 1000: the share of the multiples of each is measured like a column "
-    "of its own, and kept."
-)
+HEAPS = "Numbers that people round to, such as 100 and 1000. The share of multiples of each is measured and kept."
 
 
 ROUND_NUMBERS = (10, 100, 1000)
@@ -100,14 +97,14 @@ class Stepped(Binned):
 
 
 class IntegerColumn(Stepped):
-    """Whole numbers in [min, max].  Outside: clamped.  Null where not nullable: set to ``min``."""
+    """Whole numbers in [min, max].  Values outside are clamped; nulls become ``min`` unless ``nullable``."""
 
     kind: Literal["integer"]
     min: int = Field(description="Smallest possible value, from a public source.", ge=-(2**53), le=2**53)
     max: int = Field(description="Largest possible value, from a public source.", ge=-(2**53), le=2**53)
     edges: tuple[int, ...] | None = Field(
         default=None,
-        description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed.",
+        description="Bin edges from `min` to `max`. A bin includes its lower edge, the last one both.",
     )
     exact: tuple[int, ...] = Field(default=(), description=EXACT)
     step: int | None = Field(default=None, ge=1, le=2**53, description=STEP)
@@ -155,7 +152,7 @@ class IntegerColumn(Stepped):
         return tuple(float(self.min + (span * i) // bins) for i in range(bins + 1))
 
     def grid(self) -> Grid:
-        """Return the whole numbers, or those of ``step``."""
+        """Return the grid of ``step``, else of whole numbers."""
         return Grid.of(self.step or 1)
 
     @property
@@ -173,20 +170,20 @@ def _on_grid(grid: Grid, low: float, high: float, bins: int | None) -> tuple[flo
 
 
 class NumberColumn(Stepped):
-    """Real numbers in [min, max].  Outside: clamped.  Null or NaN where not nullable: set to ``min``."""
+    """Real numbers in [min, max].  Values outside are clamped; null and NaN become ``min`` unless ``nullable``."""
 
     kind: Literal["number"]
     min: float = Field(description="Smallest possible value, from a public source.")
     max: float = Field(description="Largest possible value, from a public source.")
     edges: tuple[float, ...] | None = Field(
         default=None,
-        description="Bin edges: first = min, last = max, each bin closed below and open above, the last closed.",
+        description="Bin edges from `min` to `max`. A bin includes its lower edge, the last one both.",
     )
     exact: tuple[float, ...] = Field(default=(), description=EXACT)
     step: float | None = Field(default=None, gt=0, description=STEP)
     heaps: tuple[float, ...] = Field(default=(), description=HEAPS)
     decimals: int | None = Field(
-        default=None, ge=0, le=15, description="Released values are rounded to this many decimals; null: not rounded."
+        default=None, ge=0, le=15, description="Decimals of released values; null: values are not rounded."
     )
     type: Literal["float32", "float64"] = Field(default="float64", description="Storage type of the released column.")
 

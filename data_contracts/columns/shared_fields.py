@@ -21,15 +21,15 @@ MOST_EXACT = 100
 """Most values of a column that may have a bin of their own."""
 
 EXACT = (
-    "Values that stand for themselves, such as 0 or 99999, inside `min` and `max` or not: each has a bin of its own, "
-    "is never joined with its neighbours, and comes out as it is."
+    "Values with a meaning of their own, such as 0 or 99999, inside the bounds or not. Each has its own bin and "
+    "comes out as it is."
 )
 
 
 class Described(FrozenModel):
     """What every column has."""
 
-    description: str = Field(default="", description="Free text for the data-release note.")
+    description: str = Field(default="", description="Free text for the release's note.")
 
 
 class Nullable(Described):
@@ -39,13 +39,13 @@ class Nullable(Described):
 
     nullable: bool = Field(
         default=False,
-        description="Whether null is a value of its own. A null in a column that is not nullable "
-        "is repaired as this kind's documentation says, and counted in the private zone only.",
+        description="Null is a value. Otherwise nulls are repaired as the kind says, and counted in the "
+        "private zone only.",
     )
     measured: bool = Field(
         default=True,
-        description="Whether the private column is looked at. `false`: it is never read and costs no budget; its "
-        "values are drawn evenly from what the spec lists or bounds, and tell nothing of the private table.",
+        description="`false`: the private column is never read and costs nothing. Its values are drawn evenly "
+        "from the public domain.",
     )
 
 
@@ -54,10 +54,8 @@ class Binned(Nullable):
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = Nullable.OMITTED_AT_DEFAULT | {"exact"}
 
-    unit: str = Field(default="", description="Unit of measurement, for the data-release note.")
-    bins: int | None = Field(
-        default=None, ge=1, le=10_000, description="Number of equal-width bins used in joint marginals."
-    )
+    unit: str = Field(default="", description="Unit of measurement, for the release's note.")
+    bins: int | None = Field(default=None, ge=1, le=10_000, description="Number of equal-width bins in joint counts.")
 
     @property
     def leaves_bins_open(self) -> bool:

@@ -58,16 +58,16 @@ class Written(Zoned):
 
 
 class DatetimeColumn(Written):
-    """Moments in [min, max], without a time zone.  Outside: clamped.  Null where not nullable: ``min``."""
+    """Moments in [min, max], without a zone.  Values outside are clamped; nulls become ``min`` unless ``nullable``."""
 
     kind: Literal["datetime"]
-    min: dt.datetime = Field(description="Earliest possible moment (a date means its midnight).")
+    min: dt.datetime = Field(description="Earliest possible moment; a date means its midnight.")
     max: dt.datetime = Field(description="Latest possible moment.")
     exact: tuple[dt.datetime, ...] = Field(default=(), description=EXACT)
     resolution: Literal["day", "hour", "minute", "second"] = Field(
         default="second",
-        description="Released values are whole multiples of this, where the column's range has any. Not given beside a "
-        "`format`: the smallest part that the format writes.",
+        description="Released values are multiples of this, if the range has any. Default with a `format`: its "
+        "smallest part.",
     )
     type: Literal["timestamp", "date"] = Field(
         default="timestamp", description="`timestamp` (microseconds) or `date` (whole days)."
@@ -136,13 +136,13 @@ def count_seconds_since_epoch(moment: dt.datetime) -> float:
 
 
 class DateColumn(Written):
-    """Days in [min, max], without a time of day.  Outside: clamped.  Null where not nullable: ``min``."""
+    """Days in [min, max].  Values outside are clamped; nulls become ``min`` unless ``nullable``."""
 
     kind: Literal["date"]
     min: dt.date = Field(description="Earliest possible day.")
     max: dt.date = Field(description="Latest possible day.")
     edges: tuple[dt.date, ...] | None = Field(
-        default=None, description="First days of the bins: first = min, last = max, which belongs to the last bin."
+        default=None, description="First days of the bins, from `min` to `max`; `max` belongs to the last bin."
     )
     exact: tuple[dt.date, ...] = Field(default=(), description=EXACT)
 
@@ -190,13 +190,13 @@ HOURS = 24
 
 
 class TimeColumn(Zoned):
-    """Times of day, minute by minute or second by second.  Null where not nullable, and what is none: midnight."""
+    """Times of day, to the minute or second.  Invalid times, and nulls unless ``nullable``, become midnight."""
 
     kind: Literal["time"]
     format: Literal["HH:MM", "HH:MM:SS", "hhmm", "seconds"] = Field(
         default="HH:MM",
-        description="How times are written and released: `HH:MM` and `HH:MM:SS` as times of day; `hhmm` as a number "
-        "such as 1435 (2400 is read as midnight); `seconds` as the number of seconds since midnight.",
+        description="How times are written and released: `HH:MM`, `HH:MM:SS`, `hhmm` (a number such as 1435; "
+        "2400 is midnight), or `seconds` since midnight.",
     )
     bins: int | None = Field(default=None, ge=1, le=1_440, description="Number of equal-width bins; 24 if not given.")
 

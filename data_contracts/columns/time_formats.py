@@ -28,13 +28,12 @@ _PARTS = {
 }
 
 FORMAT = (
-    "How texts, and numbers such as 20230623, are written, with %Y %y %m %d %b %B %H %I %p %M %S %f, such as "
-    "`%m/%d/%Y`; empty: texts are ISO 8601, and a column of numbers is refused. %y is 1969 to 2068; names of months "
-    "are English."
+    "How texts, and numbers such as 20230623, are written: `%m/%d/%Y`. Parts: %Y %y %m %d %b %B %H %I %p %M %S "
+    "%f; %y is 1969 to 2068, months are English. Empty: texts are ISO 8601, and numbers are refused."
 )
 ZONE = (
-    "Time zone, such as Europe/Berlin, in whose clock time moments with a zone are read; those without one are in it "
-    "already. Needed where a Parquet column or a table in memory has a zone."
+    "Time zone, such as Europe/Berlin. Moments with a zone are converted to it; those without are in it already. "
+    "Required if the source has a zone."
 )
 
 

@@ -193,7 +193,7 @@ def ignore_page_errors(part: str) -> Iterator[None]:
 
 
 def _show_budget(ledger: Ledger, dataset: str, charges: tuple[str, ...], now: str) -> None:
-    """Show the budget under one key for each data set, so that the artifact's history is that of the budget."""
+    """Show the budget under one key for each data set, so that the artifact's history is the budget's."""
     budget = read_budget(ledger, dataset, charges)
     if budget is not None:
         page, key = format_budget_page(budget, ledger.name, now), format_artifact_key("budget", dataset)
@@ -237,7 +237,7 @@ def _link_report(run: Run) -> None:
     state = "It is there." if place.exists() else f"It is not there yet: `privsyn evaluate {name}` makes it."
     words = (
         f"The private report of {name} compares it with the real rows and must not be released. {state} Open `{place}` "
-        "on the machine of the private folder; browsers do not follow links from a web page to a file."
+        "on the machine of the private folder. Browsers do not follow links from a web page to a file."
     )
     create_link_artifact(
         link=place.as_uri(),

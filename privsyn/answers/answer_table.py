@@ -19,31 +19,25 @@ _OWN = {*FIGURES, "probability"}
 """Names that an answer's own columns have."""
 
 SOURCE_MEANINGS = {
-    "measured": "measured: noisy counts of just these columns, combined with all others that bear on them; the "
-    "interval is that of the noise. Do not read single counts below about three standard errors as people.",
-    "implied": "implied: from noisy counts, where values are taken to lie evenly inside the cells that the condition "
-    "or the mean cuts; the interval allows for any other place. Do not ask for finer steps than the release's bins.",
-    "model": "model: these columns were not measured together; the estimate is that of the synthetic rows, and the "
-    "interval holds whatever the released counts and strengths of relation allow. Do not take the estimate for a "
-    "measurement, and no standard error is given.",
-    "bounded": "bounded: nothing was counted of a person's rows together but one row of each; the interval follows "
-    "from these counts and from those of all rows, and the estimate is that of the synthetic persons. It is wide, and "
-    "holds at least as often as it says.",
-    "simulated": "simulated: the model's own rows, measured again with noise like the receipts' and made anew many "
-    "times; every pair of these columns was measured. Relations of three and more columns beyond their pairs are not "
-    "in it.",
-    "not known": "not known: nothing that was released bounds it. The estimate is that of the synthetic rows; do not "
-    "build on it.",
+    "measured": "measured: noisy counts of these columns, combined with all other counts that bear on them. The "
+    "interval covers the noise. Do not read single counts below about three standard errors as people.",
+    "implied": "implied: noisy counts, with values spread evenly inside the cells that the condition or the mean cuts. "
+    "The interval allows for any other place. Do not ask for finer steps than the release's bins.",
+    "model": "model: these columns were not measured together. The estimate comes from the synthetic rows and is not a "
+    "measurement, so it has no standard error. The interval covers all that the released counts and scores allow.",
+    "bounded": "bounded: only one row of each person was counted, and all rows together. The interval follows from "
+    "these counts and the estimate from the synthetic persons. The interval is wide, and holds at least as often as it "
+    "says.",
+    "simulated": "simulated: synthetic rows were measured with the same noise and made anew many times. Every pair "
+    "of these columns was measured. Relations of three or more columns beyond their pairs are not included.",
+    "not known": "not known: nothing that was released bounds the error. The estimate comes from the synthetic rows; "
+    "do not rely on it.",
 }
 """Source -> what it means, and what not to do with it."""
 
-NOT_A_SAMPLE = (
-    "The intervals are about the private table that was released, not about the population that it was drawn from."
-)
+NOT_A_SAMPLE = "The intervals are about the private table that was released, not about the population behind it."
 
-POPULATION_NOTE = (
-    "The intervals are about the population, as if the private table were a random sample of it: wider by that error."
-)
+POPULATION_NOTE = "The intervals are about the population, as if the private table were a random sample of it."
 
 SECONDS_NOTE = "Dates are seconds since 1970-01-01, times of day seconds since midnight."
 

@@ -37,8 +37,8 @@ def answer_persons(
 ) -> pd.DataFrame:
     """Return the number of persons that a statement is true of, or their share, in groups by constant columns.
 
-    Raises RequestError for a release without linked rows, a text that says nothing of a person's rows together, a
-    column to group by that is not constant, and a statement that no count bounds.
+    Raises RequestError for a release without linked rows, and for a text that is not about a person's rows together.
+    Also for a column to group by that is not constant, and for a statement that no count bounds.
     """
     text = drop_table_names(text, released.tables)
     summary = _read_statement(released, text, by)
@@ -144,7 +144,7 @@ def read_summary(text: str) -> Summary | None:
 def describe_kept(released: ReleasedCounts) -> str:
     """Return the sentence that says which rows an answer about persons is about."""
     most, without = released.request.spec.unit.records, describe_without_rows(released)
-    drawn = ", of which one of each person, or household, is counted" if " " in released.record_unit else ""
+    drawn = "; one row of each person, or household, is counted" if " " in released.record_unit else ""
     return f"It is about the at most {most} rows of each {released.record_unit} that were kept{drawn}.{without}"
 
 

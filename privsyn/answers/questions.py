@@ -41,7 +41,7 @@ class Questions:
     text such as ``'age >= 65 and region in ["north", "east"]'``.  With ``population`` the interval is about the
     population that the private rows are a simple random sample of.
 
-    Privacy: reads nothing but the released folder; post-processing of what was released costs nothing.
+    Privacy: reads nothing but the released folder; post-processing costs nothing.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Questions:
         return ""
 
     def _show_simulation(self) -> AbstractContextManager[Progress]:
-        """Return a context for the progress of a simulation; this one ignores it."""
+        """Return a context that ignores a simulation's progress."""
         return nullcontext(lambda done, total: None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Questions:
     ) -> pd.DataFrame:
         """Return the share of rows that a condition holds for, or of each value of a column, in each group.
 
-        ``what``: a condition, the name of a boolean column, or that of another column, whose values are all shown.
+        ``what``: a condition, or the name of a boolean column, or of another column, whose values are all shown.
         """
         from privsyn.answers.computed import check_column, state_rule
         from privsyn.answers.in_groups import answer_in_groups, ask_shares
@@ -206,9 +206,7 @@ class Questions:
         labels |= {f"{column} of a row": t.first, f"{column} of the next row": t.second}
         table = answer_table(labels, t.estimate, t.error, t.low, t.high, t.source, f"transitions of {column}")
         person = self._counts.request.spec.unit.one
-        table.attrs["words"].append(
-            f"Shares are of pairs of neighbouring rows, of which one of each {person} is counted."
-        )
+        table.attrs["words"].append(f"Shares are of pairs of neighbouring rows; one pair of each {person} is counted.")
         return table
 
     @check_arguments

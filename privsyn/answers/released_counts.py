@@ -46,7 +46,7 @@ FIELD = "query.release"
 class Counts(NamedTuple):
     """Noisy counts of one query: ``counts`` has an axis for each attribute; ``sigma``, of one cell, in records.
 
-    ``merges``: of each attribute of a named set, from its coarse codes to those of the counts; else empty.
+    ``merges``: for each attribute of a named set, from its coarse codes to the codes of the counts; else empty.
     """
 
     attributes: Clique
@@ -403,9 +403,9 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     if released.request.given:
         above, _ = get_above(released.request.spec.tables)
         return [
-            f"Every answer is of persons, or households, each by one row of {released.branch}, drawn at random from "
-            f"those of one row of {above}, itself drawn where there are several. Counts, shares and means of all rows "
-            "are others."
+            f"Every answer counts persons, or households, each by one row of {released.branch}. The row is drawn at "
+            f"random from the rows of one row of {above}, itself drawn if there are several. Counts, shares and means "
+            "of all rows differ."
         ]
     if released.request.spec.panel is not None:
         return [
@@ -428,9 +428,9 @@ def describe_without_rows(released: ReleasedCounts) -> str:
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
-    """Return the note on those of ``columns`` that have known totals; nothing where none has.
+    """Return the note on ``columns`` with known totals; nothing where none has.
 
-    Of no column, which is the number of all rows, those of any are in the answer.
+    Without columns, for the number of all rows, known totals of any column are in the answer.
     """
     with_totals = [] if released.totals is None else [a for a in released.totals.one_way if a in columns or not columns]
     if not with_totals:

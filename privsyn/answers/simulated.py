@@ -212,15 +212,14 @@ MOST_CUT = 0.1
 """A logistic regression has no interval where noise can make more than this share of the rarer value's rows."""
 
 CUT_NOISE_WARNING = (
-    "Noise that is cut at 0 can be more than a tenth of the rows of the rarer value, which draws the coefficients of a "
-    "logistic regression towards 0 by an unknown amount."
+    "Noise cut at 0 can exceed a tenth of the rows of the rarer value. It draws the coefficients of a logistic "
+    "regression towards 0 by an unknown amount."
 )
 
-LINKED_ROWS_WARNING = "Releases of linked rows are not simulated, so nothing is known of the error here."
+LINKED_ROWS_WARNING = "Releases of linked rows are not simulated, so the error is unknown here."
 
 PRIOR_WARNING = (
-    "Releases with a prior are not simulated, as their folder does not have its rows, so nothing is known of the error "
-    "here."
+    "Releases with a prior are not simulated, since their folder lacks the prior's rows. The error is unknown here."
 )
 
 

@@ -38,8 +38,8 @@ def check_spec(spec: AnySpec, data: Table | None = None) -> CheckReport:
         ``advice`` has relations that the rows show and no rule says.
 
     Raises:
-        RequestError: The spec is wrong or still open, the table does not have its columns, or the operator's policy
-            does not allow the table or a file that the spec calls public.
+        RequestError: The spec is wrong or still open, or the table does not have its columns.  Or the operator's policy
+            forbids the table or a file that the spec calls public.
 
     Privacy: draws nothing, spends nothing and writes nothing; ``fit`` is an exact function of the private rows.
     """
@@ -70,16 +70,16 @@ def forecast(
         epsilons: At most 11, each > 0; None: 0.2, 0.5, 1, 2 and 5.  The spec's own is added.
         earlier: A released folder (or a run's name) of the same columns, whose rows stand in for the private ones.
         public: The path of a public table of the same columns that does so.
-        strength: Without both, rows are like those of the spec's prior, which cannot fit better.  Without a prior,
-            columns of a usual shape are made up; pairs of them are correlated by 0 to ``strength``, which is 0 to 1,
-            most of them weakly; None: 0.9.
+        strength: Without both, rows are like the spec's prior, which cannot fit better.  Without a prior, columns of a
+            usual shape are made up, and their pairs correlated by 0 to ``strength``, most of them weakly.  It is 0 to
+            1; None: 0.9.
         seeds: Simulated releases at the spec's own epsilon, 1 to 20; half as many at each other one.
         progress: Show a bar; None: in a notebook only.
 
     Returns:
-        For each epsilon: how sure each column will be, the error of each mean, how many pairs of columns will be
-        measured and how strongly they must be related, and as how large a random sample the rows will be as good.
-        ``words`` says what was assumed and where that enters; ``plot(path)`` draws it.
+        For each epsilon: how sure each column will be, the error of each mean, the number of measured pairs, and their
+        least strength.  Also the size of a random sample that is as good as the rows.  ``words`` states the assumption
+        and where it enters; ``plot(path)`` draws the forecast.
 
     Raises:
         RequestError: An argument or the spec is wrong, or a table does not fit it.
@@ -141,12 +141,13 @@ def epsilon(
         delta: Between 0 and 1; None: the spec's, else 1e-9.
 
     Returns:
-        A row an epsilon, ascending: ``epsilon``; ``delta``; ``guess`` and ``any_promise``, the probability (0.5 to 1)
-        that the best guess at even chances whether a person is in the table is right, of this noise and of any
-        mechanism of the same promise; ``typical_10`` and ``most_10``, what an attacker who believed 10 % of a person
-        who is in the table believes then (0 to 1), in half of all releases at most and at most; ``found``, the share of
-        those in the table that a test recognises which is wrong for 1 % of the others.  ``attrs["published"]``: what
-        others published with, as mappings, from ``attrs["source"]``.  ``forecast`` says what a release is worth.
+        A row an epsilon, ascending, with ``epsilon`` and ``delta``.  At even chances, ``guess`` is the probability
+        (0.5 to 1) that the best guess is right whether a person is in the table.  ``any_promise`` is its bound for any
+        mechanism of the same promise.  An attacker believed with 10 % that a person is in the table, who is: the new
+        belief (0 to 1) is at most ``typical_10`` in half of all releases, and at most ``most_10``.  ``found`` is the
+        share of people in the table whom a test recognises that is wrong for 1 % of the others.
+        ``attrs["published"]``: what others published with, as mappings, from ``attrs["source"]``.  ``forecast`` says
+        what a release is worth.
 
     Raises:
         RequestError: The spec is wrong, or the epsilons and delta cannot be accounted.

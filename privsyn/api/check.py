@@ -103,10 +103,10 @@ class ColumnPlan:
 class SetLine:
     """A named set as it would be measured in a table of ``rows`` rows that are spread evenly.
 
-    ``cells``: how many merged codes each column has; ``sd``: standard deviation of a count, in records; ``error``: the
-    expected L1 error of the counts by noise alone, as a share of the rows; ``questions``: the questions that the cells
-    answer; ``edges``: by column what bins end at for their conditions alone; ``table``: the further table whose set it
-    is, empty: the first two, or the one.
+    ``cells``: how many merged codes each column has.  ``sd``: standard deviation of a count, in records.  ``error``:
+    the expected L1 error of the counts by noise alone, as a share of the rows.  ``questions``: the questions with
+    these cells.  ``edges``: by column, the bin ends for their conditions alone.  ``table``: the further table of the
+    set; empty for the first two, or the only one.
     """
 
     columns: tuple[str, ...]
@@ -120,7 +120,7 @@ class SetLine:
 
     @property
     def name(self) -> str:
-        """The columns, the questions that the cells answer, and the further table, if any."""
+        """The columns, the questions with these cells, and the further table."""
         cells = f": the cells of {'; '.join(self.questions)}" if self.questions else ""
         if self.edges:
             ends = (f"{column} at {', '.join(labels)}" for column, labels in self.edges.items())
@@ -134,8 +134,8 @@ class CheckReport:
 
     ``further``: by further table of a tree, its fit; ``accountant``: by which epsilon becomes noise, and why;
     ``shares``: look -> its exact share of the release's budget.  Privacy: ``warnings``, ``noise``, ``columns``,
-    ``sets``, ``shares`` and ``budget`` follow from the spec and from what the ledger knows
-    of the data set's cap and charges; ``fit`` and ``further`` are PRIVATE and not printed.
+    ``sets``, ``shares`` and ``budget`` follow from the spec and from the data set's cap and charges in the ledger.
+    ``fit`` and ``further`` are PRIVATE and not printed.
     """
 
     warnings: tuple[str, ...]
@@ -256,7 +256,7 @@ def _name_column(spec: ReleaseSpec, column: str) -> str:
 
 
 def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
-    """Yield what is made of each column; of a further ``table`` those of its own, and the figures of rows above."""
+    """Yield the plan of each column; for a further ``table``, its own columns and the figures of rows above."""
     spec, encoding = request.spec, request.encoding
     above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
     of_table = f", of {table}" if table else ""
@@ -397,9 +397,8 @@ def _explain_scored_pairs(plan: Plan) -> Iterator[str]:
     if is_wide(attributes) and list_score_steps(plan.steps):
         yield (
             f"columns: of {comb(len(attributes), 2):,} pairs of {len(attributes):,} columns about {MOST_PAIRS:,} are "
-            "scored: those of one block of names, such as q12_1 and q12_2, and of columns near each other in the "
-            "table. The others are as their own counts and the scored ones make them; name a column in `focus` to "
-            "score all its pairs."
+            "scored: pairs of one block of names, such as q12_1 and q12_2, and of columns near each other. Other pairs "
+            "follow from single counts and the scored pairs. Name a column in `focus` to score all its pairs."
         )
 
 
@@ -489,8 +488,8 @@ def _explain_idle_looks(plan: Plan) -> Iterator[str]:
     if idle := _list_idle_looks(plan):
         share = float(sum((stage.rho for stage in idle), Fraction(0)) / plan.rho)
         yield (
-            f"columns: there are no two that could be related, so {_format_share(share)} of the budget, which is for "
-            "how strongly columns are, is not spent; `mechanism: independent` gives all of it to the counts."
+            f"columns: no two columns could be related, so {_format_share(share)} of the budget, for scores of "
+            "relations, is not spent. `mechanism: independent` gives all of it to the counts."
         )
 
 
@@ -521,7 +520,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
 
 
 def _find_request_of_sets(plan: Plan, stage: Stage) -> Request | None:
-    """Return the request whose named sets a stage measures, that of a further table; None for another look."""
+    """Return the request whose named sets a stage measures, maybe a further table's; None for another look."""
     table, step = split_step_name(stage.step.name)
     if step != MEASURE_SETS:
         return None
@@ -578,7 +577,7 @@ def _list_questions(request: Request) -> dict[Clique, list[NamedMarginal]]:
 
 
 def _format_share(share: float) -> str:
-    """Return a share of the rows in percent, that of noise never as 0."""
+    """Return a share of the rows in percent; a small share is never 0."""
     return f"{share:.0%}" if share >= 0.01 else "below 1%"
 
 

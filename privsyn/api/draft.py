@@ -103,8 +103,8 @@ def draft_spec(
     Args:
         data: The path of a table (CSV or Parquet, a file or a folder), or a table in memory. Of two tables a mapping
             from their names: first the one with one row a person or household, then the one of their rows.
-        dictionary: A file of public facts on the columns: JSON (Frictionless, Croissant, SDV, or a data set's own), a
-            DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
+        dictionary: A file of public facts on the columns.  It is JSON (Frictionless, Croissant, SDV, or a data set's
+            own), a DDI codebook, a Stata, SPSS or SAS file, an SQL schema, or a table of columns (CSV, Excel).
         dataset: The ledger's name for the data set; default: made from the file's name.
         csv: How a CSV file is written, as the spec's ``csv`` says it: ``{"delimiter": ";", "encoding": "cp1252"}``.
         header: The first line of a CSV file is its header, also where it looks like a record.

@@ -39,12 +39,18 @@ WORKER_START = 6.0
 """CPU seconds of a worker's process until it can count: starting, loading and connecting."""
 
 CLUSTER_START, WAITING, HANDING_SECONDS = 1.2, 0.008, 0.012
-"""CPU seconds of the process that runs the release: starting a cluster of its own, a second of waiting for workers, and
-checking, hashing and handing on a MB of a table that workers have made; measured at 3 and 10 million rows."""
+"""CPU seconds of the process that runs the release, measured at 3 and 10 million rows.
+
+They are for starting a cluster, for a second of waiting for workers, and for a MB of a table that workers have made:
+checking, hashing and handing it on.
+"""
 
 RELATED_FACTOR = 2.0
-"""How many times as long as in the rehearsal what depends on relations takes: those of the public tables that were
-measured (docs/operations/scale.md) are stronger than those of made-up rows."""
+"""Time of work that depends on relations, as a multiple of the rehearsal's.
+
+Relations of the public tables that were measured (docs/operations/scale.md) are stronger than relations of made-up
+rows.
+"""
 
 PARALLEL_SHARE = 0.72
 """How much of the work on rows, counts and noise is done on several threads: of 37.5 and 283.7 CPU seconds on two cores
@@ -177,12 +183,12 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     marginals = sum(cost.marginals for rehearsal in rehearsals for cost in rehearsal.costs.values())
     pairs = sum(rehearsal.pairs for rehearsal in rehearsals)
     words = (
-        f"From a rehearsal on this machine: a release of {rehearsals[0].rows_in:,} made-up rows with the counts that "
-        f"{rows:,} row{'s are' if rows != 1 else ' is'} expected to have, related as most tables' columns are. "
+        f"From a rehearsal on this machine: a release of {rehearsals[0].rows_in:,} made-up rows with the counts "
+        f"expected of {rows:,} row{'s' * (rows != 1)}. Their columns are related like most tables' columns. "
         f"{pairs:,} pair{'s were' if pairs != 1 else ' was'} scored, "
         f"{marginals:,} joint marginal{'s' * (marginals != 1)} measured.",
-        "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is that "
-        "of a machine that does nothing else.",
+        "How many are worth their noise depends on your table, and time and memory depend on them. Wall time is for "
+        "a machine that does nothing else.",
         *((FULL_CELLS,) if "cell_counts" in split_budget(Request(spec)) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
         *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),

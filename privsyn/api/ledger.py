@@ -165,8 +165,8 @@ class LedgerView:
     def verify(self, dataset: str | None = None, against: Sequence[str | Path] = ()) -> Verified:
         """Recompute the ledger's chain, states and sums, and compare it with certificates.
 
-        These are the ones under the released root, those in other output folders that the ledger remembers, and those
-        in ``against``: released folders, or folders of them, wherever they were given to.  A ledger that has gone back
+        These are the folders under the released root, in other output folders that the ledger remembers, and in
+        ``against``: released folders, or folders of them, wherever they are.  A ledger that has gone back
         behind any of them is found, also where ledger and private folder were restored together.  Charges whose
         folders cannot be seen from here are counted, and asked for in the notes.  So are runs whose private folder
         lacks a noisy table that was paid for.

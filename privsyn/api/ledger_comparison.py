@@ -68,7 +68,7 @@ class LedgerComparison:
     """``problems``: what cannot both be true; ``notes``: what is only worth knowing, or was not compared.
 
     ``certificates``: how many were found; ``charges_without_certificate``: how many spent charges none rests on;
-    ``charges_not_compared``: how many of these may be those of a release whose folder is elsewhere.
+    ``charges_not_compared``: how many of these may belong to a release whose folder is elsewhere.
     """
 
     certificates: int = 0
@@ -119,8 +119,8 @@ def compare_with_certificates(
     result.problems += [f"{run}: {p}" for run, copies in published_of.items() for p in _find_second_draws(copies)]
     if weaker:
         result.notes.append(
-            f"{weaker} of {result.certificates} certificates name no entry of the ledger, as those of earlier "
-            "versions: they are compared with their charges only"
+            f"{weaker} of {result.certificates} certificates name no entry of the ledger, like certificates of "
+            "earlier versions: they are compared with their charges only"
         )
     _add_uncovered(result, entries, covered, remembered, settings)
     return result
@@ -144,7 +144,7 @@ def list_receipts_files(folder: Path) -> dict[str, Path]:
 
 
 def _list_remembered(entries: Sequence[Entry]) -> dict[tuple[str, str], Roots]:
-    """Return the folders of each run, as (data set, run), whose charges name them: those of earlier versions do not."""
+    """Return the folders of each run, as (data set, run), whose charges name them; earlier versions' charges do not."""
     return {
         (e.dataset, e.run): Roots(Path(e.detail["released_root"]), Path(e.detail["private_root"]))
         for e in entries
@@ -179,7 +179,7 @@ def _can_be_listed(folder: Path) -> bool:
 def list_given_folders(against: Sequence[Path], released_root: Path) -> list[Path]:
     """Return the released folders among ``against``, and directly inside its other folders.
 
-    Without those of the released root.
+    Folders of the released root are left out.
     """
     folders: dict[Path, None] = {}
     for place in against:
@@ -236,7 +236,7 @@ def _collect_keys(private_root: Path, run: str) -> Mapping[str, str] | None:
 
 
 def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> list[str]:
-    """Return what is wrong within the folder: changed files, and sums that are not those of their parts.
+    """Return what is wrong within the folder: changed files, and sums that differ from their parts.
 
     ``renamed``: whether the folder may have another name than the run, as where it was given to.
 
@@ -247,7 +247,7 @@ def _check_certificates(published: PublishedCertificate, *, renamed: bool) -> li
     if published.folder.name != certificate.run and not renamed:
         problems.append(f"its certificate lies in the folder {published.folder.name}")
     if not is_whole(published.folder):
-        problems.append("its files are not those of its manifest")
+        problems.append("its files differ from its manifest")
     stages = certificate.stages
     if sum((Fraction(s.rho_budget) for s in stages), Fraction(0)) != Fraction(certificate.rho_budget):
         problems.append("the stages' budgets do not sum to the certificate's rho_budget")
@@ -280,7 +280,7 @@ def _check_receipts(folder: Path, stage: StageCost, receipts: Mapping[str, str])
     try:
         queries = read_receipts(pq.read_table(file))
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-        return [f"the receipts of {stage.step} cannot be read, or state a price that is not that of their noise"]
+        return [f"the receipts of {stage.step} cannot be read, or state a price that their noise does not have"]
     same = len(queries) == sum(g.queries for g in stage.groups) and format_rho(sum_rho(queries)) == stage.rho_spent
     return [] if same else [f"the receipts of {stage.step} do not cost what the certificate says"]
 

@@ -45,7 +45,7 @@ HEAD_ROWS = 5
 
 @dataclass(frozen=True)
 class Release(Questions):
-    """A differentially private release: a folder, all of which may be given away.
+    """A differentially private release: a folder that may be given away whole.
 
     ``privsyn.release`` makes one, ``privsyn.open_release`` opens one.  It answers questions about the private table
     with error bars (``count``, ``share``, ``mean``, ``quantile``, ``correlation``, ``regress``, ``estimate``,
@@ -107,9 +107,9 @@ class Release(Questions):
         For a single statistic, use these rather than the rows: they have error bars.  ``consistent`` has one row a
         marginal: its ``attributes``, its ``counts`` (floats; the last attribute changes fastest, in the codes of
         ``recode``) and ``sigma``, the standard deviation of a count's noise as it was measured.  ``one_way``,
-        ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost; pairs
-        of one cell after the single columns of ``measured`` are trends, asked again.  Those of a further table of a
-        tree have its name before theirs: ``drugs/consistent``.
+        ``scores`` and ``measured`` have the counts as they were measured, and their ``_receipts`` what each cost.
+        Pairs of one cell after the single columns of ``measured`` are trends, asked again.  Marginals of a further
+        table of a tree begin with the table's name: ``drugs/consistent``.
         """
         names = [name for name in sorted(self.manifest.files) if name.startswith("marginals/")]
         return {
@@ -147,8 +147,8 @@ class Release(Questions):
     def of_table(self, name: str) -> FurtherTable:
         """Return what answers questions about a further table of a tree of tables, as ``count`` and ``share`` do.
 
-        ``name``: of the table, as in the spec.  Its columns, and those of the tables above it, may be named.  Answers
-        are of persons, each by one row.  RequestError where the release has no such table.
+        ``name``: of the table, as in the spec.  Its columns, and the columns of the tables above it, may be named.
+        Answers are of persons, each by one row.  RequestError where the release has no such table.
         """
         further = list_further(self.spec.tables)
         if name not in further:
@@ -210,8 +210,8 @@ def open_release(release: str | Path, *, out: str | Path | None = None) -> Relea
     """Open a release that is there: no table, ledger or private folder is needed.
 
     Args:
-        release: A run's name in the released root, or the path of a released folder, wherever it lies; or its URL in
-            an object store (``s3://``, ``gs://``, ``abfs://``), from which it is fetched, each file checked by hash.
+        release: A run's name in the released root, or the path of a released folder.  Or its URL in an object store
+            (``s3://``, ``gs://``, ``abfs://``): then it is fetched, and each file checked by its hash.
         out: The folder with ``released/``; default: ``PRIVSYN_OUT``, else ``privsyn-out`` in the working folder.
 
     Returns:

@@ -1,7 +1,7 @@
 """The rehearsal of a release: a small one of made-up rows by the very steps of a real one, in a folder of its own.
 
-What it counts are the counts that so many rows as were asked about are expected to have
-(privsyn/forecasts/assumed_counts.py), so noise, choice, consistency and files are those of a table of that size.
+It uses the counts that are expected of the asked number of rows (privsyn/forecasts/assumed_counts.py).  So noise,
+choice, consistency and files are like a table's of that size.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ BEFORE, PUBLISH = "before the first step", "publish"
 class Cost:
     """What one part of a rehearsal took.
 
-    ``cpu``: CPU seconds; ``peak_mb``: peak memory of the process meanwhile, in MB (2^20 bytes); ``counting``: CPU
-    seconds of counting all rows in place of the made-up ones; ``cells``: of the marginals that were counted;
-    ``marginals``: of several columns among them, that are no scores; ``files``: size in bytes and rows of each table
-    that was written.
+    ``cpu``: CPU seconds.  ``peak_mb``: peak memory of the process meanwhile, in MB (2^20 bytes).  ``counting``: CPU
+    seconds of counting all rows in place of the made-up ones.  ``cells``: of the marginals that were counted.
+    ``marginals``: the number of them with several columns that are not scores.  ``files``: size in bytes and rows of
+    each table that was written.
     """
 
     cpu: float
@@ -125,7 +125,7 @@ class _NotedRows:
 class _AssumedEngine:
     """Counts ``rows`` assumed rows, whatever rows are stored, and keeps what was asked of them.
 
-    ``recode``: that of the run, once it is released.
+    ``recode``: the run's, once it is released.
     """
 
     chances: Mapping[str, np.ndarray]
@@ -164,9 +164,9 @@ class _AssumedEngine:
 class Rehearsal:
     """A release of few made-up rows of the columns of ``spec``, with the counts that ``rows`` rows would have.
 
-    ``rows_out``: the rows that would be made; ``folder``: an empty one.  What is known once it has run: ``costs`` of
-    each part by name, ``fewer_in`` and ``fewer_out`` of the same with a quarter of the rows read, or made; ``pairs``:
-    that were scored, with ``pair_cells`` together.
+    ``rows_out``: the rows that would be made; ``folder``: an empty one.  Known once it has run: ``costs`` of each part
+    by name; ``fewer_in`` and ``fewer_out``, the same with a quarter of the rows read, or made.  ``pairs``: the number
+    of scored pairs, with ``pair_cells`` together.
     """
 
     spec: ReleaseSpec
@@ -224,7 +224,7 @@ class Rehearsal:
         return tuple(names[first : last + 1])
 
     def reads_rows(self, name: str) -> bool:
-        """Return whether a part's cost, without that of counting, grows with the rows that are read."""
+        """Return whether a part's cost, without the counting, grows with the rows that are read."""
         return name == BEFORE or (name in self.steps and self.steps[name].kind is StepKind.TRANSFORM)
 
     def _release(

@@ -1,7 +1,7 @@
 """The public functions that make releases: release and improve.
 
 The command line and the Prefect flows do the same by the same parts.  What a function needs is imported when it is
-called, so that ``import privsyn`` is quick.  Errors are those of ``privsyn.base.errors``: each says in one paragraph
+called, so that ``import privsyn`` is quick.  Errors come from ``privsyn.base.errors``: each says in one paragraph
 what is wrong with which argument or field, and how to mend it.
 """
 
@@ -192,7 +192,7 @@ def improve(
         progress: As for ``release``.
 
     Returns:
-        A release of its own.  Its certificate's epsilon is that of all its looks together, the earlier ones included,
+        A release of its own.  Its certificate's epsilon covers all its looks together, the earlier ones included,
         and only the new ones are charged.
 
     Raises:

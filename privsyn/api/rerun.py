@@ -92,9 +92,9 @@ class FileComparison:
 class Rerun:
     """The result of reproducing a release; printed, what does not agree.
 
-    ``files``: every file of the manifest; ``unknown``: files of the folder that the manifest does not name;
-    ``problems``: sentences on whatever else does not agree or could not be made; ``versions``: package -> (version of
-    the release, version here) where they differ; ``folder``: the folder with the files made again, None unless the
+    ``files``: every file of the manifest.  ``unknown``: files of the folder that the manifest does not name.
+    ``problems``: sentences on whatever else does not agree or could not be made.  ``versions``: package -> (version of
+    the release, version here) where they differ.  ``folder``: the folder with the files made again, None unless the
     caller asked for it.  Privacy: all of it is public.
     """
 
@@ -208,11 +208,10 @@ def rerun(
 ) -> Rerun:
     """Make a release again from its folder and compare every file with its manifest.
 
-    ``release``: the folder, or a run's name in the released root; ``keep``: a folder that does not exist yet, for the
-    files made again; ``prior``: the file of the release's public prior, or the folder of the release that it was, where
-    it had one.  Needs nothing else; leaves
-    nothing but ``keep``.  Raises RequestError if ``release`` is not a release, or is of a form that this program does
-    not know, or if ``prior`` does not fit it; the result holds whatever does not agree.
+    ``release``: the folder, or a run's name in the released root.  ``keep``: a folder that does not exist yet, for the
+    files made again.  ``prior``: the file of the release's public prior, or the folder of the release that it was.
+    Needs nothing else, and leaves nothing but ``keep``.  Raises RequestError if ``release`` is not a release of a known
+    form, or if ``prior`` does not fit it; the result holds whatever does not agree.
     """
     folder = find_release(release, settings, FIELD)
     manifest = read_manifest(folder)

@@ -79,8 +79,8 @@ class Settings(BaseSettings):
         default=10.0,
         gt=0,
         le=10_080,
-        description="Minutes for which no worker of a Dask cluster may be at work while a run waits for it: then the "
-        "run ends with a sentence, and the same request goes on.",
+        description="Most minutes that a run waits for a Dask cluster without any worker at work. Then the run ends "
+        "with a message; the same request continues.",
     )
     policy: Path | None = Field(
         default=None, description="File of the operator's policy: what releases of each data set may ask for."

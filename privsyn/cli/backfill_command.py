@@ -37,21 +37,22 @@ def backfill_command(
     dataset: Annotated[
         str,
         typer.Argument(
-            metavar="DATASET", help="A data set that a deployment releases, or the file of a spec, released here."
+            metavar="DATASET", help="A deployed data set, or a spec's file, which is released in this process."
         ),
     ],
     first: Annotated[str, typer.Option("--from", metavar="PERIOD", help="The first period, such as 2026-01.")],
-    last: Annotated[str, typer.Option("--to", metavar="PERIOD", help="The last one.")],
+    last: Annotated[str, typer.Option("--to", metavar="PERIOD", help="The last period.")],
     out: OutFolder = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the releases are paid for.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print periods and prices, and stop.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Release the periods of a data set that were missed, one after another, after the price of all is shown.
+    """Release the missed periods of a data set.
 
-    Released periods are left out. The server's worker releases a data set by its deployment; a spec is released in
-    this process. Stops at the first release that fails; the same command goes on from there.
+    It shows the price of all periods first, and leaves out released ones.
+    The server's worker releases a deployed data set; this process releases a spec's.
+    It stops at the first failure; the same command continues from there.
     """
     with print_errors(debug=debug, out=out), ExitStack() as stack:
         from privsyn.api.backfill import plan_backfill

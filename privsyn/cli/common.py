@@ -47,15 +47,15 @@ RunsFolder = Annotated[str | None, typer.Option(metavar="PATH", help="Folder wit
 PrivateTable = Annotated[str | None, typer.Option(metavar="PATH", help="Private table instead of the spec's `data`.")]
 SecondName = Annotated[
     str | None,
-    typer.Option(metavar="WHY", help="Why a table that was released under another name gets a second budget."),
+    typer.Option(metavar="WHY", help="Reason for a second budget, if the table was released under another name."),
 ]
 SpecEpsilon = Annotated[float | None, typer.Option(help="Epsilon instead of the spec's.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 AsFlow = Annotated[
-    bool, typer.Option("--prefect", help="Run as a Prefect flow, with a temporary server where none is configured.")
+    bool, typer.Option("--prefect", help="Run as a Prefect flow; starts a temporary server if none is configured.")
 ]
 SpecPath = Annotated[Path, typer.Argument(metavar="SPEC", help="Release spec (YAML).")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole error. It may contain private values.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the full error, which may contain private values.")]
 
 
 @contextmanager

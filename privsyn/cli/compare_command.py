@@ -33,24 +33,25 @@ def compare_command(
     spec: SpecPath,
     data: Annotated[str | None, typer.Option(metavar="PATH", help="Real table instead of the spec's `data`.")] = None,
     holdout: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Real rows that no method sees: for models and attacks.")
+        str | None, typer.Option(metavar="PATH", help="Real rows that no method sees, for models and attacks.")
     ] = None,
     methods: Annotated[
-        str, typer.Option(metavar="A,B", help="Methods, or `all`; a wrong name lists them.")
+        str, typer.Option(metavar="A,B", help="Methods, or `all`. A wrong name prints the list.")
     ] = "default,privsyn-paper,independent",
-    epsilons: Annotated[str, typer.Option(metavar="E,E", help="Epsilons; delta is the spec's.")] = "0.2,1,2",
-    seeds: Annotated[int, typer.Option(metavar="N", help="Repetitions, with the seeds 0 to N - 1.")] = 3,
+    epsilons: Annotated[str, typer.Option(metavar="E,E", help="Epsilons, with the spec's delta.")] = "0.2,1,2",
+    seeds: Annotated[int, typer.Option(metavar="N", help="Number of seeds, 0 to N - 1.")] = 3,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="COL", help="Column that a model predicts; can be repeated.")
+        list[str] | None, typer.Option(metavar="COL", help="Column that a model predicts. Repeatable.")
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with private/; results go there.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="DIR", help="Folder with private/, for the results.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Compare methods on the table that SPEC names: quality and time, mean and spread over the seeds.
+    """Compare methods on a table: quality and time.
 
-    NOT private: the noise is seeded and the figures are exact. For data that is public or that stays with you; the
-    results stay in private/compare/. Charges nothing, since nothing is released. Exit code 1 when no run was done.
+    It prints mean and spread over the seeds.
+    NOT private: the noise is seeded and the figures are exact. Use it for public data, or data that stays with you.
+    Results stay in private/compare/. Nothing is released or charged. Exit code 1 if no run was done.
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):

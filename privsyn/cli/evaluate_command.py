@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
 
 def evaluate_command(
-    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or its folder under released/.")],
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or folder under released/.")],
     data: Annotated[
-        str | None, typer.Option(metavar="REAL", help="Private table; without it, the one that the run remembers.")
+        str | None, typer.Option(metavar="REAL", help="Private table. Default: the one that the run remembers.")
     ] = None,
     holdout: Annotated[
         str | None,
-        typer.Option(metavar="REAL2", help="Real rows that the release has not seen: for models and attacks."),
+        typer.Option(metavar="REAL2", help="Real rows that the release has not seen, for models and attacks."),
     ] = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="OTHER", help="Another synthetic table of the same columns; can be repeated."),
+        typer.Option(metavar="OTHER", help="Another synthetic table with the same columns. Repeatable."),
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column that a model predicts; can be repeated.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column that a model predicts. Repeatable.")
     ] = None,
     settings_file: Annotated[
         str | None,
         typer.Option(
             "--settings",
             metavar="FILE",
-            help="YAML with any of the fields seed, labels, range_queries, nist_schemas, nist_queries, k, groups, "
+            help="YAML file with any of seed, labels, range_queries, nist_schemas, nist_queries, k, groups, "
             "income, pie, mgd (which has hierarchies), model_rows, attack_rows, analyses.",
         ),
     ] = None,
@@ -64,16 +64,16 @@ def evaluate_command(
         float | None,
         typer.Option(
             metavar="E",
-            help="Instead: release a few noisy headline figures at this epsilon, charged to the data set's budget.",
+            help="Instead, release a few noisy figures at this epsilon, charged to the budget.",
         ),
     ] = None,
     out: RunsFolder = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Compare a RELEASE with the private table: a private report.
+    """Compare a release with its private table.
 
-    With --epsilon-report, a few noisy figures are released instead, at a cost.
+    The report is private. With --epsilon-report, a few noisy figures are released instead, at a cost.
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):

@@ -31,21 +31,22 @@ if TYPE_CHECKING:
 
 
 def rerun_command(
-    release: Annotated[str, typer.Argument(metavar="RUN", help="A release's folder, or a run's name in released/.")],
+    release: Annotated[str, typer.Argument(metavar="RUN", help="Released folder, or run name.")],
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep what was made, in a new folder.")
+        str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Keep the new files in this new folder.")
     ] = None,
     prior: Annotated[
-        str | None, typer.Option("--prior", metavar="PLACE", help="The file, or release's folder, that was its prior.")
+        str | None, typer.Option("--prior", metavar="PLACE", help="File or released folder that was the prior.")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Make RUN again from its released folder alone, and compare every file with its manifest.
+    """Reproduce a release from its folder and compare.
 
-    Needs no ledger, no private folder and no table; draws nothing and costs nothing. Exit code 1 when a file differs,
-    unless it is only a description that another version of this program wrote in other words.
+    It makes every file again from the released folder alone and compares it with the manifest.
+    It needs no ledger, private folder or table, draws no noise and costs nothing.
+    Exit code 1 if a file differs, unless another version of this program only words it differently.
     """
     with print_errors(debug=debug, out=out):
         from privsyn.api.rerun import rerun
@@ -104,13 +105,13 @@ def _print_agreement(result: Rerun, results: Console) -> None:
 
 
 def formats_command(
-    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or its folder under released/.")],
-    to: Annotated[list[str], typer.Option("--to", metavar="FORMAT", help="Format to add, csv; can be repeated.")],
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or folder under released/.")],
+    to: Annotated[list[str], typer.Option("--to", metavar="FORMAT", help="Format to add: csv. Repeatable.")],
     out: RunsFolder = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Add a file format to a RELEASE that is there: no noise, no cost, no look at anything private."""
+    """Add a file format to a release, at no cost."""
     with print_errors(debug=debug, out=out):
         settings = read_settings(out)
         from privsyn.data_contracts.publication import Format
@@ -133,26 +134,28 @@ def formats_command(
 
 
 def publish_command(
-    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or a released folder.")],
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Run name, or released folder.")],
     database: Annotated[
         str,
         typer.Argument(
             metavar="DATABASE",
-            help="postgresql://HOST/NAME, duckdb:///FILE or sqlite:///FILE; or s3://BUCKET/FOLDER, for a copy there.",
+            help="postgresql://HOST/NAME, duckdb:///FILE, sqlite:///FILE, or s3://BUCKET/FOLDER for a copy.",
         ),
     ],
     prefix: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Begins every table's name; the data set's and _ by default.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Start of every table's name. Default: the data set's name and _."),
     ] = None,
-    schema: Annotated[str | None, typer.Option(metavar="NAME", help="Schema, made where there is none.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace another release of these names.")] = False,
+    schema: Annotated[str | None, typer.Option(metavar="NAME", help="Schema, created if missing.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace another release with these names.")] = False,
     out: RunsFolder = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Write a RELEASE into a DATABASE as tables with comments: rows, noisy counts and note, all of them or none.
+    """Write a release into a database.
 
-    Only the released folder is read.  The password is in PGPASSWORD or the file that PGPASSFILE names.
+    It writes rows, noisy counts and note as tables with comments, all of them or none.
+    Only the released folder is read. The password is in PGPASSWORD or the file that PGPASSFILE names.
     """
     with print_errors(debug=debug, out=out):
         from privsyn.base.data_url import is_object_url
@@ -180,17 +183,17 @@ def publish_command(
 
 
 def prune_command(
-    delete: Annotated[bool, typer.Option("--delete", help="Remove it; without this it is only shown.")] = False,
-    rows: Annotated[bool, typer.Option("--rows", help="Also private rows of runs whose noise is drawn.")] = False,
-    reports: Annotated[bool, typer.Option("--reports", help="Also all private reports and comparisons.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the files. Without it, only list them.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Include private rows of runs whose noise is drawn.")] = False,
+    reports: Annotated[bool, typer.Option("--reports", help="Include all private reports and comparisons.")] = False,
     out: RunsFolder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Show what of the private folder no run needs any more, or remove it.
+    """Show or remove private files that no run needs.
 
-    Nothing that was paid for, no key, note or released folder is touched.  A data set that a running release holds is
-    left out.
+    It leaves alone everything that was paid for, keys, notes and released folders.
+    It skips data sets that a running release holds.
     """
     with print_errors(debug=debug, out=out):
         from privsyn.api.prune import prune

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 RowsAbout = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Forecast a release of about N rows, a public number: what it would be worth."),
+    typer.Option(metavar="N", help="Forecast the quality of a release of about N rows, a public number."),
 ]
-Epsilons = Annotated[str | None, typer.Option(metavar="E,E", help="Epsilons beside the spec's.")]
+Epsilons = Annotated[str | None, typer.Option(metavar="E,E", help="More epsilons to show.")]
 EarlierRelease = Annotated[
     str | None, typer.Option(metavar="RELEASE", help="Forecast from the rows of an earlier release.")
 ]
@@ -33,7 +33,7 @@ PublicTable = Annotated[str | None, typer.Option(metavar="PATH", help="Forecast 
 Strength = Annotated[
     float | None, typer.Option(metavar="R", help="Forecast from made-up rows correlated by 0 to R. [default: 0.9]")
 ]
-Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Picture of the forecast, .png or .svg.")]
+Plot = Annotated[str | None, typer.Option(metavar="FILE", help="Write a picture of the forecast, .png or .svg.")]
 
 
 def parse_numbers(text: str) -> list[float]:
@@ -87,9 +87,9 @@ def forecast_as_asked(
 
 
 def render_forecast(forecast: Forecast, console: Console, table: str = "") -> None:
-    """Print the forecast: a table over epsilons, one over columns, and what was assumed; then those of further tables.
+    """Print the forecast: a table over epsilons, one over columns, and the assumption; then further tables.
 
-    ``table``: the further one that it is of.
+    ``table``: the further table that this forecast is about.
     """
     from privsyn.forecasts.forecast import HEADINGS, RELATION_HEADINGS
 
@@ -150,11 +150,11 @@ def render_risks(risks: Sequence[Risk], console: Console) -> None:
 
 
 RISK_WORDS = (
-    "The attacker knows every row but one person's. Guess right: how often at most, where blind guessing is right in "
-    "50 %; in brackets what any mechanism of the same epsilon and delta may tell: the noise here tells less.",
-    "Belief: what an attacker who believed 10 % (1 %) thinks of a person who is in the table: in half of all releases "
-    "at most the typical figure; at most the other one, but for a probability near delta.",
-    "Found: the share of those in the table whom a test recognises that is wrong for 1 % of the others.",
+    "The attacker knows every row except one person's. Guess right: the best chance to guess whether that person is in "
+    "the table; blind guessing has 50 %. In brackets: the bound for any mechanism with this epsilon and delta.",
+    "Belief: an attacker believed with 10 % (1 %) that a person is in the table, who is. In half of all releases, the "
+    "new belief is at most the typical figure. It exceeds the other figure only with a probability near delta.",
+    "Found: the share of people in the table whom a test recognises, if the test is wrong for 1 % of the others.",
 )
 
 
@@ -170,7 +170,7 @@ def render_published(console: Console) -> None:
     rows = [[p.parameters, p.name, p.curator, str(p.year), p.unit] for p in PUBLISHED]
     console.print(build_table("What others published with", ["parameters", "what", "by", "year", "unit"], rows))
     console.print(
-        f"From {REGISTRY}; pending review there. Compare the unit before the number.", soft_wrap=True, style="dim"
+        f"From {REGISTRY}, pending review there. Compare the units before the numbers.", soft_wrap=True, style="dim"
     )
 
 
@@ -186,10 +186,10 @@ def build_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str
 
 def epsilon_command(
     spec: Annotated[
-        Path | None, typer.Argument(metavar="SPEC", help="Release spec (YAML): its epsilon and delta, and a forecast.")
+        Path | None, typer.Argument(metavar="SPEC", help="Release spec (YAML), for its epsilon, delta and a forecast.")
     ] = None,
     epsilons: Annotated[str, typer.Option(metavar="E,E", help="Epsilons to compare.")] = "0.1,0.2,0.5,1,2,5,10",
-    delta: Annotated[float | None, typer.Option(help="Delta; without it the spec's, else 1e-9.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta. Default: the spec's, else 1e-9.")] = None,
     rows_about: RowsAbout = None,
     earlier: EarlierRelease = None,
     public: PublicTable = None,
@@ -198,9 +198,10 @@ def epsilon_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Help to choose epsilon: what an attacker learns, what others published with, and what a release is worth.
+    """Help to choose epsilon.
 
-    The last needs SPEC and --rows-about. Reads no private table, spends nothing.
+    It shows what an attacker learns and what others published with. With SPEC and --rows-about, it also forecasts the
+    quality of a release. It reads no private table and costs nothing.
     """
     with print_errors(debug=debug):
         from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, compute_risks

@@ -41,15 +41,15 @@ def itemsets_command(
     out: OutFolder = None,
     epsilon: SpecEpsilon = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Draw new noise although the release exists; costs budget.")
+        bool, typer.Option("--fresh", help="Draw new noise even if the release exists. Costs budget.")
     ] = False,
     new_dataset: SecondName = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Release the frequent itemsets of the private transactions that SPEC names, with error bars.
+    """Release frequent itemsets with error bars.
 
-    The same request again finds its release and costs nothing.
+    SPEC names the private transactions. The same request again finds its release and costs nothing.
     """
     with print_errors(debug=debug, out=out):
         from privsyn.api.progress import show_progress_bars

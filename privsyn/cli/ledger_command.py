@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from privsyn.ledgers.dataset_summary import DatasetSummary
     from privsyn.ledgers.ledger import Ledger
 
-app = typer.Typer(no_args_is_help=True, help="Look into the privacy ledger.")
+app = typer.Typer(no_args_is_help=True, help="Inspect the privacy ledger.")
 
 
 @app.command("show")
 def show_command(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Data set. Default: all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Show what each data set has spent of its budget, and every charge.
+    """Show the budgets and charges of data sets.
 
-    Exit code 1 when the audit finds a problem.  A ledger that does not exist yet is no error, and is not made.
+    Exit code 1 if the audit finds a problem. A ledger that does not exist yet is not an error, and is not created.
     """
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
@@ -65,24 +65,23 @@ def show_command(
 
 @app.command("verify")
 def verify_command(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Data set. Default: all.")] = None,
     out: RunsFolder = None,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="FOLDER", help="Released folders, or a folder of them, that lie elsewhere; repeatable."),
+        typer.Option(metavar="FOLDER", help="Released folders elsewhere, or a folder of them. Repeatable."),
     ] = None,
     second_opinion: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Also account every receipts table by OpenDP and dp-accounting, into a new JSON file."
-        ),
+        typer.Option(metavar="FILE", help="Also compute the cost with OpenDP and dp-accounting, into a new JSON file."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Recompute every sum and hash of the ledger, and compare it with the certificates in every folder it remembers.
+    """Check the ledger and the certificates of releases.
 
-    Exit code 1 when anything does not agree.  Reads no private table, and writes nothing but a second opinion.
+    It recomputes every sum and hash, and compares them with the certificates in every folder that the ledger knows.
+    It reads no private table. Exit code 1 if anything does not agree.
     """
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
@@ -119,12 +118,12 @@ class Format(StrEnum):
 
 @app.command("calendar")
 def calendar_command(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
-    last: Annotated[int, typer.Option(metavar="N", help="How many periods of each length.")] = 12,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Data set. Default: all.")] = None,
+    last: Annotated[int, typer.Option(metavar="N", help="Number of periods of each length.")] = 12,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Show which periods of each data set are released, begun, missed, or refused for want of budget."""
+    """Show which periods are released, missed or refused."""
     with print_errors(debug=debug):
         from dataclasses import asdict
 
@@ -149,12 +148,14 @@ _CALENDAR_STYLES = {"missed": "red", "refused": "yellow", "begun": "yellow"}
 
 @app.command("export")
 def export_command(
-    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="One data set; without it, all.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="JSON has caps and entries, CSV the entries.")] = Format.JSON,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Else standard output.")] = None,
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Data set. Default: all.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="JSON: caps and entries. CSV: entries.")] = Format.JSON,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="File to write. Default: standard output.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write the ledger's history for a notebook or an auditor: every entry, with exact rho and its hash."""
+    """Export every entry with its exact rho and hash."""
     with print_errors(debug=debug):
         from privsyn.api.ledger import LedgerView
         from privsyn.base.settings import Settings
@@ -172,9 +173,10 @@ def export_command(
 
 @app.command("create")
 def create_command(debug: Debug = False) -> None:
-    """Make the ledger's tables where they are missing, as the database's owner; releases then need to add rows only.
+    """Create missing ledger tables as the database owner.
 
-    A release makes what is missing by itself where it may.  Twice is once.
+    Releases then only need the right to add rows. A release that may create tables does this by itself.
+    Running it twice changes nothing.
     """
     with print_errors(debug=debug):
         from privsyn.base.settings import Settings
@@ -187,10 +189,13 @@ def create_command(debug: Debug = False) -> None:
 
 @app.command("backup")
 def backup_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; it becomes a ledger of its own.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file, which is a complete ledger.")],
     debug: Debug = False,
 ) -> None:
-    """Copy the ledger, in SQLite or PostgreSQL, as it is now, while others may write it, and check the copy."""
+    """Copy the ledger to a file and verify the copy.
+
+    Works with SQLite and PostgreSQL, and while others write to the ledger.
+    """
     with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.ledgers.backup import back_up
@@ -201,10 +206,13 @@ def backup_command(
 
 @app.command("restore")
 def restore_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Backup file.")],
     debug: Debug = False,
 ) -> None:
-    """Fill a ledger that holds nothing yet, in SQLite or PostgreSQL, from a backup."""
+    """Fill an empty ledger from a backup.
+
+    Works with SQLite and PostgreSQL.
+    """
     with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.ledgers.backup import restore

@@ -25,35 +25,37 @@ EPOCH = dt.datetime(1970, 1, 1)  # released moments have no zone
 
 
 def query_command(
-    release: Annotated[str, typer.Argument(metavar="RELEASE", help="A release's folder, or a run's name.")],
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="Released folder, or run name.")],
     question: Annotated[
         str,
         typer.Argument(
             metavar="QUESTION",
-            help="Columns to count by, such as 'sex, income where age >= 65'; or 'mean(age) by sex', 'share(happy) by "
-            "region', 'median(income)', 'quantile(age, 0.9)', 'correlation()', 'regress(income ~ age)', "
-            "of linked rows 'transitions(job)'.",
+            help="Columns to count by, such as 'sex, income where age >= 65'. Or 'mean(age) by sex', 'share(happy) by "
+            "region', 'median(income)', 'quantile(age, 0.9)', 'correlation()', 'regress(income ~ age)'. "
+            "For linked rows also 'transitions(job)'.",
         ),
     ],
     earlier: Annotated[
-        str | None, typer.Option(metavar="RELEASE", help="Differences to this release: counts, shares or means.")
+        str | None, typer.Option(metavar="RELEASE", help="Show differences from this release: counts, shares or means.")
     ] = None,
     table: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of a tree of tables: the further table that is asked.")
+        str | None, typer.Option(metavar="NAME", help="For a tree of tables: the further table to ask about.")
     ] = None,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     population: Annotated[
-        bool, typer.Option("--population", help="Intervals about the population that the table is a sample of.")
+        bool, typer.Option("--population", help="Intervals about the population from which the table is a sample.")
     ] = False,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV on standard output.")] = False,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Bars with error bars, .png or .svg.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a chart with error bars, .png or .svg.")
+    ] = None,
     out: Annotated[str | None, typer.Option(metavar="PATH", help="Folder with released/.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Answer a question about the private table from its RELEASE, with an interval and its source.
+    """Answer a question from a release, with intervals.
 
-    Needs the released folder only: no ledger, no table. Draws nothing, costs nothing.
+    It needs only the released folder: no ledger, no table. It draws no noise and costs nothing.
     """
     with print_errors(debug=debug):
         picture, folder = parse_path(plot, "--plot"), parse_path(out, "--out")

@@ -63,41 +63,44 @@ def release_command(
     out: OutFolder = None,
     epsilon: SpecEpsilon = None,
     delta: Annotated[float | None, typer.Option(help="Delta instead of the spec's.")] = None,
-    seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing (never of noise).")] = None,
+    seed_synthesis: Annotated[int | None, typer.Option(help="Seed of the post-processing, never of the noise.")] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Draw new noise although a release exists; costs budget.")
+        bool, typer.Option("--fresh", help="Draw new noise even if a release exists. Costs budget.")
     ] = False,
-    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="local or dask; same result.")] = None,
+    engine: Annotated[str | None, typer.Option(metavar="ENGINE", help="local or dask, with the same result.")] = None,
     period: Annotated[
-        str | None, typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, unless it is released.")
+        str | None,
+        typer.Option(metavar="PERIOD", help="Release this period, such as 2026-11, if it is not released yet."),
     ] = None,
     early: Annotated[
-        str | None, typer.Option(metavar="WHY", help="Why a period is released before it begins; kept in the ledger.")
+        str | None,
+        typer.Option(metavar="WHY", help="Reason for releasing a period before it begins; kept in the ledger."),
     ] = None,
     new_dataset: SecondName = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before the first charge of a data set, which fixes its cap.")
+        bool, typer.Option("--yes", "-y", help="Do not ask before a data set's first charge, which fixes its cap.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print price, cap and a forecast, and stop: nothing is read or charged.")
+        bool, typer.Option("--dry-run", help="Print price, cap and a forecast, and stop. Reads and charges nothing.")
     ] = False,
     rows_about: Annotated[
         int | None,
-        typer.Option(metavar="N", help="About how many rows the table has, a public number: forecast, estimate."),
+        typer.Option(metavar="N", help="Approximate rows of the table, a public number, for forecast or estimate."),
     ] = None,
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", help="Print time, memory and disk for --rows-about N, and stop: nothing is read."),
+        typer.Option("--estimate", help="Print time, memory and disk for --rows-about N, and stop. Reads nothing."),
     ] = False,
     workers: Annotated[int, typer.Option(metavar="N", help="Estimate for N workers of a Dask cluster.")] = 0,
     as_json: AsJson = False,
     prefect: AsFlow = False,
     debug: Debug = False,
 ) -> None:
-    """Make a differentially private synthetic table from the private table that SPEC names.
+    """Release a synthetic table from a private table.
 
-    It runs in this process, or as a Prefect flow where a server is configured (PREFECT_API_URL or a profile).
-    On a terminal it shows price, cap and a forecast and asks before the first charge of a data set.
+    SPEC names the private table. The release is differentially private.
+    It runs in this process, or as a Prefect flow if a server is configured (PREFECT_API_URL or a profile).
+    On a terminal, it shows price, cap and a forecast and asks before a data set's first charge.
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
@@ -376,25 +379,25 @@ def make_printable(text: str) -> str:
 
 
 def improve_command(
-    release: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or its released folder.")],
-    epsilon: Annotated[float, typer.Option(help="What the new looks may cost by themselves.")],
-    data: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Where the unchanged private table lies now.")
-    ] = None,
+    release: Annotated[str, typer.Argument(metavar="RUN", help="Run name, or released folder.")],
+    epsilon: Annotated[float, typer.Option(help="Price of the new looks alone.")],
+    data: Annotated[str | None, typer.Option(metavar="PATH", help="Where the unchanged private table is now.")] = None,
     out: RunsFolder = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Draw new noise although this improvement exists; costs budget.")
+        bool, typer.Option("--fresh", help="Draw new noise even if this improvement exists. Costs budget.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="As of release. An improvement asks nothing: the cap is set already.")
+        bool,
+        typer.Option("--yes", "-y", help="Accepted as for release; an improvement never asks, since the cap is set."),
     ] = False,
     as_json: AsJson = False,
     prefect: AsFlow = False,
     debug: Debug = False,
 ) -> None:
-    """Measure more of the unchanged table of RUN, and make a better table of all that was paid for.
+    """Spend more on a release to make it better.
 
-    Only the new looks are charged. The result is a release of its own, whose epsilon is that of all looks together.
+    It measures more of the unchanged table and pools all counts. Only the new looks are charged.
+    The result is a new release. Its epsilon covers all looks together.
     """
     start = time.monotonic()
     with print_errors(debug=debug, out=out):
@@ -512,8 +515,8 @@ def simulate_sizes(spec: ReleaseSpec, rows_about: int | None) -> list[Forecast]:
 def count_public_records(spec: ReleaseSpec) -> int | None:
     """Return how many rows the spec itself says that the table has, or persons of linked rows; None where it does not.
 
-    A known total of all rows says so, else the number of rows to make.  Of linked rows, of which a person has at most
-    ``unit.max_records``, as many persons as there are at least.
+    A known total of all rows says so, else the number of rows to make.  For linked rows it is the fewest possible
+    persons, with ``unit.max_records`` rows each.
     """
     from privsyn.forecasts.forecast import MOST_ROWS
 
@@ -550,16 +553,15 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
             *used,
             (
                 "New name",
-                f"The ledger does not know {spec.dataset!r}: it gets a budget of its own. So would a part of a "
-                "table that was released under another name. Nothing here can tell that, and what is told of its "
-                "people adds up.",
+                f"The ledger does not know {spec.dataset!r}, which gets a budget of its own. If the table or a part of "
+                "it was released under another name, both add up for its people; no program can detect that.",
             ),
         ]
     else:
         lines += [("Cap", f"{whole}, set for good by the first charge."), ("Before", f"{state.use}."), *used]
     lines.append(("Table", CHECKED[ahead.checked]))
     if ahead.no_pairs:
-        lines.append(("Pairs", "No pair of columns will be measured: the release tells of single columns only."))
+        lines.append(("Pairs", "No pair of columns will be measured: the release describes single columns only."))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -583,8 +585,8 @@ def print_forecasts(spec: ReleaseSpec, forecasts: Sequence[Forecast], console: C
     for forecast in forecasts:
         if forecast.at[0].pairs < NO_PAIR and forecast.at[0].all_pairs:
             console.print(
-                f"With about {forecast.rows:,} rows no relation between columns would be measured: only single columns "
-                "could be read from the table.",
+                f"With about {forecast.rows:,} rows, no relation between columns would be measured, "
+                "only single columns.",
                 style="bold red",
                 soft_wrap=True,
             )

@@ -15,15 +15,18 @@ COMMANDS = ("server", "worker", "deploy")
 
 
 HealthPort = Annotated[
-    int | None, typer.Option(min=1, max=65535, help="The worker answers at http://127.0.0.1:PORT/health.")
+    int | None, typer.Option(min=1, max=65535, help="Port of the worker's http://127.0.0.1:PORT/health.")
 ]
 
 
 def init_command(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Made where it is missing; no file is replaced.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Created if missing. No file is replaced.")],
     debug: Debug = False,
 ) -> None:
-    """Write what a server starts from: deployments, an operator's policy, PostgreSQL's scripts, units, an example."""
+    """Write the files that a server starts from.
+
+    These are deployments, an operator's policy, PostgreSQL scripts, systemd units and an example.
+    """
     with print_errors(debug=debug):
         from privsyn.server.starter_files import write_starter_files
 
@@ -35,13 +38,14 @@ def init_command(
 
 
 def server_command(
-    worker: Annotated[bool, typer.Option(help="Also a worker that runs what is started.")] = True,
+    worker: Annotated[bool, typer.Option(help="Also start a worker, which executes the runs.")] = True,
     health_port: HealthPort = None,
     debug: Debug = False,
 ) -> None:
-    """Run Prefect's server, with its page, and a worker, until Ctrl-C.
+    """Run a Prefect server and a worker, until Ctrl-C.
 
-    PREFECT_SERVER_API_PORT sets the port (4200), PRIVSYN_DATABASE_URL a PostgreSQL database for it and for the ledger.
+    PREFECT_SERVER_API_PORT sets the port (default 4200).
+    PRIVSYN_DATABASE_URL sets a PostgreSQL database for the server and the ledger.
     """
     with print_errors(debug=debug):
         from privsyn.base.settings import Settings
@@ -63,10 +67,13 @@ def worker_command(
 
 
 def deploy_command(
-    file: Annotated[Path, typer.Option(metavar="FILE", help="What to register.")] = Path("deployments/prefect.yaml"),
+    file: Annotated[Path, typer.Option(metavar="FILE", help="File of deployments.")] = Path("deployments/prefect.yaml"),
     debug: Debug = False,
 ) -> None:
-    """Register the deployments and notifications with the server at PREFECT_API_URL, or bring them up to date."""
+    """Register or update deployments and notifications.
+
+    They are registered with the server at PREFECT_API_URL.
+    """
     with print_errors(debug=debug):
         from privsyn.base.settings import Settings
         from privsyn.server.registration import register

@@ -55,8 +55,8 @@ def draft_command(
         list[str],
         typer.Argument(
             metavar="DATA",
-            help="CSV, Parquet or a database's table; only names and types are read. Several tables: first the one "
-            "with a row a person, then their rows, each as PATH or NAME=PATH.",
+            help="CSV file, Parquet file or database table; only names and types are read. For several tables, name "
+            "the one with one row a person first. Each is PATH or NAME=PATH.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the draft.")],
@@ -66,29 +66,35 @@ def draft_command(
             help="Public dictionary: JSON, DDI, SQL, a table, or a Stata, SPSS or SAS file (docs/dictionaries.md)."
         ),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="The ledger's name for the data set.")] = None,
-    delimiter: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: between fields, such as ';'.")] = None,
-    decimal: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the decimal mark, '.' or ','.")] = None,
-    thousands: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: between groups of digits.")] = None,
-    encoding: Annotated[str | None, typer.Option(metavar="NAME", help="CSV: utf-8, latin-1, cp1252 ...")] = None,
-    quote: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: the quotation mark; '': none.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of the data set in the ledger.")] = None,
+    delimiter: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: delimiter, such as ';'.")] = None,
+    decimal: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: decimal mark, '.' or ','.")] = None,
+    thousands: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: mark between groups of digits.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="CSV: encoding, such as utf-8 or cp1252.")
+    ] = None,
+    quote: Annotated[str | None, typer.Option(metavar="MARK", help="CSV: quotation mark; '' for none.")] = None,
     header: Annotated[
         bool,
-        typer.Option("--header", help="CSV, Excel: the first line is the header, also where it looks like a record."),
+        typer.Option("--header", help="CSV, Excel: the first line is the header, even if it looks like a record."),
     ] = False,
     look: Annotated[
         bool,
-        typer.Option("--look", help="PRIVATE: guess CSV columns' kinds from rows, and list a Categorical's values."),
+        typer.Option("--look", help="PRIVATE: guess kinds of CSV columns from rows, and list categories."),
     ] = False,
     key: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Two tables: the column of both that says whose each row is.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Two tables: the column in both that identifies the owner of a row."),
     ] = None,
     of: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Two tables: the one with a row a person, if not the first.")
+        str | None, typer.Option(metavar="NAME", help="Two tables: the one with one row a person, if not the first.")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Draft a spec from the data's column names and a public dictionary; unknowns become TODOs."""
+    """Draft a spec from column names and a codebook.
+
+    Unknown facts become TODOs.
+    """
     with print_errors(debug=debug):
         from privsyn.api.draft import check_dictionary
         from privsyn.base.settings import Settings
@@ -130,7 +136,7 @@ def check_command(
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Private table: also show, privately, how well it fits. Of several tables, NAME=PATH for each.",
+            help="Private table: also show, privately, how well it fits. For several tables, NAME=PATH each.",
         ),
     ] = None,
     rows_about: RowsAbout = None,
@@ -142,10 +148,10 @@ def check_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Check a spec; with --data also how well the private table fits it. Spends nothing.
+    """Check a spec and predict the noise, at no cost.
 
-    With --rows-about also what a release would be worth, by simulation on a table from public things; --data plays no
-    part in that.
+    With --data, it also shows how well the private table fits the spec.
+    With --rows-about, it forecasts the quality of a release by simulation on public things; --data plays no part.
     """
     with print_errors(debug=debug):
         from privsyn.api.check import check, open_for_check
@@ -228,11 +234,14 @@ def _read_tables(texts: Sequence[str] | None, names: Collection[str]) -> dict[st
 def json_command(
     spec: SpecPath,
     part: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="One top-level field only, such as `columns`, for pasting.")
+        str | None, typer.Option(metavar="FIELD", help="Print one top-level field only, such as `columns`.")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Print a spec as a deployment's parameters: for Prefect's run form, its command line and its REST API."""
+    """Print a spec as JSON for a deployment.
+
+    The output suits Prefect's run form, its command line and its REST API.
+    """
     with print_errors(debug=debug):
         from privsyn.base.errors import RequestError
         from privsyn.flows.deploy import read_spec

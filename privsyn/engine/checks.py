@@ -274,7 +274,7 @@ def check_rows(draw: Draw) -> None:
     if needed > free:
         raise RequestError(
             f"its disk has {free / 1e9:.3g} GB free, and the rows in codes may need {needed / 1e9:.3g} GB before any "
-            "noise is drawn (PRIVATE: it is about the number of rows; pass it on to nobody); nothing was spent",
+            "noise is drawn (PRIVATE: it depends on the number of rows; pass it on to nobody); nothing was spent",
             "Free some space there, or put the private folder on a larger disk",
             "settings.private",
         )

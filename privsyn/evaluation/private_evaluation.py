@@ -272,8 +272,8 @@ def _compare_with_whole_table(release: EvaluatedRelease, tables: _Tables) -> str
     unit = release.spec.unit
     return (
         f"Compared are the rows that a release keeps: at most {unit.records} of a {unit.one}, {kept_bins.rows:,} "
-        f"of the {all_bins.rows:,} real rows. From the whole table single columns of the kept rows differ by an L1 of "
-        f"{of_kept:.3g} on average, those of the release by {of_release:.3g}."
+        f"of the {all_bins.rows:,} real rows. From the whole table, single columns of the kept rows differ by an L1 of "
+        f"{of_kept:.3g} on average, and columns of the release by {of_release:.3g}."
     )
 
 

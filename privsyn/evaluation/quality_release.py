@@ -262,8 +262,8 @@ TITLES = {
 _APART = "0 where all counts agree, 2 where two tables of one size have nothing in common"
 
 _MEANINGS = {
-    "one_way": "For every column: the counts of its values (in public bins) in the private and in the synthetic table, "
-    f"their differences added up, per synthetic row; the mean over the columns. {_APART}",
+    "one_way": "For every column: the counts of its values (in public bins) in both tables, their differences added "
+    f"up, per synthetic row; then the mean over the columns. {_APART}",
     "pairs": "The same for the joint counts of two columns: over all pairs, or a fixed random choice of 1,000. "
     f"{_APART}",
     "triples": f"The same for the joint counts of three columns: over a fixed random choice of at most 100. {_APART}",

@@ -131,12 +131,12 @@ KINDS: dict[str, ScoreKind] = {
     ),
     "membership": ScoreKind(
         "Membership attack", "attacks", "area under the curve", 0.5, 1, "lower", "distance to closest record",
-        "An attacker who guesses that whoever lies close to a synthetic row was in the data, or that whoever lies far "
-        "from all was, whichever is right more often; 0.5 is guessing, 1 is always right.",
+        "An attacker guesses that people close to a synthetic row were in the data, or that people far from all were, "
+        "whichever is right more often. 0.5 is guessing, 1 is always right.",
     ),
     "singling_out": ScoreKind(
         "Singling out", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",
-        "An attacker who takes three values that only one synthetic row has, and claims that one person has them.",
+        "An attacker takes three values that only one synthetic row has, and claims that one person has them.",
     ),
     "linkability": ScoreKind(
         "Linkability", "attacks", "risk beyond hold-out rows", 0, 1, "lower", "anonymeter",

@@ -63,31 +63,30 @@ SURE_SHIFT, ROUGH_SHIFT = 0.05, 0.25
 _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
 READING_NOTE = (
-    f"A column is sure where at most {SURE:.0%} of the rows would be in a wrong bin, and its mean, where it has one, "
-    f"is off by at most {SURE_SHIFT:.0%} of the standard deviation; rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± "
-    "is the standard error of a mean. Relations seen from: the share of rows that would have to change for two columns "
-    "to be independent, 0 % for none; as many pairs are at least that strong as are measured. Codes: in how many of a "
-    "column's values or intervals its relations are counted; inside a code a relation is not measured."
+    f"A column is sure if at most {SURE:.0%} of the rows are in a wrong bin and its mean, if any, is off by at most "
+    f"{SURE_SHIFT:.0%} of the standard deviation. It is rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± is the "
+    "standard error of a mean. Relations seen from: the least strength of a measured pair, which is the share of rows "
+    "to change for two independent columns. Codes: the number of values or intervals in which a column's "
+    "relations are counted. Inside a code, no relation is measured."
 )
 """How the tables are read."""
 
 ASSUMPTION_NOTE = (
-    "The noise of counts follows from the spec and holds whatever the table is; errors of means and columns depend "
-    "on the shapes of columns too. How many pairs are measured, from which strength on, and the random sample depend "
-    "on how the private columns are related: there the assumption enters."
+    "The noise of counts follows from the spec, whatever the table is. Errors of means and columns also depend on the "
+    "columns' shapes. The measured pairs, their least strength and the random sample depend on the assumption, since "
+    "they follow from relations between the private columns."
 )
 """Says which figures depend on the assumption."""
 
 UNKNOWN_NOTE = (
-    "Made-up rows are related as most tables are and as yours may not be: a figure after ~ is a guess, off by more "
-    "than a factor of 1.5 in two of five cases. The error of a mean is not known for columns that may be null. "
-    "Which pairs are measured follows from your table: about those that are as strong as is said. Name a public table "
-    "or an earlier release to know them."
+    "Made-up rows are related like most tables, and perhaps not like yours. A figure after ~ is a guess: 40 % of them "
+    "are off by more than a factor of 1.5. The error of a mean is unknown for columns that may be null. Your table "
+    "decides which pairs are measured; name a public table or an earlier release to forecast them."
 )
 """Sentence about what a forecast without a stand-in table does not know."""
 
 UNMEASURED_NOTE = (
-    "Not in the tables, since they are not measured and tell nothing of the private table at any epsilon: "
+    "Not in the tables, since they are not measured and say nothing about the private table at any epsilon: "
 )
 """Sentence about columns that are drawn at random."""
 
@@ -389,10 +388,9 @@ def _simulate(
 
 
 OF_UNITS = {
-    "person": "A row stands for a person, of whom one row is counted; how rows are linked, and what that costs, is "
+    "person": "A row stands for a person, with one row counted; links between rows, and their cost, are left out",
+    "household": "A row stands for a household, with one member counted; links between members, and their cost, are "
     "left out",
-    "household": "A row stands for a household, of which one member is counted; how members are linked, and what that "
-    "costs, is left out",
 }
 """What the rows of a forecast are where a release links them."""
 

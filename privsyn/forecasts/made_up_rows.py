@@ -87,7 +87,7 @@ class MadeUpTable(NamedTuple):
             return cls(
                 lambda seed: resample_rows(source.codes, rows, seed),
                 lambda seed: None,
-                f"rows like those of the {kind}",
+                f"rows like the {kind}",
                 stored=lambda seed: source.stored.take(_draw_places(source.codes, rows, seed)),
             )
         if prior is not None:
@@ -95,7 +95,7 @@ class MadeUpTable(NamedTuple):
                 problem = "made-up rows are not like the spec's prior, so they do not say what it brings"
                 cure = "Leave it out, which takes rows like the prior's, or name a public table or an earlier release"
                 raise RequestError(problem, cure, "forecast.strength")
-            words = "rows like those of the spec's prior, which cannot fit better: what it brings is at most this"
+            words = "rows like the spec's prior, which cannot fit better: it helps at most this much"
             return cls(
                 lambda seed: resample_rows(prior, rows, seed),
                 lambda seed: resample_rows(prior, prior.rows, seed, 3),

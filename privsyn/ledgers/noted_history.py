@@ -60,8 +60,8 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     if holds_all and _has_row(history.marks, noted.marks, noted.marks_head):
         return
     raise LedgerError(
-        f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
-        f"folder have seen entry {noted.entries} of it, which is not there as it was",
+        f"the ledger {ledger.name} is an older copy, or another history: releases of {dataset!r} in this private "
+        f"folder have seen its entry {noted.entries}, which is missing or changed",
         "Restore the newest copy and look at it with " + refer_to_action("verify_ledger") + "; nothing was read",
     )
 

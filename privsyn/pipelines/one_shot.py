@@ -200,7 +200,7 @@ SCORES = ReleaseStep(
     ),
     rows=RECODED,
     padded=True,
-    published=publish_noisy("scores", "the strength of relation of each pair"),
+    published=publish_noisy("scores", "has the noisy strength of relation of each pair"),
 )
 
 
@@ -369,7 +369,7 @@ def build_measurement(
 
 def measure_chosen(
     chosen: str,
-    limit: str = "Relations of three and more columns are only kept where they follow from those measured.",
+    limit: str = "Relations of three and more columns are kept only if the measured ones imply them.",
 ) -> ReleaseStep:
     """Return the paper's measurement, of the marginals in the table ``chosen``."""
     measure = build_measurement(

@@ -190,11 +190,11 @@ MEASURE_TRANSITIONS = ReleaseStep(
     padded=True,
     published=publish_noisy(
         "transitions",
-        "has for each code of a row the codes of the next row, the last: as before; of households those of the next "
-        "member by the kind of the pair, and of a later member beside the first",
+        "counts, for each code of a row, the codes of the next row (the last code: as before); for households, the "
+        "next member by kind of pair, and a later member beside the first",
     ),
-    limit="A row follows from the row before it, the person's constants and the row's other columns, of a household "
-    "also from its first member; from nothing else.",
+    limit="A row follows only from the row before it, the person's constants and the row's other columns; in a "
+    "household also from its first member.",
 )
 
 

@@ -141,8 +141,8 @@ MEASURE_LARGE = build_measurement(
     chosen="public_workload.large",
     look=Look(what="joint counts of related columns in the large groups", reason=ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
-    limit="Every row is a row of the public table, put into a group: combinations that it lacks do not occur, and "
-    "relations that were not counted are the public table's.",
+    limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
+    "occur, and relations that were not counted come from it.",
 )
 MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
@@ -230,6 +230,6 @@ PRIOR_ROWS = build_drawing_step(
         "mechanism.synthesis",
     ),
     reads=(KnowledgePart.RULES, KnowledgePart.PRIOR),
-    words="those of the public table, drawn group by group as often as the noisy counts say, the counts met by the "
-    "least change in relative entropy",
+    words="rows of the public table, drawn group by group as often as the noisy counts say, which are met by the least "
+    "change in relative entropy",
 )

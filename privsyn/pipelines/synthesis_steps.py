@@ -458,7 +458,7 @@ def _decode(request: Request, inputs: Inputs, progress: Progress, codes: str = C
 def _describe_inside_bins(request: Request) -> str:
     frequent = "value_counts" in split_budget(request)
     falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
-    common = ", those of columns that move together at one place of their bins" if request.public.together else ""
+    common = ", for columns that move together at one place of their bins" if request.public.together else ""
     related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
     often = ", values that many rows share as often as their noisy counts say" if frequent else ""
     names = ", ".join(request.spec.unmeasured_columns)

@@ -63,25 +63,24 @@ PRICE: dict[Pricing, str] = {
 """Pricing -> how a query's price follows from its noise."""
 
 PRIOR_PROMISE = (
-    "The prior is stated to be public, so the guarantee is of what this release tells beyond the prior: it protects "
-    "the persons of the private table, and nobody in the prior. An earlier release of the same persons told of them "
-    "already, and this release repeats it: what both tell together is bounded by the total of the data set, not by the "
-    "epsilon of this release alone."
+    "The prior is declared public, so the guarantee covers what this release says beyond it. It protects the persons "
+    "of the private table, and nobody in the prior. An earlier release of the same persons is repeated by this "
+    "one: the total of the data set bounds both together, not the epsilon of this release alone."
 )
 """What a prior changes of the promise."""
 
 TOTALS_PROMISE = (
-    "The totals are stated to be public. They are constants of this release, which never compares them with the "
-    "private table: given them, the guarantee holds for every pair of neighbouring tables, whether these have the "
-    "totals or not. It does not cover what the totals themselves tell of a person; whoever publishes them answers for "
-    "that. If they are exact counts of the private table, two tables that both have them differ by two persons at "
-    "least, so whoever knows them should read the guarantee as that of adding or removing two."
+    "The totals are declared public. They are constants of this release, which never compares them with the private "
+    "table. Given them, the guarantee holds for every pair of neighbouring tables, with these totals or not. It does "
+    "not cover what the totals themselves say about a person; their publisher answers for that. If the totals are "
+    "exact counts of the private table, two tables with the same totals differ by at least two persons. Readers who "
+    "know the totals should then read the guarantee as one for adding or removing two persons."
 )
 """What known totals change of the promise."""
 
 UNMEASURED_PROMISE = (
-    "no look at the private table asked about these columns, alone or with others: their values are drawn at random "
-    "from the public request, tell nothing of the private table, and cost no budget"
+    "no look at the private table asked about these columns; their values are drawn at random from the public request, "
+    "say nothing about the private table and cost no budget"
 )
 """What the certificate says of them."""
 

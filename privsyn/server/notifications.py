@@ -143,6 +143,6 @@ def describe(to: Addressee) -> list[str]:
         lines.append(f"Switched off in the server's variable {ON_SERVER}: {', '.join(to.off)}")
     if not to.block:
         lines.append(
-            f"Nobody is told of failures yet: set {VARIABLE} (docs/operations/monitoring.md) and run this again."
+            f"Nobody is notified of failures yet: set {VARIABLE} (docs/operations/monitoring.md) and run this again."
         )
     return lines

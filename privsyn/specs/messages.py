@@ -45,9 +45,9 @@ _SYNONYMS = {
     "ignore": "drop",
 }
 _UNIT_FORMS = (
-    "Write `unit: {records_per_person: K}` if it is publicly known that nobody has more than K rows, or "
-    "`unit: {person_id: COLUMN, max_records: K}` to keep at most K rows of each value of COLUMN, or the same with "
-    "`household_id` to protect whole households"
+    "Write `unit: {records_per_person: K}` if it is publicly known that nobody has more than K rows. Otherwise write "
+    "`unit: {person_id: COLUMN, max_records: K}`, which keeps at most K rows of each value of COLUMN; `household_id` "
+    "in its place protects whole households"
 )
 _CURES: dict[str, Text] = {
     "dataset": "Add `dataset: NAME`, the ledger's name for the private data set",

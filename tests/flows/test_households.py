@@ -116,12 +116,12 @@ def test_the_same_request_is_found_again(made: Made) -> None:
 def test_the_folder_says_that_the_promise_is_about_a_household(made: Made) -> None:
     _, _, folder = made
     certificate = json.loads((folder / "certificate.json").read_text())
-    assert certificate["unit_of_protection"].startswith("one household with all members, of which at most 5 are kept")
+    assert certificate["unit_of_protection"].startswith("one household with all members (at most 5 kept")
     sensitivities = {s["step"]: {g["sensitivity"] for g in s["groups"]} for s in certificate["stages"]}
     assert sensitivities.pop("trend_scores") == {64, 64**2}  # one record a household, of a score up to 64 or two
     assert set().union(*sensitivities.values()) == {1}
     note = (folder / "README.md").read_text()
-    assert "as if any one household had not been in the private table" in note
+    assert "Adding or removing any one household barely changes what these files can say" in note
     assert "Rows with the same `hid` are one synthetic household's" in note
     assert "Counts in `marginals/` are of households, each by one of its members" in note
     private = set(make_households(1_500)["hid"].to_pylist())

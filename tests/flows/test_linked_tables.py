@@ -276,4 +276,4 @@ def test_the_command_checks_two_tables(tmp_path: Path) -> None:
 def test_a_forecast_is_of_persons_or_households(content: dict[str, Any], of: str) -> None:
     made = privsyn.forecast(make_tables_spec(content), 500, epsilons=[1.0], seeds=1)
     assert f"of 500 {of}" in repr(made)
-    assert f"stands for a {of[:-1]}, of " in " ".join(made.words)
+    assert f"stands for a {of[:-1]}, with one " in " ".join(made.words)

@@ -72,7 +72,7 @@ def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save
         limits, capped = note.partition("## Limits")[2], "person_id" in unit
         many = "Of the records of a person at most 3 were kept" if capped else "A person may have up to 3 records"
         assert f"Rows of one person are not linked. {many}" in limits
-        assert ("**At most 3 rows of a person were kept**" in note.partition("##")[0]) == capped
+        assert ("**At most 3 rows of a person were kept.**" in note.partition("##")[0]) == capped
         answers = privsyn.open_release(folder).count()
         assert any("about the kept rows" in words for words in answers.attrs["words"]) == capped
 

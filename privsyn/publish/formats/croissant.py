@@ -178,7 +178,7 @@ def _describe_record_set(release: DescribedRelease) -> dict[str, Any]:
         }
         fields.append({key: value for key, value in field.items() if value != ""})
     order = "in random order" if release.spec.panel is None else f"one synthetic {release.spec.unit.one} after another"
-    about = f"The synthetic table: {release.rows:,} rows {order}, none of which belongs to a person."
+    about = f"The synthetic table: {release.rows:,} rows {order}. No row belongs to a person."
     return {"@type": "cr:RecordSet", "@id": RECORDS, "name": RECORDS, "description": about, "field": fields}
 
 

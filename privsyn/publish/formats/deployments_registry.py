@@ -126,16 +126,16 @@ def _describe_model(release: DescribedRelease) -> dict[str, Any]:
         "model_name": "Central",
         "model_name_details": "The publisher holds the private table and runs the program on it; only files made from "
         "noisy counts leave.",
-        "trust_assumptions": "People in the table trust the publisher, the machine and the program with their records, "
-        "and the publisher's statement of how many records a person has where it is declared and not enforced. Nobody "
+        "trust_assumptions": "People in the table trust the publisher, the machine and the program with their records. "
+        "Where the number of records of a person is declared and not enforced, they also trust that statement. Nobody "
         "else is trusted: the promise holds against everyone who reads the released files, whatever else they know.",
         "actors": "- The publisher, who holds the private table and its ledger.\n"
         "- Everyone who receives the released files.",
         "release_type": "One release",
-        "release_type_details": "This entry is of one release, published once. All releases of the data set, whatever "
-        f"comes, together keep its lifetime cap of epsilon {total.epsilon_cap:g} at delta {total.delta:g}; with this "
-        f"one epsilon {total.epsilon:.6g} of it is used, counted at that delta. A ledger refuses what would "
-        "pass the cap.",
+        "release_type_details": "This entry is about one release, published once. All releases of the data set, "
+        f"future ones included, keep its lifetime cap of epsilon {total.epsilon_cap:g} at delta {total.delta:g}. With "
+        f"this one, epsilon {total.epsilon:.6g} is used, counted at that delta. A ledger refuses what would pass "
+        "the cap.",
         "access_type": "Non-interactive",
         "access_type_details": "Recipients get files; they ask nothing of the private table.",
     }
@@ -259,7 +259,7 @@ def describe_preprocessing(release: DescribedRelease) -> str:
         "Domains, bounds and bins come from the public request, never from the private table. Values outside are "
         f"clamped, or go where the request says; so does null where it is not wanted. {words} Settings are "
         "constants of the program or public choices in the request; the program tunes none on the private table. "
-        "What the publisher did before writing the request is not known to it."
+        "It does not know what the publisher did before writing the request."
     )
 
 
@@ -277,8 +277,8 @@ def describe_mechanisms(release: DescribedRelease) -> str:
         "is released by it, and is seeded by the system's randomness only.\n"
         "- Side channels (running time, memory) are not covered; no running times are published.\n"
         "- What the program itself writes of private rows (encoded rows, intermediate results, noise not yet settled) "
-        "stays in folders that it makes for the publisher's account alone; where the private table lies, and who can "
-        "read it, is the publisher's affair.\n"
+        "stays in folders that it makes for the publisher's account alone. The publisher decides where the private "
+        "table is and who can read it.\n"
         f"- Software: privsyn-flows {versions['privsyn-flows']}".rstrip()
         + " (PrivSyn, Zhang et al., USENIX Security 2021)."
     )

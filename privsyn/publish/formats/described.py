@@ -66,9 +66,9 @@ class DescribedRelease:
         """The promise in one sentence."""
         c = self.certificate
         return (
-            "The rows are synthetic and belong to nobody: they were drawn from noisy counts of a private table, with "
-            f"({c.epsilon:g}, {c.delta:g})-differential privacy, where neighbouring tables differ by adding or "
-            f"removing {c.unit_of_protection}."
+            "The rows are synthetic and belong to nobody. They were drawn from noisy counts of a private table, with "
+            f"({c.epsilon:g}, {c.delta:g})-differential privacy: neighbouring tables differ by adding or removing "
+            f"{c.unit_of_protection}."
         )
 
     @property

@@ -59,7 +59,7 @@ def write(value: Any) -> None:
 
 def test_without_a_variable_nobody_is_told_and_this_is_said() -> None:
     assert set_up({}) == on_server() == Addressee()
-    assert "Nobody is told of failures yet: set PRIVSYN_NOTIFY" in describe(Addressee())[0]
+    assert "Nobody is notified of failures yet: set PRIVSYN_NOTIFY" in describe(Addressee())[0]
 
 
 def test_a_web_address_is_taken_up_and_stays_without_the_variable() -> None:

@@ -171,7 +171,7 @@ def test_an_untouched_form_says_nothing_of_the_mechanism() -> None:
     assert options["rounds_share"]["description"].startswith("`adaptive`: ")
     assert options["selection"]["description"].startswith("`privsyn` and `adaptive`: ")
     sweeps = schema["$defs"]["Synthesis"]["properties"]["sweeps"]
-    assert sweeps["description"] == "`sweep`: sweeps at most. From 0 to 1,000. Empty: `8`."
+    assert sweeps["description"] == "`sweep`: most sweeps. From 0 to 1,000. Empty: `8`."
 
 
 MECHANISMS = {

@@ -65,7 +65,7 @@ def test_a_household_is_one_record() -> None:
     spec = make_household_spec()
     assert spec.panel is not None
     assert (spec.panel.once, spec.records) == ((0, 1), 1)
-    assert spec.describe_unit().startswith("one household with all members, of which at most 5 are kept")
+    assert spec.describe_unit().startswith("one household with all members (at most 5 kept, counted as one record")
     written = spec.model_dump(mode="json")
     assert ReleaseSpec.model_validate(written) == spec
     assert "household_id" not in make_panel_spec().model_dump()["unit"]

@@ -54,6 +54,6 @@ def test_wrong_settings_in_words(tmp_path: Path, text: str, start: str) -> None:
 def test_the_help_names_every_field() -> None:
     shown = CliRunner().invoke(app, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
     words = " ".join(shown.replace("│", " ").split())
-    assert "YAML with any of the fields" in words
-    listed = words.partition("any of the fields ")[2].partition(".")[0].replace(" (which has hierarchies)", "")
+    assert "YAML file with any of" in words
+    listed = words.partition("file with any of ")[2].partition(".")[0].replace(" (which has hierarchies)", "")
     assert listed.split(", ") == list(EvaluationSpec.model_fields)
