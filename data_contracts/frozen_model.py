@@ -48,8 +48,8 @@ def _refuse_booleans(value: Any) -> Any:
 class FrozenModel(BaseModel):
     """Base of every model of the spec: immutable, and unknown fields are refused.
 
-    ``OMITTED_AT_DEFAULT``: fields that are not written where they have their defaults.  Manifests and keys of earlier versions do
-    not know them, or the ledger fills them in.
+    ``OMITTED_AT_DEFAULT``: fields that are not written where they have their defaults.  Manifests and keys of earlier
+    versions do not know them, or the ledger fills them in.
     """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset()

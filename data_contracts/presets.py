@@ -109,8 +109,9 @@ def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
 def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
     """Return ``content`` with the options of ``spec`` that its preset would fill in otherwise when it is read again.
 
-    An option with its model's default is not written (``FrozenModel.OMITTED_AT_DEFAULT``), even where the preset has another value
-    and the spec declines it.  ``content``: the written form of ``spec``, whole or in parts; missing parts stay missing.
+    An option with its model's default is not written (``FrozenModel.OMITTED_AT_DEFAULT``), even where the preset has
+    another value and the spec declines it.  ``content``: the written form of ``spec``, whole or in parts; missing parts
+    stay missing.
     """
     filled = fill_targets(content)
     completed = _keep_targets(content, filled, spec)
