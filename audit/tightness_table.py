@@ -54,6 +54,9 @@ WHOLE = (
 FAULT = "FAULT"
 TEST, GAUSSIAN, ZCDP = "the test", "Gaussian mechanism of the price", "most that zCDP of the price allows"
 RUNS = 50
+PAGE_LOSS = 0.012
+"""How far below mu the bounds of the page may lie, as a share of mu, where draws allow."""
+
 LOOK_HEADER = ("look", "case", "mu of its price", "attained", "of its sensitivity", "draws", "at least", "verdict")
 WHOLE_HEADER = (
     "release",
@@ -112,7 +115,7 @@ def search_case(name: str, effort: Effort, runs: int) -> Found:
         if look not in looks or difference.attained / difference.mu > looks[look].attained / looks[look].mu:
             looks[look] = difference
         shares[look] = max(shares.get(look, 0.0), search.shares[step])
-    replayed = draw_evidence(search.whole, OpenDPNoise(), choose_runs(search.whole)) if runs else None
+    replayed = draw_evidence(search.whole, OpenDPNoise(), choose_runs(search.whole, PAGE_LOSS)) if runs else None
     evidence = gather_ratios(Release(case, OpenDPNoise()), search.pair, runs) if runs else None
     seconds = time.monotonic() - begin
     return Found(name, search.mu, search.attained, search.tried, looks, shares, replayed, evidence, seconds)
@@ -122,7 +125,7 @@ def measure_look(
     look: str, case: str, difference: Difference, share: float, draws: int
 ) -> tuple[tuple[str, ...], bool]:
     """Return the line of one look in the order of LOOK_HEADER, and whether it is a fault."""
-    runs = choose_runs(difference, most=draws)
+    runs = choose_runs(difference, PAGE_LOSS, draws)
     evidence = draw_evidence(difference, OpenDPNoise(), runs)
     verdict, least = _judge(evidence, difference.mu), prove_mu(evidence)
     line = (
