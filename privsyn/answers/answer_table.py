@@ -16,33 +16,31 @@ if TYPE_CHECKING:
 FIGURES = ("estimate", "std_error", "low", "high", "source")
 
 _OWN = {*FIGURES, "probability"}
-"""Names that an answer's own columns have."""
+"""Column names that an answer uses itself."""
 
 SOURCE_MEANINGS = {
-    "measured": "measured: noisy counts of just these columns, combined with all others that bear on them; the "
-    "interval is that of the noise. Do not read single counts below about three standard errors as people.",
-    "implied": "implied: from noisy counts, where values are taken to lie evenly inside the cells that the condition "
-    "or the mean cuts; the interval allows for any other place. Do not ask for finer steps than the release's bins.",
-    "model": "model: these columns were not measured together; the estimate is that of the synthetic rows, and the "
-    "interval holds whatever the released counts and strengths of relation allow. Do not take the estimate for a "
-    "measurement, and no standard error is given.",
-    "bounded": "bounded: nothing was counted of a person's rows together but one row of each; the interval follows "
-    "from these counts and from those of all rows, and the estimate is that of the synthetic persons. It is wide, and "
-    "holds at least as often as it says.",
-    "simulated": "simulated: the model's own rows, measured again with noise like the receipts' and made anew many "
+    "measured": "measured: noisy counts of exactly these columns, combined with all other counts that bear on them; "
+    "the interval covers the noise. Do not read single counts below about three standard errors as people.",
+    "implied": "implied: from noisy counts, assuming that values are uniform inside the cells that the condition or "
+    "the mean cuts; the interval allows for any other position. Do not ask for finer steps than the release's bins.",
+    "model": "model: these columns were not measured together; the estimate comes from the synthetic rows, and the "
+    "interval covers whatever the released counts and strengths of relation allow. The estimate is not a measurement, "
+    "and it has no standard error.",
+    "bounded": "bounded: one row of each person was counted, not a person's rows together; the interval follows from "
+    "these counts and the counts of all rows, and the estimate comes from the synthetic persons. The interval is wide, "
+    "and holds at least as often as it says.",
+    "simulated": "simulated: the model's rows were measured again, with noise like the receipts', and made anew many "
     "times; every pair of these columns was measured. Relations of three and more columns beyond their pairs are not "
-    "in it.",
-    "not known": "not known: nothing that was released bounds it. The estimate is that of the synthetic rows; do not "
-    "build on it.",
+    "included.",
+    "not known": "not known: no released count bounds it. The estimate comes from the synthetic rows; do not rely on "
+    "it.",
 }
 """Source -> what it means, and what not to do with it."""
 
-NOT_A_SAMPLE = (
-    "The intervals are about the private table that was released, not about the population that it was drawn from."
-)
+NOT_A_SAMPLE = "The intervals are about the private table that was released, not about the population behind it."
 
 POPULATION_NOTE = (
-    "The intervals are about the population, as if the private table were a random sample of it: wider by that error."
+    "The intervals are about the population, as if the private table were a random sample: they include sampling error."
 )
 
 SECONDS_NOTE = "Dates are seconds since 1970-01-01, times of day seconds since midnight."
@@ -60,12 +58,12 @@ MOST_BARS = 200
 
 
 def name_label(column: str) -> str:
-    """Return what the labels of a released column are called: its name, unless an answer has figures of this name."""
+    """Return the heading for the labels of a released column: its name, unless an answer uses that name itself."""
     return f"{column} (column)" if column in _OWN else column
 
 
 def collect_labels(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
-    """Return the columns of labels: ``labels`` has one tuple an answer, with one label for each column of ``by``."""
+    """Return the label columns; ``labels`` has one tuple an answer, with one label for each column of ``by``."""
     return {name_label(column): [label[i] for label in labels] for i, column in enumerate(by)}
 
 
@@ -78,7 +76,7 @@ def answer_table(
     source: Sequence[str] | str,
     about: str,
 ) -> pd.DataFrame:
-    """Return a pandas table of answers; ``attrs["words"]`` says what each source means and what not to do with it."""
+    """Return a pandas table of answers; ``attrs["words"]`` explains each source and warns of misuse."""
     import pandas as pd
 
     rows = len(np.atleast_1d(np.asarray(estimate)))
@@ -94,7 +92,7 @@ def answer_table(
 
 
 def build_answer_chart(answers: pd.DataFrame) -> dict[str, Any]:
-    """Return a bar an answer with its interval, coloured by its source; as Vega-Lite.
+    """Return a bar an answer with its interval, coloured by source, as Vega-Lite.
 
     Raises RequestError for no answers, or for more than MOST_BARS.
     """
@@ -102,7 +100,7 @@ def build_answer_chart(answers: pd.DataFrame) -> dict[str, Any]:
 
     if not 1 <= len(answers) <= MOST_BARS:
         raise RequestError(
-            f"{len(answers):,} answers make no picture: 1 to {MOST_BARS} do", "Ask for fewer levels", "query.plot"
+            f"{len(answers):,} answers do not fit a picture of 1 to {MOST_BARS}", "Ask for fewer levels", "query.plot"
         )
     labels = [c for c in answers.columns if c not in FIGURES]
     shown = answers[list(FIGURES)].copy()
