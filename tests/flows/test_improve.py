@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Callable[[ReleaseSpec, str], Any], str]] = {
     "another mechanism": (lambda spec, run: released_by(run, spec, mechanism={"name": "mst"}), "cannot be pooled"),
     "a smaller promise": (
         lambda spec, run: released_by(run, spec, privacy={"epsilon": 0.6, "delta": 1e-9}),
-        "less than what this release",
+        "less than this release",
     ),
 }
 

@@ -129,7 +129,7 @@ def halve(content: dict[str, Any], place: str) -> None:
         (lambda c: c.update(dataset="strangers"), ("'strangers', which the ledger does not know",)),
         (lambda c: c.update(run="people-00000000"), ("lies in the folder", "no charge")),
         (lambda c: c["stages"][1].update(rho_budget="one"), ("a text that is not a number",)),
-        (lambda c: c.update(schema_version=7), ("has schema version 7, and this program knows",)),
+        (lambda c: c.update(schema_version=7), ("has schema version 7, but this program knows",)),
         (lambda c: c.pop("stages"), ("is not the certificate of a release",)),
     ],
 )
@@ -308,7 +308,7 @@ def test_a_tail_that_was_cut_off_with_its_count_is_found_by_the_certificate(rele
     tamper(url(), "DELETE FROM entries WHERE id > 2")
     found("tell of 6")
     tamper(url(), f"UPDATE ledger SET entries = 2, head = '{entries[1].hash}'")
-    found("is a draw of no charge")
+    found("is a draw without a charge")
     cut_marks(2)
     assert Ledger(Settings().ledger).verify() == []
     found("has no charge for its measure_marginals", "entries are missing", "the ledger had entry 6 when")

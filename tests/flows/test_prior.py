@@ -230,7 +230,7 @@ def test_what_a_release_or_the_private_folder_does_not_give_away_is_no_prior(sav
     with pytest.raises(RequestError, match="is not the folder of a release"):
         with_public_inputs(few(data, prior={"release": run_with_test_noise.released, "statement": STATEMENT}), tmp_path)
     kept = Path(run_with_test_noise.released) / "synthetic.parquet"
-    with pytest.raises(RequestError, match="lies in the private folder, where nothing is public"):
+    with pytest.raises(RequestError, match="is in the private folder, where nothing is public"):
         release(with_public_inputs(few(data, prior={"table": str(kept), "statement": STATEMENT}), tmp_path))
 
 
