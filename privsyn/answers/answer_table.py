@@ -19,29 +19,25 @@ _OWN = {*FIGURES, "probability"}
 """Column names that an answer uses itself."""
 
 SOURCE_MEANINGS = {
-    "measured": "measured: noisy counts of exactly these columns, combined with all other counts that bear on them; "
-    "the interval covers the noise. Do not read single counts below about three standard errors as people.",
-    "implied": "implied: from noisy counts, assuming that values are uniform inside the cells that the condition or "
-    "the mean cuts; the interval allows for any other position. Do not ask for finer steps than the release's bins.",
-    "model": "model: these columns were not measured together; the estimate comes from the synthetic rows, and the "
-    "interval covers whatever the released counts and strengths of relation allow. The estimate is not a measurement, "
-    "and it has no standard error.",
-    "bounded": "bounded: one row of each person was counted, not a person's rows together; the interval follows from "
-    "these counts and the counts of all rows, and the estimate comes from the synthetic persons. The interval is wide, "
-    "and holds at least as often as it says.",
-    "simulated": "simulated: the model's rows were measured again, with noise like the receipts', and made anew many "
-    "times; every pair of these columns was measured. Relations of three and more columns beyond their pairs are not "
-    "included.",
-    "not known": "not known: no released count bounds it. The estimate comes from the synthetic rows; do not rely on "
-    "it.",
+    "measured": "measured: noisy counts of these columns, combined with all other counts that bear on them. The "
+    "interval covers the noise. Do not read single counts below about three standard errors as people.",
+    "implied": "implied: noisy counts, with values spread evenly inside the cells that the condition or the mean cuts. "
+    "The interval allows for any other place. Do not ask for finer steps than the release's bins.",
+    "model": "model: these columns were not measured together. The estimate comes from the synthetic rows and is not a "
+    "measurement, so it has no standard error. The interval covers all that the released counts and scores allow.",
+    "bounded": "bounded: only one row of each person was counted, and all rows together. The interval follows from "
+    "these counts and the estimate from the synthetic persons. The interval is wide, and holds at least as often as it "
+    "says.",
+    "simulated": "simulated: synthetic rows were measured with the same noise and made anew many times. Every pair "
+    "of these columns was measured. Relations of three or more columns beyond their pairs are not included.",
+    "not known": "not known: nothing that was released bounds the error. The estimate comes from the synthetic rows; "
+    "do not rely on it.",
 }
 """Source -> what it means, and what not to do with it."""
 
 NOT_A_SAMPLE = "The intervals are about the private table that was released, not about the population behind it."
 
-POPULATION_NOTE = (
-    "The intervals are about the population, as if the private table were a random sample: they include sampling error."
-)
+POPULATION_NOTE = "The intervals are about the population, as if the private table were a random sample of it."
 
 SECONDS_NOTE = "Dates are seconds since 1970-01-01, times of day seconds since midnight."
 

@@ -127,7 +127,7 @@ def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Conditio
 def state_rule(released: ReleasedCounts, text: str) -> Condition:
     """Parse a condition, and state it by counted codes where these decide it.
 
-    The codes are those of split columns and of measured differences of two columns.  Raises RequestError as
+    Such codes come from split columns and from measured differences of two columns.  Raises RequestError as
     :func:`conditions.read_condition` does.
     """
     condition = read_condition(text, released.language)

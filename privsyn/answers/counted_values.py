@@ -34,8 +34,8 @@ MOST_LISTED = 1_000_000
 class SplitCells(NamedTuple):
     """The cells of a column, ascending: fine codes, with heavy ones split into their counted values and the rest.
 
-    Arrays of shape (cells,): ``fine``: the fine code; ``number``: a ``single`` value as a multiple of the column's
-    step; ``counts``: the noisy count of a single value, and ``variance`` of it, 0 for other cells.
+    Arrays of shape (cells,).  ``fine``: the fine code; ``number``: a ``single`` value as a multiple of the column's
+    step.  ``counts``: the noisy count of a single value, and ``variance`` of it; both are 0 for other cells.
     """
 
     codec: SteppedCodec[Any]

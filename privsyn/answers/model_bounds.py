@@ -1,7 +1,7 @@
 """Bounds of counts of columns that were not measured together, from the released counts and scores.
 
-For a pair (a, b) with one-ways n_a, n_b and the total n, the release gives a noisy distance from independence, D = sum
-|n_ab - n_a n_b / n|. The departures sum to 0 in every row and every column of the pair's table, so the departures of a
+A pair (a, b) has one-ways n_a, n_b and the total n.  The release gives its noisy distance from independence, D = sum
+|n_ab - n_a n_b / n|. The departures sum to 0 in every row and every column of the pair's table.  So the departures of a
 block (values of a times values of b) sum to at most D / 4.  All departures share one D, so few of many answers can be
 far off.  An answer's departure is assumed to be at most CONCENTRATION times its part of D; parts are proportional to
 the square roots of expected counts, as under chance.  The first bound is a theorem.  The second is an assumption,

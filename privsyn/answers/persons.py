@@ -37,8 +37,8 @@ def answer_persons(
 ) -> pd.DataFrame:
     """Return the number of persons that satisfy a statement, or their share, in groups by constant columns.
 
-    Raises RequestError if the release has no linked rows, the text is not a statement about a person's rows, a column
-    to group by is not constant, or no count bounds the statement.
+    Raises RequestError for a release without linked rows, and for a text that is not about a person's rows together.
+    Also for a column to group by that is not constant, and for a statement that no count bounds.
     """
     text = drop_table_names(text, released.tables)
     summary = _read_statement(released, text, by)
@@ -144,8 +144,8 @@ def read_summary(text: str) -> Summary | None:
 def describe_kept(released: ReleasedCounts) -> str:
     """Return the sentence on the rows that an answer about persons covers."""
     most, without = released.request.spec.unit.records, describe_without_rows(released)
-    drawn = "; one of each person, or household, is counted" if " " in released.record_unit else ""
-    return f"It covers the kept rows, at most {most} of each {released.record_unit}{drawn}.{without}"
+    drawn = "; one row of each person, or household, is counted" if " " in released.record_unit else ""
+    return f"It is about the at most {most} rows of each {released.record_unit} that were kept{drawn}.{without}"
 
 
 def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:

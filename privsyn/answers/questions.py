@@ -41,7 +41,7 @@ class Questions:
     such as ``'age >= 65 and region in ["north", "east"]'``.  With ``population`` the interval is about the population,
     as if the private rows were a simple random sample of it.
 
-    Privacy: reads only the released folder; post-processing costs no budget.
+    Privacy: reads nothing but the released folder; post-processing costs nothing.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Questions:
         return ""
 
     def _show_simulation(self) -> AbstractContextManager[Progress]:
-        """Return a context for the progress of a simulation; this one ignores it."""
+        """Return a context that ignores a simulation's progress."""
         return nullcontext(lambda done, total: None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Questions:
     ) -> pd.DataFrame:
         """Return the share of rows that a condition holds for, or of each value of a column, in each group.
 
-        ``what``: a condition, the name of a boolean column, or the name of another column, whose values are all shown.
+        ``what``: a condition, or the name of a boolean column, or of another column, whose values are all shown.
         """
         from privsyn.answers.computed import check_column, state_rule
         from privsyn.answers.in_groups import answer_in_groups, ask_shares

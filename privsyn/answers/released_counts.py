@@ -46,7 +46,7 @@ FIELD = "query.release"
 class Counts(NamedTuple):
     """Noisy counts of one query: ``counts`` has an axis for each attribute; ``sigma`` is per cell, in records.
 
-    ``merges``: coarse code -> merged code for each attribute of a named set; empty for other queries.
+    ``merges``: for each attribute of a named set, from its coarse codes to the codes of the counts; else empty.
     """
 
     attributes: Clique
@@ -403,9 +403,9 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     if released.request.given:
         above, _ = get_above(released.request.spec.tables)
         return [
-            f"Every answer is about persons, or households, each represented by one row of {released.branch}. It is "
-            f"drawn at random below one row of {above}, itself drawn if there are several. Counts, shares and means of "
-            "all rows differ."
+            f"Every answer counts persons, or households, each by one row of {released.branch}. The row is drawn at "
+            f"random from the rows of one row of {above}, itself drawn if there are several. Counts, shares and means "
+            "of all rows differ."
         ]
     if released.request.spec.panel is not None:
         return [
@@ -428,9 +428,9 @@ def describe_without_rows(released: ReleasedCounts) -> str:
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
-    """Return the note on ``columns`` with known totals; empty if none has.
+    """Return the note on ``columns`` with known totals; nothing where none has.
 
-    Without columns the answer is the number of all rows, and known totals of any column enter it.
+    Without columns, for the number of all rows, known totals of any column are in the answer.
     """
     with_totals = [] if released.totals is None else [a for a in released.totals.one_way if a in columns or not columns]
     if not with_totals:

@@ -214,15 +214,14 @@ MOST_CUT = 0.1
 """A logistic regression has no interval if noise can make up more than this share of the rarer value's rows."""
 
 CUT_NOISE_WARNING = (
-    "Noise cut at 0 can exceed a tenth of the rows of the rarer value. It shrinks the coefficients of a logistic "
+    "Noise cut at 0 can exceed a tenth of the rows of the rarer value. It draws the coefficients of a logistic "
     "regression towards 0 by an unknown amount."
 )
 
-LINKED_ROWS_WARNING = "Releases of linked rows are not simulated, so the error is unknown."
+LINKED_ROWS_WARNING = "Releases of linked rows are not simulated, so the error is unknown here."
 
 PRIOR_WARNING = (
-    "Releases with a prior are not simulated, because their folder does not hold the prior's rows, so the error is "
-    "unknown."
+    "Releases with a prior are not simulated, since their folder lacks the prior's rows. The error is unknown here."
 )
 
 
@@ -253,8 +252,9 @@ def simulate_answer(
 
     The standard error starts from the root mean square difference to the rows' own figures over the releases of the
     model, so it includes bias.  It adds the change of the figures without shrinkage, and the change when the rows are
-    reweighted to the released counts.  It also adds half the change when all values move to one end of their cells, and
-    half the change when values rise or fall together inside their cells, since neither is known.
+    reweighted to the released counts.  Positions inside cells are unknown, so it adds half the change when all values
+    move to one end of their cells.  For the same reason it adds half the change when values rise or fall together
+    inside their cells.
 
     The error is unknown if a pair of the columns was not measured, if rows are linked, or if the release has a prior.
     """

@@ -1,4 +1,4 @@
-"""Admission of a release: small checks in a fixed order, each of which may refuse it.
+"""Admission of a release: small checks in a fixed order; each may refuse it.
 
 A refused release has opened only what the earlier checks needed, has drawn nothing and spent nothing.
 """

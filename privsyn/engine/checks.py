@@ -131,9 +131,9 @@ def check_noise(proposal: Proposal) -> None:
 def check_ledger(proposal: Proposal, books: Books) -> None:
     """Refuse a ledger that this private folder's releases were not charged to, or with another cap.
 
-    Raises LedgerError for another ledger (an empty one would forget what was spent), for an older copy of the right one
-    (privsyn/ledgers/noted_history.py), and for one that does not add up or cannot be written; RequestError for another
-    cap.  A new data set is registered later, when only the reservation can still fail.
+    Raises LedgerError for another ledger (an empty one would forget what was spent), and for an older copy of the right
+    one (privsyn/ledgers/noted_history.py).  Also for one that does not add up or cannot be written.  Raises
+    RequestError for another cap.  A new data set is registered later, when only the reservation can still fail.
     """
     spec, ledger = proposal.spec, books.ledger
     ledger.check()
@@ -273,8 +273,8 @@ def check_rows(draw: Draw) -> None:
     free = shutil.disk_usage(draw.run.store.private_root).free
     if needed > free:
         raise RequestError(
-            f"its disk has {free / 1e9:.3g} GB free, but the encoded rows may need {needed / 1e9:.3g} GB before any "
-            "noise is drawn (PRIVATE: it is about the number of rows; pass it on to nobody); nothing was spent",
+            f"its disk has {free / 1e9:.3g} GB free, and the rows in codes may need {needed / 1e9:.3g} GB before any "
+            "noise is drawn (PRIVATE: it depends on the number of rows; pass it on to nobody); nothing was spent",
             "Free some space there, or put the private folder on a larger disk",
             "settings.private",
         )

@@ -47,7 +47,7 @@ _UNUSED_NAME = ""
 
 @dataclass(frozen=True)
 class PrivateTables:
-    """The private tables that a public input must not equal: the run's, and those of the ledger's data sets.
+    """The private tables that a public input must not equal: the run's, and the tables of the ledger's data sets.
 
     ``source``: the run's table; ``own``: the fingerprints of it and of its files.
     """

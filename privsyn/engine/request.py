@@ -115,7 +115,7 @@ class Request:
     def branches(self) -> dict[str, Request]:
         """Table of rows -> the request for it and the table above; empty for fewer than three tables.
 
-        They share the budget equally.  The first table's rows are made together with those of the table above.
+        They share the budget equally.  The rows of the first table and of the table above are made together.
         """
         requests, branches = {}, self._basis.branches
         for number, (name, (spec, basis)) in enumerate(branches.items()):

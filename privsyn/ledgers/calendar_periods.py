@@ -2,8 +2,8 @@
 
 A label is public: it is part of the run's name and of the ledger. 2026-11-21 is a day, 2026-W47 a week (ISO 8601: it
 begins on Monday, and its year is the year of its Thursday), 2026-11 a month, 2026-Q4 a quarter, 2026 a year.
-2026-11-21T13Z is an hour and 2026-11-21T1315Z a quarter of an hour, both in UTC on every calendar: when clocks are put
-back, a local hour occurs twice, and two periods would share a label.
+2026-11-21T13Z is an hour and 2026-11-21T1315Z a quarter of an hour.  Both are in UTC on every calendar: when clocks are
+put back, a local hour occurs twice, and two periods would share a label.
 """
 
 from __future__ import annotations

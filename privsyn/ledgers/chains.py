@@ -35,7 +35,7 @@ def hash_row(row: ChainedRow) -> str:
 
 
 def list_chain(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
-    """Return the rows of a chain, or those of one data set, oldest first; the table must exist."""
+    """Return the rows of a chain, or of one data set in it, oldest first; the table must exist."""
     columns = metadata.tables[table].c
     query = sa.select(*(columns[name] for name in kind.__dataclass_fields__)).order_by(columns.id)
     if dataset is not None:

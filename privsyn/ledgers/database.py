@@ -218,7 +218,7 @@ class Database:
                     self._guard_against_replacing(connection)
                     return
                 raise LedgerError(
-                    f"the ledger {self.name} has schema version {version}, but this program knows {SCHEMA_VERSION}",
+                    f"the ledger {self.name} has schema version {version}, and this program knows {SCHEMA_VERSION}",
                     "Use the version of privsyn-flows that wrote it",
                 )
             elsewhere = None if self.sqlite else find_schema_in_path(connection)
@@ -513,7 +513,7 @@ def find_schema_in_path(connection: Connection) -> str | None:
 
 
 def list_shadows(connection: Connection, schema: str) -> list[str]:
-    """Return, as sentences, the ledgers and tables that names without a schema could confuse with those of ``schema``.
+    """Return, as sentences, the ledgers and tables that names without a schema could find in place of ``schema``'s.
 
     A ledger of another schema counts if another role owns it, or if some role's search path has it first.  One that the
     owner moved away does not count.

@@ -1,8 +1,8 @@
 """One table under two names: a second name is a second budget for the same people, so it needs a stated reason.
 
 A table is identified by HMACs under a private root's key.  The ledger's mark of a run's table also covers the names of
-the data set and the run.  So all marks differ, and a reader of the ledger learns nothing about the table, not even
-whether it changed; with the key and a fingerprint, one can look for it.
+the data set and the run, so all marks differ.  A reader of the ledger learns nothing about the table, not even whether
+it changed; with the key and a fingerprint, one can look for it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from privsyn.ledgers.marks import TABLE, Mark, mark_rows
 class KnownTable:
     """The private table of a run, as the ledger may know it.
 
-    ``fingerprints``: the whole table's, then its files'; ``mark``: (data set, run, fingerprint) -> an HMAC;
-    ``elsewhere``: other names under which the private folder knows a fingerprint that it does not know under the run's
-    own name; ``own``: the fingerprints known under the run's own name; ``reason``: the stated reason for another name
-    (empty: none).
+    ``fingerprints``: the whole table's, then its files'; ``mark``: (data set, run, fingerprint) -> an HMAC.  ``own``:
+    the fingerprints that the private folder knows under the run's own name; ``elsewhere``: the names under which it
+    knows any others.  ``reason``: the stated reason for another name (empty: none).
     """
 
     fingerprints: Sequence[str]
@@ -38,7 +37,7 @@ class KnownTable:
 
 
 def list_counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[Mark]:
-    """Return the marks without those of runs that gave back all their charges.
+    """Return the marks, except for runs that gave back all their charges.
 
     These runs spent nothing.
     """

@@ -5,7 +5,7 @@ A charge is a lineage key of a release step.  Its life:
     reserve -> spent | abandon (the data was touched: it stays spent) | cancel (given back)
 
 After abandon or cancel the key may be reserved again, as a new charge.  A data set's spent budget is the exact sum of
-its reserves minus its cancels, whatever happens afterwards: prices add up over releases (docs/privacy.md), and one
+its reserves minus its cancels, whatever happens afterwards.  Prices add up over releases (docs/privacy.md), and one
 accountant, set with the cap, converts the sum.  Entries are only ever added.  Each carries the SHA-256 of itself and
 its predecessor, so an edited, removed or inserted entry is detected.  The chain finds accidents and careless edits;
 anyone who can rewrite the whole database can rewrite the chain.  The ledger holds no private value.

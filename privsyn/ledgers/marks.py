@@ -1,6 +1,6 @@
 """Marks in the ledger: identifiers of a charge's one draw of noise and of a data set's tables, and stated reasons.
 
-A mark is an HMAC under the key of a private root, so it reveals nothing about the noise or the table; with that root,
+A mark is an HMAC under the key of a private root, so it reveals nothing about the noise or the table.  With that root,
 one can tell whether two are the same.  Marks are only ever added, and hashed in a chain of their own.
 
     draw    subject: the number of a charge's reservation; text: the HMAC of its noise.  One a charge.
@@ -32,7 +32,7 @@ class Mark(ChainedRow):
 
 
 def mark_rows(connection: Connection, dataset: str | None = None) -> list[Mark]:
-    """Return the marks, or those of one data set, oldest first; the table must exist."""
+    """Return the marks, or one data set's, oldest first; the table must exist."""
     return list_chain(connection, TABLE, Mark, dataset)
 
 

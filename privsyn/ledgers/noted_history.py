@@ -1,9 +1,10 @@
 """The private note of the length of the ledger's history, for refusing an older copy of the ledger.
 
 A ledger restored from an old backup is consistent, but lacks later charges.  So each release notes the number of
-entries and the last one's hash, after its charges are reserved and before any noise is drawn; the hash chain fixes all
-earlier entries.  A later ledger has the same entry at the same place, whoever else has added more.  A note may be
-behind the ledger (if a run was killed between the two): it then requires less, and nothing was drawn in between.
+entries and the last one's hash.  It does so after its charges are reserved and before any noise is drawn; the hash
+chain fixes all earlier entries.  A later ledger has the same entry at the same place, whoever else has added more.  A
+note may be behind the ledger (if a run was killed between the two): it then requires less, and nothing was drawn in
+between.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     if holds_all and _has_row(history.marks, noted.marks, noted.marks_head):
         return
     raise LedgerError(
-        f"the ledger {ledger.name} is an older copy, or another history: the releases of {dataset!r} in this private "
-        f"folder have seen an entry {noted.entries} that is missing or different now",
+        f"the ledger {ledger.name} is an older copy, or another history: releases of {dataset!r} in this private "
+        f"folder have seen its entry {noted.entries}, which is missing or changed",
         "Restore the newest copy and look at it with " + refer_to_action("verify_ledger") + "; nothing was read",
     )
 

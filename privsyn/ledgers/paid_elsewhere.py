@@ -48,7 +48,7 @@ def refuse_second_price(entries: Sequence[Entry], payer: Payer) -> None:
         return
     raise RequestError(
         f"the run {last.run} already paid for this request from another private folder, "
-        f"{last.detail.get(PRIVATE_ROOT)}; this run would pay again; nothing was spent",
+        f"{last.detail.get(PRIVATE_ROOT)}, and this would pay again; nothing was spent",
         "Set " + mention("settings.out") + " to the folder that has that run, or " + payer.redraw,
         "settings.out",
     )

@@ -1,7 +1,7 @@
-"""The calendar of a data set: the state of each period from the first begun to the current one.
+"""The calendar of a data set: each period from the first that was begun to the current one, and where it stands.
 
-It follows from the ledger alone.  Refusals are not recorded: a period that was not released counts as refused if it
-comes after all released ones and the cap has no room for another release like the last.
+It follows from the ledger alone.  Nothing notes that a release was refused: a period that was not released is called
+refused where it comes after all released ones and the cap has no room for another release like the last.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from privsyn.ledgers.released_periods import PeriodRow
 PeriodState = Literal["released", "begun", "refused", "missed", "current"]
 
 LAST = 12
-"""Default number of periods of each length in a calendar."""
+"""How many periods of each length a calendar shows where nobody says."""
 
 
 @dataclass(frozen=True)
 class CalendarDay:
-    """A period of a data set; ``run`` and ``since`` (UTC, to the second) are empty if no run began it."""
+    """A period of a data set: ``run`` and ``since`` (UTC, to the second) are empty where no run began it."""
 
     dataset: str
     period: str
@@ -38,7 +38,7 @@ def build_calendar(
 ) -> list[CalendarDay]:
     """Return the ``last`` periods of each length that a data set has begun, the shortest lengths first.
 
-    ``rows``: the ledger's period rows of the data set; ``now``: an aware moment; its period in UTC is the current one.
+    ``rows``: the ledger's of the data set; ``now``: the moment, aware, whose period is the current one in UTC.
     """
     stands = {row.period: row for row in rows if row.dataset == summary.dataset}
     days: list[CalendarDay] = []
@@ -68,7 +68,7 @@ def _stand(row: PeriodRow) -> CalendarDay:
 
 
 def _judge(period: str, current: str, latest: str, summary: DatasetSummary) -> PeriodState:
-    """Return the state of a period that no run began; ``latest``: the last begun period."""
+    """Return where a period stands that no run began; ``latest``: the last one that one did."""
     is_full = summary.last_rho is not None and summary.remaining_rho < summary.last_rho
     if is_full and parse_period(period)[1] > parse_period(latest)[1]:
         return "refused"

@@ -1,7 +1,7 @@
 """Periods in the ledger: the run that began and the run that released each period of a data set, at most one each.
 
-A period's life is begin -> release.  A run begins its period in the transaction that reserves its charges, so two runs
-never both draw for one period, wherever they run; it releases the period when its folder is published.  The run that
+A period's life is begin -> release.  A run begins its period in the transaction that reserves its charges.  So two runs
+never both draw for one period, wherever they run; a run releases the period when its folder is published.  The run that
 began a period also finishes it.  Another run may begin the period again only if that costs no second charge: if the
 first run no longer holds any, or the other asks for none.  Rows are only ever added, and hashed in a chain of their
 own.  The charges of a period name it in their detail, and the audit compares the two.

@@ -121,7 +121,7 @@ mark_chain_table = sa.Table(
 FIRST_TABLES = ("datasets", "entries")
 """The append-only tables that every ledger has."""
 CHAINED_TABLES = {"periods": period_chain_table, "marks": mark_chain_table}
-"""Later append-only table -> the table with its number of rows and last hash."""
+"""Later append-only table -> the table of its number of rows and last hash."""
 REFUSAL = "the ledger is append-only"
 
 _GUARD_BODY = f" BEGIN RAISE EXCEPTION '{REFUSAL}'; END "

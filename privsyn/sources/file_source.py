@@ -142,7 +142,7 @@ class FileSource(Source):
             raise failure
 
     def _iterate_records(self, names: Sequence[str], mark: str, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield records that may span several lines, without those of more or fewer fields than names.
+        """Yield records that may span several lines, if they have as many fields as there are names.
 
         The end of a record depends on every quotation mark before it.
         """

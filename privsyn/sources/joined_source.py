@@ -64,9 +64,9 @@ class JoinedSource(Source):
     """Two tables whose structure fits the spec.
 
     ``above`` and ``below``: the tables, by name; ``key``: the column that names each row's owner; ``row_key``: the key
-    of a row below, if it is checked; ``all_persons``: whether persons without rows are read, too; ``joined``: further
-    table -> its join with the table above it; ``person``: the column below that names the person beside the drawn row's
-    key, if any; ``order``: chooses one of several rows.
+    of a row below, if it is checked.  ``all_persons``: whether persons without rows are read, too.  ``joined``: further
+    table -> its join with the table above it.  ``person``: the column below that names the person beside the drawn
+    row's key, if any.  ``order``: chooses one of several rows.
     """
 
     above: tuple[str, Source]

@@ -1,8 +1,8 @@
 """A private table in memory: pyarrow, pandas, polars and any other object that exports an Arrow stream.
 
-The rules are those of Parquet files.  A column's type never depends on its values.  In a pandas column of objects, each
-cell is read by itself (object_cells.py), because Arrow's own choice would let one row change how others are read (a
-date beside a moment turns all into dates).
+The same rules apply as for Parquet files.  A column's type never depends on its values.  In a pandas column of objects,
+each cell is read by itself (object_cells.py).  Arrow's own choice would let one row change how others are read (a date
+beside a moment turns all into dates).
 """
 
 from __future__ import annotations

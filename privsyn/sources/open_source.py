@@ -21,12 +21,13 @@ AnyPlace: TypeAlias = Place | SupportsArrowStream | Mapping[str, Place | Support
 def open_source(data: AnyPlace, spec: ReleaseSpec, order: RowOrder | None = None) -> Source:
     """Check that the table ``data`` is readable and has exactly the spec's columns; no row is encoded.
 
-    ``data``: the path of a file or a folder of files (CSV or Parquet), or of an Excel, SPSS, Stata, SAS or Feather
-    file; the URL of a database's table or query, or of a store's object or folder; or a table in memory: a pyarrow
-    Table or RecordBatch, a pandas or polars DataFrame, or any object that exports an Arrow stream
-    (``__arrow_c_stream__``) repeatedly.  The index of a pandas DataFrame is not part of the table.  ``spec.data`` is
-    ignored.  If the spec has several tables, a mapping from their names.  ``order``: chooses one of several rows of
-    linked tables; None: with the empty key.  Raises RequestError that names the file, the column or ``data``.
+    ``data`` is a path, a URL or a table in memory.  A path: of a file or a folder of files (CSV or Parquet), or of an
+    Excel, SPSS, Stata, SAS or Feather file.  A URL: of a database's table or query, or of a store's object or folder.
+    A table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or any object that exports an Arrow
+    stream (``__arrow_c_stream__``) repeatedly.  The index of a pandas DataFrame is not part of the table.  If the spec
+    has several tables, ``data`` is a mapping from their names.  ``spec.data`` is ignored.  ``order``: chooses one of
+    several rows of linked tables; None: with the empty key.  Raises RequestError that names the file, the column or
+    ``data``.
     """
     if isinstance(data, Mapping) and spec.tables:
         from privsyn.sources.joined_source import JoinedSource

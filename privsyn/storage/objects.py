@@ -40,10 +40,10 @@ _AGAIN = "Look at the connection and at the store's address; the same request th
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object as it was when the table was opened; later reads must find the same ``mark``.
+    """An object as it was when the table was opened: each later look at it has to find the same ``mark``.
 
-    ``path``: bucket and key, or the path on the server ``host``; ``mark``: the store's ETag, digest or generation, or a
-    server file's size and time; ``is_digest``: whether the mark is derived from the object's bytes.
+    ``path``: bucket and key, or the path on the server ``host``.  ``mark``: the store's ETag, digest or generation, or
+    a server file's size and time.  ``is_digest``: whether the mark is derived from the object's bytes.
     """
 
     scheme: str
@@ -146,7 +146,7 @@ def _read_mark(filesystem: Any, scheme: str, path: str, opened: Any) -> tuple[st
 
 
 def check_store(place: str, field: str) -> DataUrl:
-    """Return the parts of a store's URL.  Raises RequestError about ``field`` for any other URL, or one with a key."""
+    """Return the parts of a store's URL.  Raises RequestError about ``field`` for any other, and for a key in it."""
     if not is_object_url(place):
         raise RequestError("names no folder of an object store", "Write s3://BUCKET/FOLDER", field)
     return DataUrl.parse(place, field)

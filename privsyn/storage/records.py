@@ -69,7 +69,7 @@ class Records:
     def damaged(self, name: str) -> PrivsynError:
         """Return the error for a record that is missing beside later ones, or does not fit its kind."""
         path = self._locate_record(name)
-        problem = "cannot be read" if path.exists() else "is missing, but later records exist"
+        problem = "cannot be read" if path.exists() else "is missing beside those that are made after it"
         return PrivsynError(f"the private record {path} {problem}", "Restore it from a backup")
 
     def keep_noise(self, key: str, noise: pa.Table) -> None:

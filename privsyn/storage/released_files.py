@@ -164,7 +164,7 @@ def _read(model: type[_Model], path: Path) -> _Model:
         raise RequestError(f"there is no readable {kind} in {path.parent}", "Name the folder of a release") from None
     version = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version != known:
-        problem = f"{path} has schema version {version}, but this program knows {known}"
+        problem = f"{path} has schema version {version}, and this program knows {known}"
         raise VersionError(problem, "Use the version of privsyn-flows that wrote it")
     try:
         return model.model_validate(content)

@@ -25,7 +25,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class CopiedFolder:
-    """A released folder in a store, its files, and whether it was written now (False if it was there)."""
+    """A released folder in a store, its files, and whether it was written now: False where all was there."""
 
     place: str
     files: tuple[str, ...]

@@ -29,7 +29,7 @@ def open_sftp(url: DataUrl) -> Any:
     from pyarrow import fs
 
     class Server(SFTPFileSystem):
-        """fsspec's client: known servers only, and errors as those of files."""
+        """fsspec's client, which trusts known servers only and raises the errors of files."""
 
         cachable = False
 

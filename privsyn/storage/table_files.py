@@ -258,7 +258,7 @@ def refuse_url(path: Path, field: str) -> None:
 
 
 def refuse_store_error(file: File, error: Exception) -> None:
-    """Raise RequestError if an object's store failed, or the object changed."""
+    """Raise RequestError if an object could not be read because of its store, or is another one by now."""
     if isinstance(file, StoredObject):
         file.refuse_failed(error)
 

@@ -129,7 +129,7 @@ def halve(content: dict[str, Any], place: str) -> None:
         (lambda c: c.update(dataset="strangers"), ("'strangers', which the ledger does not know",)),
         (lambda c: c.update(run="people-00000000"), ("lies in the folder", "no charge")),
         (lambda c: c["stages"][1].update(rho_budget="one"), ("a text that is not a number",)),
-        (lambda c: c.update(schema_version=7), ("has schema version 7, but this program knows",)),
+        (lambda c: c.update(schema_version=7), ("has schema version 7, and this program knows",)),
         (lambda c: c.pop("stages"), ("is not the certificate of a release",)),
     ],
 )

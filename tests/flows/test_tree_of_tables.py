@@ -195,7 +195,7 @@ def test_a_further_table_is_asked(made: Any) -> None:
     rows = tables["drugs"].to_pandas().merge(tables["visits"].to_pandas(), on="visit")
     real = (rows["dose"] == 1).groupby(rows["job"]).mean()
     assert np.abs(answer["estimate"] - real.reindex(answer.index)).max() < 0.15
-    assert "drawn at random from those of one row of visits" in " ".join(answer.attrs["words"])
+    assert "random from the rows of one row of visits" in " ".join(answer.attrs["words"])
     assert drugs.transitions("dose")["estimate"].notna().any()
     named = questions.answer(drugs, "share(drugs.dose == 1 and persons.sex == 'f') by visits.job")
     assert named["estimate"].tolist() == drugs.share("dose == 1 and sex == 'f'", by="job")["estimate"].tolist()
@@ -223,7 +223,7 @@ def test_what_the_workload_of_a_further_table_names_is_measured(made: Any) -> No
     ever = drugs.persons("ever(dose == 2)", by="job", share=True)
     assert set(ever["source"]) == {"measured"} and ever["estimate"].between(0, 0.3).all()
     assert ever.attrs["about"] == "share of rows of visits for which ever(dose == 2) holds"
-    assert "at most 4 of each row of visits; one of each" in " ".join(ever.attrs["words"])
+    assert "at most 4 rows of each row of visits that were kept; one row" in " ".join(ever.attrs["words"])
     assert "counted together, see `marginals/drugs/sets.parquet`" in (folder / "README.md").read_text()
 
 

@@ -62,7 +62,7 @@ def test_a_ledger_of_another_version_is_refused_in_words(old_ledger: Path, versi
     with closing(sqlite3.connect(old_ledger)) as database, database:
         database.execute("UPDATE ledger SET version = ?", (version,))
     before = old_ledger.read_bytes()
-    with pytest.raises(LedgerError, match=f"schema version {version}, but this program knows 1") as refused:
+    with pytest.raises(LedgerError, match=f"schema version {version}, and this program knows 1") as refused:
         Ledger(old_ledger)
     assert "Use the version of privsyn-flows that wrote it" in str(refused.value)
     assert old_ledger.read_bytes() == before
@@ -84,7 +84,7 @@ def test_another_version_of_a_released_file_is_refused_in_words(
     content = {**json.loads((RELEASED / path.name).read_text()), "schema_version": version, "new": "field"}
     path.write_text(json.dumps(content))
     assert callable(read)
-    with pytest.raises(VersionError, match=f"{name}.json has schema version {version}, but this program knows 1"):
+    with pytest.raises(VersionError, match=f"{name}.json has schema version {version}, and this program knows 1"):
         read(tmp_path)
     assert read_manifest_if_readable(tmp_path) is None
 
