@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FIGURES = ("estimate", "std_error", "low", "high", "source")
 
 _OWN = {*FIGURES, "probability"}
-"""Names that an answer's own columns have."""
+"""Column names that an answer uses itself."""
 
 SOURCE_MEANINGS = {
     "measured": "measured: noisy counts of these columns, combined with all other counts that bear on them. The "
@@ -54,12 +54,12 @@ MOST_BARS = 200
 
 
 def name_label(column: str) -> str:
-    """Return what the labels of a released column are called: its name, unless an answer has figures of this name."""
+    """Return the heading for the labels of a released column: its name, unless an answer uses that name itself."""
     return f"{column} (column)" if column in _OWN else column
 
 
 def collect_labels(by: Sequence[str], labels: Sequence[tuple[str, ...]]) -> Mapping[str, list[str]]:
-    """Return the columns of labels: ``labels`` has one tuple an answer, with one label for each column of ``by``."""
+    """Return the label columns; ``labels`` has one tuple an answer, with one label for each column of ``by``."""
     return {name_label(column): [label[i] for label in labels] for i, column in enumerate(by)}
 
 
@@ -72,7 +72,7 @@ def answer_table(
     source: Sequence[str] | str,
     about: str,
 ) -> pd.DataFrame:
-    """Return a pandas table of answers; ``attrs["words"]`` says what each source means and what not to do with it."""
+    """Return a pandas table of answers; ``attrs["words"]`` explains each source and warns of misuse."""
     import pandas as pd
 
     rows = len(np.atleast_1d(np.asarray(estimate)))
@@ -88,7 +88,7 @@ def answer_table(
 
 
 def build_answer_chart(answers: pd.DataFrame) -> dict[str, Any]:
-    """Return a bar an answer with its interval, coloured by its source; as Vega-Lite.
+    """Return a bar an answer with its interval, coloured by source, as Vega-Lite.
 
     Raises RequestError for no answers, or for more than MOST_BARS.
     """
@@ -96,7 +96,7 @@ def build_answer_chart(answers: pd.DataFrame) -> dict[str, Any]:
 
     if not 1 <= len(answers) <= MOST_BARS:
         raise RequestError(
-            f"{len(answers):,} answers make no picture: 1 to {MOST_BARS} do", "Ask for fewer levels", "query.plot"
+            f"{len(answers):,} answers do not fit a picture of 1 to {MOST_BARS}", "Ask for fewer levels", "query.plot"
         )
     labels = [c for c in answers.columns if c not in FIGURES]
     shown = answers[list(FIGURES)].copy()

@@ -1,13 +1,13 @@
 """The best linear combination of all noisy counts that bear on some columns, with its covariance.
 
-Generalized least squares (Gauss and Markov): the unknown counts x of the cells of a set of columns S were measured as
-y = x + noise of variance V, and sums of them, A x, as z with variance W (other marginals that share columns with S, the
-columns alone, the total).  Then
+Generalized least squares (Gauss and Markov).  The unknown counts x of the cells of a column set S were measured as y =
+x + noise of variance V.  Sums of them, A x, were measured as z with variance W (marginals that share columns with S,
+the columns alone, the total).  Then
 
     x^ = y + V A' K^-1 (z - A y),   cov(x^) = V - V A' K^-1 A V,   K = A V A' + W.
 
-That is what rounds of averaging in the paper's consistency step (section 4.3) tend to, with an error bar, and without
-cutting counts at 0: so it has no bias, and sums of answers are answers.
+Rounds of averaging in the paper's consistency step (section 4.3) converge to x^. Counts are not cut at 0, so x^ has no
+bias, and sums of answers are answers.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from privsyn.data_contracts.domain import Clique
 Floats = NDArray[np.float64]
 
 MOST_SUMS = 3_000
-"""Most sums that are combined with the cells; sets of more columns are left out first."""
+"""Most sums combined with the cells; sums over larger column sets are dropped first."""
 
 
 @dataclass(frozen=True)
 class Linear:
     """An unbiased estimate of cells with its covariance.
 
-    ``cells``: flat, in records; ``variance``: of the cells as they were measured; ``sums``: A, of shape (sums, cells);
+    ``cells``: flat, in records; ``variance``: of the cells as measured; ``sums``: A, of shape (sums, cells);
     ``factor``: the Cholesky factor of K, None without sums.
     """
 
@@ -45,11 +45,11 @@ class Linear:
     factor: tuple[Floats, bool] | None = field(default=None, repr=False)
 
     def estimate(self, weights: Floats | sp.csr_matrix) -> Floats:
-        """Weighted sums of cells, for weights of shape (answers, cells)."""
+        """Return weighted sums of cells, for weights of shape (answers, cells)."""
         return np.asarray(weights @ self.cells).ravel()
 
     def covariance(self, a: Floats | sp.csr_matrix, b: Floats | sp.csr_matrix) -> Floats:
-        """Return the covariances of the sums by ``a`` with those by ``b``, a row an answer; both (answers, cells)."""
+        """Return the covariance of the sums by ``a`` with the sums by ``b``, one an answer; both (answers, cells)."""
         left, right = sp.csr_matrix(a), sp.csr_matrix(b)
         plain = np.asarray(left.multiply(self.variance).multiply(right).sum(axis=1)).ravel()
         if self.sums is None or self.factor is None:
@@ -59,7 +59,7 @@ class Linear:
         return plain - np.einsum("ij,ji->i", left_sums, scipy.linalg.cho_solve(self.factor, right_sums.T))
 
     def bound_variance(self, cells: NDArray[np.int64]) -> Floats:
-        """Return the variance of each cell: of ``cells``, unless they are many, as estimated, of others as measured."""
+        """Return the variance of each cell: as estimated for ``cells`` unless they are many, else as measured."""
         variance = self.variance.copy()
         if len(cells) <= MOST_SUMS:
             unit = sp.csr_matrix((np.ones(len(cells)), (np.arange(len(cells)), cells)), (len(cells), len(variance)))
@@ -68,7 +68,7 @@ class Linear:
 
 
 class Observations(NamedTuple):
-    """What was measured of some cells: each of them, flat, and ``sums`` of them; all with the variance of their noise.
+    """Measurements of some cells: each cell, flat, and ``sums`` of cells; all with the variance of their noise.
 
     ``sums``: A, of shape (sums, cells), None without any.
     """
@@ -91,16 +91,16 @@ class Observations(NamedTuple):
 
 
 def estimate_best_linear(released: ReleasedCounts, columns: Clique) -> Linear | None:
-    """Return the best linear estimate of the cells of ``columns``: in fine codes of one column, else in coarse codes.
+    """Return the best linear estimate of the cells of ``columns``: fine codes for one column, else coarse codes.
 
-    None where no measurement holds all of them.  Values that compression left out are in no cell of several columns.
+    None if no measurement holds all of them.  With several columns, values that compression left out have no cell.
     """
     observations = list_observations(released, columns)
     return None if observations is None else observations.combine()
 
 
 def list_observations(released: ReleasedCounts, columns: Clique) -> Observations | None:
-    """Return what bears on the cells that :func:`estimate_best_linear` estimates; None as there."""
+    """Return the measurements of the cells that :func:`estimate_best_linear` estimates; None as there."""
     parts = {kind: _pool_observations(every) for kind, every in _list_noisy_counts(released, columns).items()}
     direct = parts.pop(CountsKind(columns, len(columns) == 1), None)
     if direct is None:
@@ -122,7 +122,7 @@ def list_observations(released: ReleasedCounts, columns: Clique) -> Observations
 
 
 class CountsKind(NamedTuple):
-    """What a vector of counts is of: the cells of ``columns``, in fine codes or in coarse ones; of none: the total."""
+    """The cells that a vector of counts covers: of ``columns``, in fine or coarse codes; without columns, the total."""
 
     columns: Clique
     fine: bool = False
@@ -133,7 +133,7 @@ Noisy = tuple[Floats, Floats]
 
 
 def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[CountsKind, list[Noisy]]:
-    """Return all that was measured of ``columns`` and of sets of some of them."""
+    """Return all measurements of ``columns`` and of their subsets."""
     observations: dict[CountsKind, list[Noisy]] = {}
     single = len(columns) == 1
     sparse = {name for name in columns if not single and not released.recode[name].kept.all()}
@@ -156,12 +156,12 @@ def _list_noisy_counts(released: ReleasedCounts, columns: Clique) -> dict[Counts
 
 
 def _complete(released: ReleasedCounts, columns: Sequence[str]) -> bool:
-    """Return whether compression left no value of these columns out."""
+    """Return whether compression kept every value of these columns."""
     return all(bool(released.recode[name].kept.all()) for name in columns)
 
 
 def _project_observation(counts: Counts, attributes: Clique) -> Noisy:
-    """Return a measurement summed down to ``attributes``, with its axes in that order."""
+    """Return a measurement summed down to ``attributes``, with its axes in their order."""
     gone = tuple(i for i, a in enumerate(counts.attributes) if a not in attributes)
     summed = counts.counts.sum(axis=gone)
     remaining = [a for a in counts.attributes if a in attributes]
@@ -181,7 +181,7 @@ def _use_single_observation(released: ReleasedCounts, counts: Counts, *, fine: b
 
 
 def _sum_without(released: ReleasedCounts, columns: Clique) -> Noisy:
-    """Return the number of rows, by every measurement that holds none of ``columns``; infinite variance without any."""
+    """Return the number of rows, from every measurement without ``columns``; infinite variance if there is none."""
     values, precisions = combine_totals(released)
     for name in columns:
         for counts in released.single[name]:
@@ -221,7 +221,7 @@ def _pool_observations(parts: Sequence[Noisy]) -> Noisy:
 def _find_summing_observation(
     released: ReleasedCounts, columns: Clique, shape: tuple[int, ...], kind: CountsKind
 ) -> sp.csr_matrix:
-    """Return a: from the cells of ``columns``, of this shape, to those of ``kind``."""
+    """Return A, the sums that map the cells of ``columns``, of this shape, to the cells of ``kind``."""
     cells = int(np.prod(shape))
     if len(columns) == 1 and kind.columns:
         recode = released.recode[columns[0]]
@@ -235,17 +235,18 @@ def _find_summing_observation(
 
 
 def compute_normal_factor(level: float) -> float:
-    """Half the width of a two-sided normal interval in standard deviations: 1.96 at level 0.95."""
+    """Return half the width of a two-sided normal interval in standard deviations: 1.96 at level 0.95."""
     return float(ndtri(0.5 + level / 2))
 
 
 def compute_ratio(
     top: Floats, bottom: Floats, covariances: tuple[Floats, Floats, Floats], z: float
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Top / bottom with its standard error and interval, by Fieller's theorem (1954); of any one shape.
+    """Return top / bottom with its standard error and interval, by Fieller's theorem (1954); arrays of one shape.
 
-    ``covariances``: var(top), cov(top, bottom), var(bottom).  A ratio r is in the interval where |top - r bottom| is at
-    most z of its standard deviations.  NaN where the bottom is not told from 0: then any ratio is possible.
+    ``covariances``: var(top), cov(top, bottom), var(bottom).  A ratio r is in the interval if |top - r bottom| is at
+    most z of its standard deviations.  NaN if the bottom does not differ significantly from 0: then any ratio is
+    possible.
     """
     vt, c, vb = covariances
     with np.errstate(all="ignore"):

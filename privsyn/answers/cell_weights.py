@@ -1,7 +1,4 @@
-"""The cells that a question is about.
-
-These are the levels of its columns, and the part of each cell that a condition holds in.
-"""
+"""The cells of a question: the levels of its columns, and the part of each cell that a condition selects."""
 
 from __future__ import annotations
 
@@ -30,16 +27,16 @@ from privsyn.tasks.rules.intervals import NO, Interval, Truth, conjoin, place_on
 Floats = NDArray[np.float64]
 
 POINTS_PER_INTERVAL = 100
-"""Values that stand for an interval where a condition cuts it."""
+"""Values sampled from an interval that a condition cuts."""
 
 MOST_POINTS = 400_000
-"""Most values that stand for all cells of several columns together, but 5 for each in any case."""
+"""Most sampled values for all cells of several columns together; each cell gets at least 5."""
 
 LEAST_PART = 1e-9
-"""The part of a cell in which a condition is taken to hold that few of its values fulfil, or all but few."""
+"""The part of a cell assigned to a condition that holds for very few of its values; 1 minus it for almost all."""
 
 BESIDE = 1e-9
-"""How far from a value those beside it are taken, as a part of it."""
+"""Distance from a value to its sampled neighbours, relative to the value."""
 
 MAX_NAMED_VALUES = 6
 """Values of a combined code that its label names."""
@@ -47,7 +44,7 @@ MAX_NAMED_VALUES = 6
 
 @dataclass(frozen=True)
 class AnswerLevels:
-    """The levels of a column: ``labels`` by level; ``of_cell``: cell code -> level, -1 where it is in none."""
+    """The levels of a column: ``labels`` by level; ``of_cell``: cell code -> level, -1 for no level."""
 
     labels: Sequence[str]
     of_cell: NDArray[np.integer[Any]]
@@ -57,7 +54,7 @@ class AnswerLevels:
 class ColumnCells:
     """The cells of some columns: fine codes of one column, coarse codes of several; flat in the columns' order.
 
-    ``coarse``: levels are coarse codes in any case, as where several columns are asked for.
+    ``coarse``: use coarse codes as levels even for one column, as questions about several columns do.
     """
 
     released: ReleasedCounts
@@ -77,9 +74,9 @@ class ColumnCells:
         return self.released.domain.shape(self.columns)
 
     def levels(self, column: str) -> AnswerLevels:
-        """Return the levels of a column: public bins of one column.
+        """Return the levels of a column: public bins for a single column.
 
-        Of several coarse codes, or what these share values in.
+        Otherwise coarse codes; coarse codes that share values are one level.
         """
         if self.fine and not self.coarse:
             codec = self.released.codecs[column]
@@ -94,7 +91,7 @@ class ColumnCells:
         )
 
     def spread(self, column: str, of_fine: Floats) -> Floats:
-        """Return a figure of fine codes as its mean in each cell code, by the known shares of the fine codes in it."""
+        """Return the mean of a figure of fine codes in each cell, weighted by the fine codes' known shares."""
         if self.fine:
             return of_fine
         recode = self.released.recode[column]
@@ -108,10 +105,10 @@ class ColumnCells:
             return np.where(shares > 0, sums / shares, even / number)
 
     def share_inside(self, column: str, holds: Floats) -> Floats:
-        """Return the part of each cell code that a condition holds in.
+        """Return the part of each cell that a condition selects.
 
-        Just above 0 or below 1 where it holds for some of the values that are combined in a code, though what is known
-        of their shares says none or all.
+        The part is just above 0 or below 1 if the condition selects some of a code's combined values, but their known
+        shares say none or all.
         """
         shares, recode = self.spread(column, holds), self.released.recode[column]
         if self.fine:
@@ -122,7 +119,7 @@ class ColumnCells:
         return _mark_cut(shares, least < most)
 
     def fractions(self, condition: Condition | None) -> Floats:
-        """Return the part of each cell, flat, the condition is taken to hold in, where values are even inside cells."""
+        """Return the part of each cell, flat, that the condition selects if values are uniform inside cells."""
         part = np.ones(self.shape)
         for conjunct in condition.parts() if condition else ():
             if len(conjunct.columns) == 1:
@@ -137,7 +134,7 @@ class ColumnCells:
     def indicators(self, by: Sequence[str]) -> tuple[list[tuple[str, ...]], sp.csr_matrix]:
         """Return the answers, one for each combination of levels of ``by``.
 
-        Labels, and 0 or 1 of shape (answers, cells).
+        Returns labels, and a 0/1 matrix of shape (answers, cells).
         """
         levels = [self.levels(column) for column in by]
         index = np.indices(self.shape).reshape(len(self.shape), -1)
@@ -152,27 +149,27 @@ class ColumnCells:
         )
 
     def _weigh_jointly(self, condition: Condition) -> Floats:
-        """Return a condition that ties several columns together, by values drawn evenly inside their cells."""
+        """Return the selected parts for a condition on several columns, from values sampled uniformly in the cells."""
         shares = self._share_of_drawn(condition)
         surely, possibly = self._bound_jointly(condition, condition.columns)
         cut = (possibly & ~surely).ravel()
         return self.broadcast(condition.columns, _mark_cut(shares, cut))
 
     def _share_of_drawn(self, condition: Condition) -> Floats:
-        """Return the share of values drawn evenly in the cells of its columns that a condition holds for, flat."""
+        """Return the share of values sampled uniformly in the cells of its columns that a condition selects, flat."""
         holds = condition.holds(self.drawn(condition.columns))
         cells = int(np.prod([self.shape[self.columns.index(c)] for c in condition.columns]))
         shares: Floats = holds.reshape(cells, -1).mean(axis=1)
         return shares
 
     def _bound_jointly(self, condition: Condition, columns: Clique) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return in which cells of ``columns`` a condition holds for every value, and in which for some value."""
+        """Return the cells of ``columns`` in which a condition holds for every value, and for some value."""
         if condition.joined and len(condition.columns) > 1:
             surely, possibly = zip(*(self._bound_jointly(each, columns) for each in condition.joined), strict=True)
             join = np.logical_and if condition.joined_by_and else np.logical_or
             return join.reduce(surely), join.reduce(possibly)
         sizes = [self.shape[self.columns.index(c)] for c in columns]
-        if not condition.columns:  # as `1 == 2`
+        if not condition.columns:  # such as `1 == 2`
             always = bool(condition.holds(self.drawn(columns[:1])).all())
             return np.full(sizes, always), np.full(sizes, always)
         if len(condition.columns) > 1:
@@ -186,7 +183,7 @@ class ColumnCells:
         return in_all_axes >= 1, in_all_axes > 0
 
     def _evaluate(self, condition: Condition) -> Truth:
-        """Return what a condition may be in each coarse cell of its columns, flat."""
+        """Return whether a condition may be true, false or unknown in each coarse cell of its columns, flat."""
         released, attributes = self.released, condition.columns
 
         def read_column(name: str, vocabulary: Mapping[str, int]) -> Interval:
@@ -202,7 +199,7 @@ class ColumnCells:
         return Truth(*(np.broadcast_to(side, sizes).ravel() for side in (truth.true, truth.false, truth.unknown)))
 
     def drawn(self, columns: Clique) -> dict[str, pa.Array]:
-        """Return values drawn evenly inside the cells of some of the columns, in their released types.
+        """Return values sampled uniformly inside the cells of some of the columns, in their released types.
 
         Cell by cell, the same number in each.
         """
@@ -225,13 +222,13 @@ class ColumnCells:
         return values
 
     def broadcast(self, columns: Clique, figures: Floats) -> Floats:
-        """Return a figure of each cell of some of the columns, flat, as an array that broadcasts over all of them."""
+        """Return flat figures of the cells of some of the columns as an array that broadcasts over all columns."""
         axes = [self.columns.index(c) for c in columns]
         placed = figures.reshape([self.shape[a] for a in axes]).transpose(np.argsort(axes))
         return placed.reshape([self.shape[i] if i in axes else 1 for i in range(len(self.shape))])
 
     def list_left_out(self, condition: Condition | None) -> dict[str, NDArray[np.bool_]]:
-        """Return column -> the fine codes in no cell of several columns for which the condition may hold."""
+        """Return column -> the fine codes that have no cell and that the condition may select; empty for one column."""
         codes_by_column = {}
         for part in condition.parts() if condition and not self.fine else ():
             for column in part.columns:
@@ -244,7 +241,7 @@ class ColumnCells:
 
 
 def map_fine_codes_to_levels(released: ReleasedCounts, column: str, joint: AnswerLevels) -> NDArray[np.int64]:
-    """Return the level of each fine code, -1 where it is in none, by those of coarse codes."""
+    """Return the level of each fine code, from the levels of its coarse code; -1 for no level."""
     recode = released.recode[column]
     return np.where(recode.kept, joint.of_cell[np.minimum(recode.coarse, recode.size - 1)], -1).astype(np.int64)
 
@@ -257,10 +254,10 @@ def split_by_level(cells: ColumnCells, column: str) -> list[tuple[str, Condition
 
 
 def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Floats:
-    """Return the part of each fine code of its one column that a condition holds in, if values are even inside it.
+    """Return the part of each fine code of its one column that a condition selects, if values are uniform inside it.
 
-    Not 0 or 1 where a value that the condition names, or one beside it, tells the code's values apart: all rows of a
-    code may have it.
+    The part is neither 0 nor 1 if a value that the condition names, or a neighbour, separates the code's values: all
+    rows of a code may share one value.
     """
     (column,) = condition.columns
     size, thresholds = released.codecs[column].size, condition.list_thresholds()
@@ -275,7 +272,7 @@ def compute_fine_fractions(released: ReleasedCounts, condition: Condition) -> Fl
 
 
 def _evaluate_in_fine_codes(released: ReleasedCounts, condition: Condition) -> Truth:
-    """Return what a condition may be in each fine code of its one column."""
+    """Return whether a condition may be true, false or unknown in each fine code of its one column."""
     codec = released.codecs[condition.columns[0]]
     if isinstance(condition, AtLevel):
         inside = np.isin(np.arange(codec.size), condition.codes)
@@ -288,16 +285,17 @@ def _evaluate_in_fine_codes(released: ReleasedCounts, condition: Condition) -> T
 
 
 def _mark_possible(parts: Floats, truth: Truth) -> Floats:
-    """Return the parts of cells, neither 0 where a condition may hold nor 1 where it may not.
+    """Return the parts of cells, never 0 where a condition may hold and never 1 where it may fail.
 
-    ``parts``: by values drawn inside cells, which seldom hit what few values fulfil; ``truth``: what each may be.
+    ``parts``: from sampled values, which seldom hit rare values; ``truth``: the condition's possible values in each
+    cell.
     """
     may_not = truth.false | truth.unknown
     return _mark_cut(parts, ((parts <= 0) & truth.true) | ((parts >= 1) & may_not))
 
 
 def _mark_cut(parts: Floats, cut: NDArray[np.bool_]) -> Floats:
-    """Return the parts of cells that a condition holds in; of cells that it may cut, neither 0 nor 1."""
+    """Return the parts of cells that a condition selects, moved off 0 and 1 for the cells in ``cut``."""
     return np.where(cut, np.clip(parts, LEAST_PART, 1 - LEAST_PART), parts)
 
 
@@ -307,16 +305,17 @@ def _is_interval(released: ReleasedCounts, attribute: str) -> bool:
 
 
 def sample_points(released: ReleasedCounts, attribute: str, values: Sequence[float] = ()) -> dict[str, pa.Array]:
-    """Return values that stand for each fine code, by released column: POINTS_PER_INTERVAL with both ends.
+    """Return sampled values of each fine code, by released column: POINTS_PER_INTERVAL including both ends.
 
-    Given ``values``, of an attribute whose codes are intervals: these and those beside them, as far as a code reaches.
+    With ``values``, for an attribute whose codes are intervals: these values and their neighbours, clipped to each
+    code.
     """
     codec, reach = released.codecs[attribute], released.reach.get(attribute)
     if reach is None or not _is_interval(released, attribute):
         points, points_per_code = codec.decode(np.arange(codec.size), np.random.default_rng(0)), 1
     else:
         type_ = codec.ranges()[attribute].type
-        if pa.types.is_timestamp(type_):  # the microseconds inside: rounding would put an end into the cell beside it
+        if pa.types.is_timestamp(type_):  # microseconds inside the cell: rounding could move an end to the next cell
             reach = (np.ceil(reach[0] * 1e6) / 1e6, np.floor(reach[1] * 1e6) / 1e6)
         numbers = np.linspace(*reach, POINTS_PER_INTERVAL, axis=1)
         if values:
@@ -329,7 +328,7 @@ def sample_points(released: ReleasedCounts, attribute: str, values: Sequence[flo
 
 
 def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
-    """Return numbers as values of this type, NaN as null; moments are in seconds since 1970."""
+    """Return numbers as values of ``type_``, NaN as null; moments are in seconds since 1970."""
     null = np.isnan(numbers)
     if pa.types.is_temporal(type_):
         micros = np.round(np.where(null, 0.0, numbers) * 1e6).astype(np.int64)
@@ -339,9 +338,9 @@ def as_released(numbers: Floats, type_: pa.DataType) -> pa.Array:
 
 
 def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
-    """Return a level for each coarse code, labelled by its bin, the ends of its interval, or the values combined in it.
+    """Return a level for each coarse code, labelled by its bin, the ends of its interval, or its combined values.
 
-    Of a column that is split by a computed one, codes that have a value of the column in common are one level.
+    If a computed column splits the column, coarse codes that share a value of the column are one level.
     """
     codec, recode = released.codecs[column], released.recode[column]
     fine_codes, level = np.flatnonzero(recode.kept), np.arange(recode.size)
@@ -369,9 +368,9 @@ def build_coarse_levels(released: ReleasedCounts, column: str) -> AnswerLevels:
 
 
 def find_code_ends(recode: AttributeRecode, lowest: Floats, highest: Floats) -> tuple[Floats, Floats]:
-    """Return the smallest and the largest number of each coarse code, inf and -inf of one without numbers.
+    """Return the smallest and the largest number of each coarse code; inf and -inf for a code without numbers.
 
-    ``lowest``, ``highest``: of each fine code, NaN where it has none.
+    ``lowest``, ``highest``: ends of each fine code, NaN for a code without numbers.
     """
     least, most = np.full(recode.size, np.inf), np.full(recode.size, -np.inf)
     fine = recode.kept & np.isfinite(lowest)

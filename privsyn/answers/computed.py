@@ -1,6 +1,6 @@
-"""Columns that were not counted by themselves: computed by rules from others, or dummies of one attribute.
+"""Columns that were not counted by themselves: computed by rules, or dummies of one attribute.
 
-Each is a public function of counted attributes.  Its levels are conditions on these; its numbers follow from theirs.
+Each is a public function of counted attributes.  Its levels are conditions on them; its numbers follow from theirs.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 MOST_LEVELS = 200
-"""Most combinations of levels of such columns in one question."""
+"""Most combinations of levels of computed columns in one question."""
 
 
 class EmptySelectionError(RequestError):
-    """No value that a row can have fulfils the condition."""
+    """No possible value fulfils the condition."""
 
 
 def compute_values(name: str, codec: Codec, language: Language, values: Values) -> pa.Array:
-    """Return a released column from the counted ones that it follows from."""
+    """Return a released column, computed from the counted columns that determine it."""
     if name not in language.book.order:
         return match_all_rows(values[name])
     book = language.book
@@ -64,7 +64,7 @@ def compute_values(name: str, codec: Codec, language: Language, values: Values) 
 
 @dataclass(frozen=True)
 class ComputedLevel(Condition):
-    """A level of a column that was not counted by itself: the public bin ``level`` of its codec."""
+    """A level of a computed column: the public bin ``level`` of its codec."""
 
     codec: Codec
     language: Language
@@ -76,11 +76,11 @@ class ComputedLevel(Condition):
         return self.language.list_attributes((self.codec.attribute,))
 
     def holds(self, values: Values) -> Bools:
-        """Return whether the column's value is of the level."""
+        """Return whether the column's value is in the level."""
         return self._is_of_level(compute_values(self.codec.attribute, self.codec, self.language, values))
 
     def _is_of_level(self, values: pa.Array) -> Bools:
-        """Return which values of the column are of the level."""
+        """Return which values of the column are in the level."""
         codes = self.codec.encode({self.codec.attribute: values})[0]
         return np.asarray(self.codec.groups[codes] == self.level)
 
@@ -89,7 +89,7 @@ class ComputedLevel(Condition):
         return self.codec.ranges()[self.codec.attribute].type
 
     def evaluate(self, read: ReadColumn) -> Truth:
-        """See :class:`Condition`; values beyond the column's bounds are of its first and its last level."""
+        """See :class:`Condition`; values beyond the column's bounds are in its first or last level."""
         book, name = self.language.book, self.codec.attribute
         interval = book.resolve(lambda column: read(column, book.vocabulary))(name)
         if self.codec.in_order:
@@ -103,7 +103,7 @@ class ComputedLevel(Condition):
             before = np.append(0, np.cumsum(self.codec.groups[codes] == self.level))
             inside = before[last + 1] - before[first]
             may, may_not = inside > 0, inside < last + 1 - first
-        else:  # one value, or where several are possible any
+        else:  # one value; if several are possible, any
             texts, several = pa.array(list(book.vocabulary), pa.string()), interval.low < interval.high
             low = interval.low.ravel()
             column = convert_to_array(Interval(low, low, NO, YES), self._type, texts, low.size)
@@ -115,7 +115,7 @@ class ComputedLevel(Condition):
 
 
 def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Condition]]:
-    """Return the levels of such a column: label and condition."""
+    """Return the levels of a computed column: label and condition."""
     codec, every = released.every_codec[name], released.codecs.values()
     split = next((c for c in every if isinstance(c, SplitCodec) and c.column == name), None)
     return [
@@ -125,10 +125,10 @@ def list_levels(released: ReleasedCounts, name: str) -> list[tuple[str, Conditio
 
 
 def state_rule(released: ReleasedCounts, text: str) -> Condition:
-    """Return a condition in words, by the codes that were counted for it where these decide it.
+    """Parse a condition, and state it by counted codes where these decide it.
 
-    These are the codes that a computed column splits, and those of a measured difference of two columns.  Raises
-    RequestError as :func:`conditions.read_condition` does.
+    Such codes come from split columns and from measured differences of two columns.  Raises RequestError as
+    :func:`conditions.read_condition` does.
     """
     condition = read_condition(text, released.language)
     parts = condition.parts()
@@ -139,13 +139,13 @@ def state_rule(released: ReleasedCounts, text: str) -> Condition:
 
 
 def _translate_to_differences(released: ReleasedCounts, part: Condition) -> Condition:
-    """Return the condition with comparisons of two columns as codes of their difference, where this was measured."""
+    """Return the condition with comparisons of two columns stated by codes of their difference, where measured."""
     if isinstance(part, AllOf):
         return AllOf(tuple(_translate_to_differences(released, condition) for condition in part.conditions))
     for codec in released.encoding.differences:
         pair = (codec.first.attribute, codec.second.attribute)
         if isinstance(part, Parsed) and part.compares_only(pair):
-            # The signs -1, 0, 1 by an example of each: the pair is (0, 1), (1, 1), (1, 0), in days where it is moments.
+            # One example for each sign -1, 0, 1: the pairs (0, 1), (1, 1), (1, 0), in days for moments.
             types = {name: released.codecs[name].ranges()[name].type for name in pair}
             of_signs = {
                 name: as_released(
@@ -159,7 +159,7 @@ def _translate_to_differences(released: ReleasedCounts, part: Condition) -> Cond
 
 
 def _translate_to_split_codes(released: ReleasedCounts, part: Condition) -> Condition:
-    """Return the condition as one on split codes, if it holds for all or nothing that a code may stand for."""
+    """Return the condition stated by split codes, if it holds for all or none of the values of each code."""
     for split in released.codecs.values():
         if not isinstance(split, SplitCodec) or split.attribute not in part.columns or len(part.columns) < 2:
             continue
@@ -181,7 +181,7 @@ def ask_by_levels(
     where: str | Condition | None,
     ask: Callable[[tuple[str, ...], Condition], pd.DataFrame],
 ) -> pd.DataFrame:
-    """Ask for every combination of levels of the columns of ``by`` that were not counted, joined to one table."""
+    """Ask for every combination of levels of the computed columns of ``by``, and join the answers to one table."""
     import pandas as pd
 
     names = [name_label(c) for c in by]
@@ -207,7 +207,7 @@ def ask_by_levels(
             table.insert(0, name_label(column), label)
         tables.append(table[[*names, *(c for c in table.columns if c not in names)]])
     if not tables:
-        raise EmptySelectionError("no value that a row can have fulfils the condition", "", "query.where")
+        raise EmptySelectionError("no possible value fulfils the condition", "", "query.where")
     words = dict.fromkeys(w for t in tables for w in t.attrs["words"])
     for table in tables:
         table.attrs = {}
@@ -217,9 +217,9 @@ def ask_by_levels(
 
 
 def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floats:
-    """Return a released column of numbers as numbers, NaN for null; moments in seconds.
+    """Return a released number column as numbers, NaN for null; moments in seconds.
 
-    RequestError if it holds none.
+    Raises RequestError for a column without numbers.
     """
     column = compute_values(name, released.every_codec[name], released.language, values)
     if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
@@ -228,7 +228,7 @@ def compute_numbers(released: ReleasedCounts, name: str, values: Values) -> Floa
 
 
 def convert_to_numbers(released: ReleasedCounts, name: str, column: pa.Array | pa.ChunkedArray) -> Floats:
-    """Return values of a released column of numbers as numbers, NaN for null; moments in seconds."""
+    """Return values of a released number column as numbers, NaN for null; moments in seconds."""
     codec = released.every_codec[name]
     if codec.in_order:
         column = codec.read({name: column})[name]
@@ -236,13 +236,13 @@ def convert_to_numbers(released: ReleasedCounts, name: str, column: pa.Array | p
 
 
 def compute_row_numbers(released: ReleasedCounts, name: str) -> Floats:
-    """Such a column's numbers in the synthetic rows."""
+    """Return the column's numbers in the synthetic rows."""
     sources = (c for a in released.language.list_attributes((name,)) for c in released.written[a])
     return compute_numbers(released, name, {c: released.table[c] for c in sources})
 
 
 def locate_computed_columns(cells: ColumnCells, name: str) -> tuple[Floats, Floats, Floats]:
-    """Locate a column that was not counted, as ``counted.places`` does: by values drawn inside the cells behind it."""
+    """Locate a computed column as ``counted.locate_cells`` does, from values sampled in the cells behind it."""
     released = cells.released
     behind = released.language.list_attributes((name,))
     drawn = compute_numbers(released, name, cells.drawn(behind))
@@ -262,7 +262,7 @@ def locate_computed_columns(cells: ColumnCells, name: str) -> tuple[Floats, Floa
 
 
 def check_column(released: ReleasedCounts, name: str) -> str:
-    """Return the name, if it is one of the released columns and was measured; RequestError if not."""
+    """Return the name.  Raises RequestError unless it is a released column that was measured."""
     if name not in released.language.types:
         raise make_unknown_column_error(name, "query.columns")
     refuse_unmeasured(name, released.language, "query.columns")

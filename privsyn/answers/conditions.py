@@ -1,7 +1,7 @@
 """Conditions on rows, such as ``age >= 65 and region in ["north", "east"]``, in the language of the spec's rules.
 
-The text is parsed and typed by ``data_contracts.rule_language`` and never run.  Null is as in SQL: what is compared
-with it is unknown, and a row whose condition is unknown is not selected; ``is null`` (or ``is None``) finds it.
+``data_contracts.rule_language`` parses and types the text; the text is never run.  Null is as in SQL: a comparison with
+null is unknown, and a row with an unknown condition is not selected; ``is null`` (or ``is None``) selects nulls.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ FIELD = "query.where"
 
 Bools = NDArray[np.bool_]
 Values = Mapping[str, pa.Array | pa.ChunkedArray]
-"""Column -> its values, in the released types; columns that rules compute need not be there."""
+"""Column -> its values, in the released types; computed columns may be missing."""
 
 ReadColumn = Callable[[str, Mapping[str, int]], Interval]
-"""A column's intervals, by its name and the numbers of texts; of a row one value each."""
+"""Return a column's intervals, from its name and the numbers of texts; for rows, intervals of one value."""
 
 
 class Language(NamedTuple):
-    """What a condition may name.
+    """The names that a condition may use.
 
-    ``types`` of the columns, the rules that compute some, and the attribute of each other column (its own name where
-    none is given).  ``unmeasured``: columns that have a type, and of which nothing is known.  ``tables``: names that
-    may stand before a point and a column.
+    ``types`` of the columns, the rules that compute some, and the attribute of each other column (by default its own
+    name).  ``unmeasured``: columns with a type and no measurement.  ``tables``: table names that may prefix a column,
+    with a point.
     """
 
     types: Mapping[str, Type]
@@ -54,58 +54,58 @@ class Language(NamedTuple):
 
 
 class Condition:
-    """Something that holds for a row or does not, by the values of its ``columns``."""
+    """A predicate on the values of a row's ``columns``."""
 
     columns: tuple[str, ...]
 
     def holds(self, values: Values) -> Bools:
-        """Return whether it holds, row by row."""
+        """Return whether the condition holds, row by row."""
         raise NotImplementedError
 
     def evaluate(self, read: ReadColumn) -> Truth:
-        """Return whether it may be true, false or unknown where columns are in the intervals that ``read`` gives.
+        """Return whether the condition may be true, false or unknown when columns are in the intervals from ``read``.
 
         It never denies what is possible.
         """
         raise NotImplementedError
 
     def parts(self) -> list[Condition]:
-        """Return conditions on disjoint columns that all hold exactly where this one does."""
+        """Return conditions on disjoint columns whose conjunction is this condition."""
         return [self]
 
     @property
     def compares_with_constants_only(self) -> bool:
-        """Whether it changes nowhere but at the numbers that it names."""
+        """Whether its truth changes only at the numbers that it names."""
         return False
 
     @property
     def joined(self) -> tuple[Condition, ...]:
-        """The conditions that it is made of; none where nothing is joined."""
+        """The conditions that it joins; empty if it joins none."""
         return ()
 
     @property
     def joined_by_and(self) -> bool:
-        """Whether it holds where all of them do, rather than any."""
+        """Whether it needs all of ``joined``, not any."""
         return True
 
     def list_thresholds(self) -> list[float]:
-        """Return the numbers that it names; moments are in seconds since 1970."""
+        """Return the numbers that the condition names; moments are in seconds since 1970."""
         return []
 
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """Several conditions at once."""
+    """A conjunction of conditions."""
 
     conditions: tuple[Condition, ...]
 
     @cached_property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The columns of all, once."""
+        """The columns of all conditions, each once."""
         return tuple(dict.fromkeys(c for condition in self.conditions for c in condition.columns))
 
     def holds(self, values: Values) -> Bools:
-        """Return whether every one holds."""
+        """Return whether every condition holds."""
         return np.logical_and.reduce([condition.holds(values) for condition in self.conditions])
 
     def evaluate(self, read: ReadColumn) -> Truth:
@@ -114,7 +114,7 @@ class AllOf(Condition):
 
     @property
     def compares_with_constants_only(self) -> bool:
-        """Whether all do."""
+        """Whether this is true of every condition."""
         return all(condition.compares_with_constants_only for condition in self.conditions)
 
     @property
@@ -123,7 +123,7 @@ class AllOf(Condition):
         return self.conditions
 
     def list_thresholds(self) -> list[float]:
-        """Return the numbers that they name."""
+        """Return the numbers that the conditions name."""
         return [number for condition in self.conditions for number in condition.list_thresholds()]
 
     def parts(self) -> list[Condition]:
@@ -140,7 +140,7 @@ class AllOf(Condition):
 
 
 class TiedConditions(AllOf):
-    """Several conditions that cannot be told apart by their columns."""
+    """Several conditions that share columns."""
 
     def parts(self) -> list[Condition]:
         """Return one part."""
@@ -148,13 +148,13 @@ class TiedConditions(AllOf):
 
 
 def name_codes_attribute(attribute: str) -> str:
-    """Return the name under which values may have an attribute's codes, where these say more than its columns do."""
+    """Return the name for an attribute's codes among values; codes may say more than the columns do."""
     return f"\0{attribute}"
 
 
 @dataclass(frozen=True)
 class AtLevel(Condition):
-    """The values of one level of a column: those whose code is among ``codes``."""
+    """The values of one level of a column: values whose code is among ``codes``."""
 
     codec: Codec
     codes: NDArray[np.int64]
@@ -165,7 +165,7 @@ class AtLevel(Condition):
         return (self.codec.attribute,)
 
     def holds(self, values: Values) -> Bools:
-        """Return whether a value is of the level."""
+        """Return whether a value is in the level."""
         codes_column = values.get(name_codes_attribute(self.codec.attribute))
         if codes_column is not None:
             return np.isin(match_all_rows(codes_column).to_numpy(), self.codes)
@@ -188,7 +188,7 @@ class Parsed(Condition):
 
     @property
     def compares_with_constants_only(self) -> bool:
-        """Whether every part that nothing joins is about one measured column and constants, and calculates nothing."""
+        """Whether every part without a connective compares one measured column with constants, without arithmetic."""
         return all(
             len(node.columns) == 1
             and node.columns[0] not in self.language.book.order
@@ -198,7 +198,7 @@ class Parsed(Condition):
 
     @property
     def joined(self) -> tuple[Condition, ...]:
-        """What `and` or `or` joins, with a `not` before it moved inside: there null is as it is for each part."""
+        """The operands of `and` or `or`, with any `not` moved inside, which treats null as it does for each part."""
         node, negated = self._inner
         if node.op not in ("and", "or"):
             return ()
@@ -206,27 +206,27 @@ class Parsed(Condition):
 
     @property
     def joined_by_and(self) -> bool:
-        """Whether it is an `and`, or no `or`."""
+        """Whether it is an `and`, or anything but an `or`."""
         node, negated = self._inner
         return (node.op == "or") == negated
 
     @property
     def _inner(self) -> tuple[Node, bool]:
-        """The condition without the `not`s before it, and whether these turn it round."""
+        """The condition without leading `not`s, and whether they negate it."""
         node, negated = self.node, False
         while node.op == "not":
             node, negated = node.args[0], not negated
         return node, negated
 
     def list_thresholds(self) -> list[float]:
-        """Return the numbers that it names; a minus before one is a part of its own, so those below 0 as well."""
+        """Return the numbers that the condition names, including negative ones (a minus sign is a separate node)."""
         named = [n.value if n.op == "in" else (n.value,) for n in self.node.walk() if n.op in ("in", "constant")]
         numbers = [value for values in named for value in values if isinstance(value, float)]
         negative = [-n.args[0].value for n in self.node.walk() if n.op == "neg" and n.args[0].op == "constant"]
         return numbers + negative
 
     def compares_only(self, pair: tuple[str, str]) -> bool:
-        """Return whether it only says which of two columns is larger, so that their difference decides it."""
+        """Return whether it only compares two columns with each other, so that their difference decides it."""
         compared = list(_iterate_unjoined(self.node))
         return {*self.node.columns} == {*pair} and all(
             n.op in COMPARISONS.values() and len({*n.columns}) == 2 and (_names_columns(n) or _compares_with_zero(n))
@@ -234,7 +234,7 @@ class Parsed(Condition):
         )
 
     def holds(self, values: Values) -> Bools:
-        """Return whether it is true, row by row; a row for which it is unknown, by a null, is none."""
+        """Return whether the condition is true, row by row; unknown (a null) counts as not true."""
         truth = self.evaluate(lambda name, vocabulary: read_rows(match_all_rows(values[name]), vocabulary))
         return np.broadcast_to(truth.true, len(next(iter(values.values()))))
 
@@ -248,7 +248,7 @@ class Parsed(Condition):
         return evaluate.evaluate_condition(self.node, columns, vocabulary)
 
     def parts(self) -> list[Condition]:
-        """Return what is joined by ``and``, where columns tell it apart."""
+        """Return the operands of ``and``, grouped so that parts share no columns."""
         nodes = _split_conjuncts(self.node)
         return [self] if len(nodes) == 1 else AllOf(tuple(Parsed(n, self.language) for n in nodes)).parts()
 
@@ -259,7 +259,7 @@ def match_all_rows(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def read_condition(text: str, language: Language) -> Parsed:
-    """Parse a condition.  Raises RequestError if it is none, or names a column that is not there or none at all."""
+    """Parse a condition.  Raises RequestError if it is invalid, names no column, or names an unknown one."""
     try:
         node = parse_condition(drop_table_names(" ".join(text.splitlines()).strip(), language.tables), language.types)
         if not node.columns:
@@ -272,7 +272,7 @@ def read_condition(text: str, language: Language) -> Parsed:
 
 
 def refuse_unmeasured(name: str, language: Language, field: str) -> None:
-    """Raise RequestError for a column that was not measured, so that no answer about it is known."""
+    """Raise RequestError for an unmeasured column, since no answer about it is known."""
     if name in language.unmeasured:
         raise RequestError(
             f"not known: the column {name!r} {NOT_MEASURED}", "Ask about columns that were measured", field
@@ -287,7 +287,7 @@ def make_unknown_column_error(name: str, field: str) -> RequestError:
 
 
 def _iterate_unjoined(node: Node) -> Iterator[Node]:
-    """Yield the parts of a condition that no ``and``, ``or`` or ``not`` joins."""
+    """Yield the parts of a condition that contain no ``and``, ``or`` or ``not``."""
     if node.op not in ("and", "or", "not"):
         yield node
         return
@@ -300,13 +300,13 @@ def _names_columns(node: Node) -> bool:
 
 
 def _compares_with_zero(node: Node) -> bool:
-    """Return whether a comparison is one of a column less a column with 0."""
+    """Return whether a comparison is between a difference of two columns and 0."""
     difference, zero = sorted(node.args, key=lambda argument: argument.op == "constant")
     return difference.op in ("-", "days") and _names_columns(difference) and zero.op == "constant" and zero.value == 0
 
 
 def _is_plain(node: Node) -> bool:
-    """Return whether a side of a comparison is a column or a constant as it stands, perhaps with a minus before it."""
+    """Return whether a side of a comparison is a column or a constant, perhaps a negative one."""
     return node.op in ("column", "constant") or (node.op == "neg" and node.args[0].op == "constant")
 
 

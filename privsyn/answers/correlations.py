@@ -39,10 +39,7 @@ def list_number_columns(released: ReleasedCounts) -> list[str]:
 
 
 def answer_correlations(released: ReleasedCounts, columns: Sequence[str], level: float) -> list[Correlation]:
-    """Return the correlation of every pair of ``columns``.
-
-    By its noisy counts, by the model where it was not measured.
-    """
+    """Return the correlation of every pair of ``columns``: from noisy counts if measured, else from the model."""
     return [_answer_correlation(released, pair, compute_normal_factor(level)) for pair in combinations(columns, 2)]
 
 
@@ -60,7 +57,7 @@ def _answer_correlation(released: ReleasedCounts, pair: tuple[str, str], z: floa
         return _answer_undefined(pair)
     mean_u, mean_v = counts @ u / rows, counts @ v / rows
     du, dv = u - mean_u, v - mean_v
-    inside_u, inside_v = half_u**2 / 3, half_v**2 / 3  # values even inside their cells
+    inside_u, inside_v = half_u**2 / 3, half_v**2 / 3  # values uniform inside their cells
     var_u, var_v = counts @ (du**2 + inside_u) / rows, counts @ (dv**2 + inside_v) / rows
     if min(var_u, var_v) <= 0:
         return _answer_undefined(pair)
@@ -84,7 +81,7 @@ def _answer_undefined(pair: tuple[str, str]) -> Correlation:
 
 
 def _answer_unmeasured(released: ReleasedCounts, pair: tuple[str, str], z: float) -> Correlation:
-    """Return at most what the distance D from independence leaves: |cov| <= D / n times a quarter of both ranges."""
+    """Return a bound from the distance D to independence: |cov| <= D / n times a quarter of both ranges."""
     codes, figures = [read_row_codes(released, c) for c in pair], []
     for column, code in zip(pair, codes, strict=True):
         lowest, highest = released.reach[column] or (np.zeros(0), np.zeros(0))

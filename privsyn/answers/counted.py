@@ -1,4 +1,4 @@
-"""Counts, shares and means with intervals, from the noisy counts where these hold the columns, else from the model."""
+"""Counts, shares and means with intervals, from noisy counts of the columns if there are any, else from the model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 SHARED_LEAN_DEVIATION = 0.25
-"""Standard deviation of the lean that all cells of a column share, in their half widths."""
+"""Standard deviation of the lean shared by all cells of a column, in half widths."""
 
 
 class Estimates(NamedTuple):
-    """Answers: labels of each, then figures of shape (answers,), and the source of all."""
+    """Answers: the labels of each, then figures of shape (answers,), and the common source."""
 
     labels: list[tuple[str, ...]]
     estimate: Floats
@@ -37,7 +37,7 @@ class Estimates(NamedTuple):
 
 
 def answer_counts(question: Question, level: float) -> Estimates:
-    """Return how many rows each answer has.  Raises RequestError where the condition holds for no value."""
+    """Return the number of rows of each answer.  Raises RequestError if the condition selects no value."""
     z = compute_normal_factor(level)
     if not question.columns:
         linear = question.linear()
@@ -68,7 +68,7 @@ def answer_counts(question: Question, level: float) -> Estimates:
 
 
 class _Counted(NamedTuple):
-    """Estimates, standard errors, intervals, and the doubt where rows lie in cells; each of shape (answers,)."""
+    """Estimates, standard errors, intervals, and the doubt about positions inside cells; each of shape (answers,)."""
 
     estimate: Floats
     error: Floats
@@ -80,9 +80,9 @@ class _Counted(NamedTuple):
 def _count(
     question: Question, linear: Linear, answers: sp.csr_matrix, part: Floats, beyond: float, z: float
 ) -> _Counted:
-    """Return the counts of ``answers``, of which the condition holds in ``part`` of each cell.
+    """Return the counts of ``answers``, for a condition that selects ``part`` of each cell.
 
-    An interval is from the count of the cells that it surely holds in to that of all that it may hold in.
+    The interval reaches from the cells that the condition surely selects to all cells that it may select.
     """
     weights = sp.csr_matrix(answers.multiply(part))
     estimate, doubt = linear.estimate(weights), _cut(answers, part, linear) + beyond / 2
@@ -91,7 +91,7 @@ def _count(
     ends = []
     for cells in (_select_cells(answers, part >= 1), _select_cells(answers, part > 0)):
         deviation = np.sqrt(np.maximum(linear.covariance(cells, cells), 0.0) + sampling)
-        # no count is below 0: an interval around this one holds as often
+        # no count is below 0, so clipping keeps the coverage
         ends.append((np.maximum(linear.estimate(cells), 0.0), z * deviation))
     (least, below), (most, above) = ends
     return _Counted(estimate, np.sqrt(noise + sampling), np.maximum(least - below, 0.0), most + above + beyond, doubt)
@@ -106,15 +106,15 @@ def _check_target(question: Question) -> None:
         raise RequestError(
             f"the columns {', '.join(question.columns)} were not counted together: "
             "nothing is known about the population",
-            "Leave `population` out for what is known of the table, or ask for fewer columns",
+            "Leave `population` out for an answer about the table, or ask for fewer columns",
             "query.population",
         )
 
 
 def answer_shares(question: Question, event: Condition, level: float) -> Estimates:
-    """Return the share of rows that ``event`` holds for, among those of each answer.
+    """Return the share of rows in each answer that ``event`` selects.
 
-    1 or 0 where the answer's own levels decide it, however few rows it has.
+    1 or 0 if the answer's own levels decide it, however few rows it has.
     """
     shares, decided = _answer_shares(question, event, level), _find_decided_shares(question, event)
     share = np.array([decided.get(label, np.nan) for label in shares.labels])
@@ -125,9 +125,9 @@ def answer_shares(question: Question, event: Condition, level: float) -> Estimat
 
 
 def _find_decided_shares(question: Question, event: Condition) -> dict[tuple[str, ...], float]:
-    """Return 1 or 0 of each answer, by its label, in whose every cell ``event`` surely holds, or surely does not.
+    """Return label -> 1 or 0 for answers in whose every cell ``event`` surely holds, or surely fails.
 
-    None where rows in no cell may be of one: those with values that compression left out, of columns that it is not by.
+    Empty if compression left out values of a column of ``event`` that is not grouped by: such rows have no cell.
     """
     others = set(event.columns) - set(question.by)
     if not all(question.released.recode[column].kept.all() for column in others):
@@ -162,9 +162,8 @@ def _answer_shares(question: Question, event: Condition, level: float) -> Estima
 def _bound_shares(share: Floats, error: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Return shares with intervals in 0..1.
 
-    An end that is not known, as the rows that the condition surely holds in are not told from none, is 0 or 1, and
-    such a share has no standard error, nor one of which nothing is told; nothing is known where neither end or no share
-    is.
+    An unknown end becomes 0 or 1 (such as the upper end if the denominator may be 0).  Such a share has no standard
+    error, nor has a share whose interval is 0..1.  Everything is unknown if both ends or the share are.
     """
     unknown = np.isnan(share) | (np.isnan(low) & np.isnan(high))
     error = np.where(unknown | np.isnan(low) | np.isnan(high) | ((low <= 0) & (high >= 1)), np.nan, error)
@@ -182,7 +181,7 @@ def _divide(
     beyond: float,
     z: float,
 ) -> _Counted:
-    """Return shares of ``answers``; the ends of intervals are those of the cells of :func:`_count`, above and below."""
+    """Return shares of ``answers``; the interval ends use the cells of :func:`_count`, in numerator and denominator."""
     top, bottom = (sp.csr_matrix(answers.multiply(each)) for each in (part_of_event, part))
     doubt = _cut(answers, part_of_event, linear) + _cut(answers, part, linear) + beyond / 2
     all_rows = np.maximum(linear.estimate(bottom), 1.0)
@@ -198,7 +197,7 @@ def _divide(
 
 
 def join_conditions(where: Condition | None, event: Condition) -> Condition:
-    """Return both conditions."""
+    """Return the conjunction of both conditions."""
     return event if where is None else AllOf((where, event))
 
 
@@ -228,7 +227,7 @@ def answer_means(question: Question, column: str, level: float) -> Estimates:
 def _keep_inside(
     means: tuple[Floats, Floats, Floats, Floats], limits: tuple[float, float]
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return estimates, errors and intervals cut to what a mean can be.
+    """Return estimates, errors and intervals clipped to the possible range of a mean.
 
     An estimate whose whole interval is outside the limits is withheld (NaN): then only the limits are known.
     """
@@ -252,7 +251,7 @@ def _list_number_cells(question: Question, column: str) -> tuple[tuple[Floats, F
 
 
 def locate_cells(cells: ColumnCells, column: str) -> tuple[Floats, Floats, Floats]:
-    """Return where the numbers of every cell lie: three flat arrays.
+    """Return the positions of numbers in every cell: three flat arrays.
 
     The middle of the column's numbers, half their spread, and the part that is not null.
     """
@@ -275,10 +274,10 @@ def locate_cells(cells: ColumnCells, column: str) -> tuple[Floats, Floats, Float
 
 
 def compute_placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
-    """Return the standard deviation of a sum of values whose place in each cell is unknown.
+    """Return the standard deviation of a sum of values with unknown positions in their cells.
 
-    Any place in a cell is as likely, and beside that all cells may lean to one side together (SHARED_LEAN_DEVIATION of
-    their half widths), as under a falling density.  Twice the result is at most what is possible.
+    Positions are uniform in each cell.  In addition, all cells may lean to one side together (SHARED_LEAN_DEVIATION of
+    their half widths), as under a falling density.  Twice the result is at most the largest possible deviation.
     """
     inside = sp.csr_matrix(weights.multiply(np.maximum(cells, 0.0) * half))
     most = np.asarray(inside.sum(axis=1)).ravel()
@@ -287,9 +286,9 @@ def compute_placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Fl
 
 
 def _split_null(linear: Linear, answers: sp.csr_matrix, middle: Floats, present: Floats, mean: Floats) -> Floats:
-    """Return the standard deviation of a sum of values by cells that hold nulls and numbers.
+    """Return the standard deviation of a sum of values due to cells that mix nulls and numbers.
 
-    Twice it reaches from none to all.
+    Twice it covers everything from no number to all numbers.
     """
     mixed = np.where((present > 0) & (present < 1), np.maximum(present, 1 - present) / 2, 0.0)
     cells = sp.coo_matrix(answers.multiply(mixed * np.maximum(linear.cells, 0.0)))
@@ -302,9 +301,9 @@ def _compute_mean(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix) -> 
 
 
 def _compute_sampling_variance(question: Question, counted: Floats, noise: Floats, all_rows: Floats | float) -> Floats:
-    """Return N p (1 - p), the sampling variance of how many of ``all_rows`` rows of a population are of a part p.
+    """Return N p (1 - p), the sampling variance of the rows in a part p of ``all_rows``; 0 without ``population``.
 
-    0 about the table itself.  p is one standard deviation of the noise above what was counted: no count is surely 0.
+    p is one standard deviation of the noise above the noisy share, so that no count is surely 0.
     """
     p = np.clip((np.maximum(counted, 0.0) + np.sqrt(noise)) / all_rows, 0.0, 1.0)
     variance: Floats = all_rows * p * (1 - p) if question.population else np.zeros_like(p)
@@ -312,7 +311,7 @@ def _compute_sampling_variance(question: Question, counted: Floats, noise: Float
 
 
 def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half: Floats) -> Floats:
-    """Return the sum of squared differences of values to the mean of their group: n times the variance of a value."""
+    """Return the sum of squared deviations of values from their group's mean: n times the variance of a value."""
     inside = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle) ** 2 + half**2 / 3))
     n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
     return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
@@ -328,7 +327,10 @@ def _compute_ratio(
     part: bool = False,
     more: float = 0.0,
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return Fieller's interval; of a ``part``, the top is from 0 to the bottom, as the true one; ``more``: rows."""
+    """Return Fieller's interval.
+
+    ``part``: the top is part of the bottom, so it is clipped to 0..bottom; ``more``: rows added to the top.
+    """
     covariances = (
         linear.covariance(top, top) + doubt**2,
         linear.covariance(top, bottom),
@@ -346,10 +348,10 @@ def _name_source(doubt: Floats) -> str:
 
 
 def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
-    """Return the standard deviation of a count by the cells that a condition cuts.
+    """Return the standard deviation of a count due to the cells that a condition cuts.
 
-    Twice it reaches from none to all of each,
-    which may be more than what was measured by its noise.
+    Twice it covers everything from no row to all rows of each, possibly more than the measured count because of its
+    noise.
     """
     is_outside = (part <= 0) | (part >= 1)
     spread = np.where(is_outside, 0.0, np.maximum(part, 1 - part) / 2)
@@ -375,14 +377,14 @@ def _answer_model_shares(
     with np.errstate(all="ignore"):
         low = np.clip(np.nan_to_num(bounds.low[shown] / high_rows), 0.0, 1.0)
         high = np.clip(np.nan_to_num(most / low_rows, nan=1.0, posinf=1.0), 0.0, 1.0)
-        share = np.where(rows > 0, top / rows, (low + high) / 2)  # no synthetic row says more than the bounds
+        share = np.where(rows > 0, top / rows, (low + high) / 2)  # without synthetic rows, the middle of the bounds
     return Estimates(labels, np.clip(share, low, high), np.full(len(labels), np.nan), low, high, "model")
 
 
 def _answer_model_means(
     question: Question, column: str, labels: list[Any], shown: Any, limits: tuple[float, float], level: float
 ) -> Estimates:
-    """Return the means that a pair's distance from independence leaves possible; of more columns nothing is known."""
+    """Return the means that a pair's distance from independence allows; unknown for more columns."""
     released, z = question.released, compute_normal_factor(level)
     if column in released.columns:
         low_, high_ = released.reach[column] or (np.zeros(0), np.zeros(0))

@@ -1,8 +1,8 @@
-"""The cells of one column of numbers, heavy ones split into the values that were counted one by one and all others.
+"""The cells of one number column, with heavy cells split into counted single values and the rest.
 
-A release counts the single values of heavy cells (tasks/estimation/frequent_values.py).  Their noise is that of a look
-with little budget, so an answer about whole cells gains nothing by them; one about a value inside a cell, such as
-``wages == 1500``, is all but unknown without them.
+A release counts the single values of heavy cells (tasks/estimation/frequent_values.py).  That look has little budget,
+so its noise is high, and answers about whole cells gain nothing from it.  But a question about one value inside a cell,
+such as ``wages == 1500``, needs it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from privsyn.tasks.estimation.frequent_values import read_counted
 Floats = NDArray[np.float64]
 
 UNMEASURED = 1e8
-"""Variance of the other values of a split cell, in that of its values: they are known from its sum alone."""
+"""Variance of the rest of a split cell, relative to its values: only the cell's sum determines it."""
 
 MOST_LISTED = 1_000_000
-"""Values of a column's split cells that are looked at one by one, at most; of more, as if none had been counted."""
+"""Most values in a column's split cells; beyond it, the single counts are ignored."""
 
 
 class SplitCells(NamedTuple):
-    """The cells of a column, ascending: fine codes, where a heavy one is split into its counted values and the rest.
+    """The cells of a column, ascending: fine codes, with heavy ones split into their counted values and the rest.
 
-    Arrays of shape (cells,): ``fine``: the fine code; ``number``: the multiple of the column's step that a ``single``
-    value is; ``counts``: its noisy count, and ``variance`` of that, 0 of other cells.
+    Arrays of shape (cells,).  ``fine``: the fine code; ``number``: a ``single`` value as a multiple of the column's
+    step.  ``counts``: the noisy count of a single value, and ``variance`` of it; both are 0 for other cells.
     """
 
     codec: SteppedCodec[Any]
@@ -54,12 +54,12 @@ class SplitCells(NamedTuple):
 
     @property
     def rest(self) -> NDArray[np.int64]:
-        """The cells of all other values of a split fine code."""
+        """The cells for the other values of split fine codes."""
         return np.flatnonzero(~self.single & np.isin(self.fine, self.fine[self.single]))
 
 
 def _find_split(released: ReleasedCounts, column: str) -> SplitCells | None:
-    """Return the cells of a column, heavy ones split; None where none of its values were counted one by one."""
+    """Return the cells of a column, heavy ones split; None if none of its values were counted singly."""
     key = ("split cells", column)
     if key not in released.cache:
         released.cache[key] = _split_cells(released, column)
@@ -95,7 +95,7 @@ def _split_cells(released: ReleasedCounts, column: str) -> SplitCells | None:
 
 @dataclass(frozen=True)
 class ValueCells(ColumnCells):
-    """The cells of one column, of which heavy ones are split as in ``split``."""
+    """The cells of one column, with heavy ones split as in ``split``."""
 
     split: SplitCells | None = None
 
@@ -110,25 +110,25 @@ class ValueCells(ColumnCells):
         return (len(self._split.fine),)
 
     def levels(self, column: str) -> AnswerLevels:
-        """Return the levels of the column, as of its fine codes."""
+        """Return the levels of the column, from its fine codes."""
         levels = super().levels(column)
         return AnswerLevels(levels.labels, levels.of_cell[self._split.fine])
 
     def fractions(self, condition: Condition | None) -> Floats:
-        """See :class:`ColumnCells`; of a single value all or nothing."""
+        """See :class:`ColumnCells`; a single value is selected wholly or not at all."""
         if condition is None or not condition.columns:
             return np.ones(self.shape)
         split = self._split
         part = compute_fine_fractions(self.released, condition)[split.fine]
         part[split.single] = self._hold(condition, split.values)
         if split.codec.step_grid is None and not condition.compares_with_constants_only:
-            return part  # of numbers between the multiples nothing more is sure
+            return part  # numbers between the multiples stay uncertain
         for cell in split.rest.tolist():
             part[cell] = self._hold(condition, self._list_others(int(split.fine[cell]), condition)).mean()
         return part
 
     def linear(self) -> Linear:
-        """Return the best linear estimate of the cells, by the one-ways, the counted values and all sums of them."""
+        """Return the best linear estimate of the cells, from the one-ways, the counted values and all sums."""
         split, (column,) = self._split, self.columns
         every = list_observations(self.released, (column,))
         assert every is not None  # noqa: S101 - every release measures single columns
@@ -148,15 +148,15 @@ class ValueCells(ColumnCells):
         ).combine()
 
     def _hold(self, condition: Condition, numbers: Floats) -> NDArray[np.bool_]:
-        """Return whether a condition holds for these numbers of the column."""
+        """Return which of these numbers of the column the condition selects."""
         (column,) = self.columns
         return condition.holds({column: as_released(numbers, self._split.codec.ranges()[column].type)})
 
     def _list_others(self, code: int, condition: Condition) -> Floats:
-        """Return what stands for the values of a split fine code that were not counted.
+        """Return representatives of the uncounted values of a split fine code.
 
-        Its other multiples of the step; where values may lie between them, the middles there and what the condition
-        names, with those beside it.
+        These are its other multiples of the step.  If values may lie between multiples, also the midpoints, and the
+        values that the condition names, with their neighbours.
         """
         split, (column,) = self._split, self.columns
         grid, steps = split.codec.value_grid, split.codec.cell_values[code]
@@ -173,9 +173,9 @@ class ValueCells(ColumnCells):
 
 
 def find_split_cells(cells: ColumnCells, part: Floats) -> ValueCells | None:
-    """Return the cells of one column, heavy ones split; None where no heavy one is cut, and of several columns.
+    """Return the cells of one column, heavy ones split; None for several columns, or if no heavy cell is cut.
 
-    ``part``: the part of each cell in which a condition holds.
+    ``part``: the part of each cell that the condition selects.
     """
     split = _find_split(cells.released, cells.columns[0]) if cells.fine else None
     if split is None or not ((part > 0) & (part < 1))[split.fine[split.single]].any():

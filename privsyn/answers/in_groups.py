@@ -1,4 +1,4 @@
-"""Answers in groups of rows, by columns that were counted and by those that rules compute: of rows and of persons."""
+"""Answers in groups of rows, by counted columns and by columns that rules compute; about rows or persons."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Ask = Callable[[tuple[str, ...], "str | Condition | None"], "pd.DataFrame"]
-"""A question by columns that were counted, where a condition holds."""
+"""A question by counted columns, where a condition holds."""
 
 
 def answer_in_groups(
     released: ReleasedCounts, groups: tuple[str, ...], where: str | None, about: str, ask: Ask
 ) -> pd.DataFrame:
-    """Return the answers in groups, by columns that were counted and by those that rules compute."""
+    """Return the answers in groups, by counted columns and by columns that rules compute."""
     checked = [check_column(released, name) for name in groups]
     if all(name in released.columns for name in checked):
         return ask(groups, where)
@@ -35,7 +35,7 @@ def answer_in_groups(
 
 
 def ask_counts(released: ReleasedCounts, level: float, about: str, population: bool = False) -> Ask:
-    """Return the question how many rows there are."""
+    """Return the question "how many rows are there"."""
 
     def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
         question = Question.of(released, by, where, population=population)
@@ -45,7 +45,7 @@ def ask_counts(released: ReleasedCounts, level: float, about: str, population: b
 
 
 def ask_shares(released: ReleasedCounts, event: Condition, level: float, about: str, population: bool = False) -> Ask:
-    """Return the question for the share of rows that ``event`` holds for."""
+    """Return the question "for what share of rows does ``event`` hold"."""
 
     def ask(by: tuple[str, ...], where: str | Condition | None) -> pd.DataFrame:
         question = Question.of(released, by, where, event=event, population=population)
@@ -57,7 +57,7 @@ def ask_shares(released: ReleasedCounts, event: Condition, level: float, about: 
 def list_levels_within(
     released: ReleasedCounts, column: str, groups: tuple[str, ...], where: str | None
 ) -> list[tuple[str, Condition]]:
-    """Return the levels of a column, with the condition of each, as an answer in ``groups`` tells them apart."""
+    """Return the levels of a column, with the condition of each, as an answer in ``groups`` distinguishes them."""
     if column not in released.columns:
         return list_levels(released, column)
     behind = released.language.list_attributes(groups)
@@ -65,7 +65,7 @@ def list_levels_within(
 
 
 def build_answer_table(question: Question, estimates: Estimates, about: str) -> pd.DataFrame:
-    """Return the table of answers to a question, with what is to be said of them."""
+    """Return the table of answers to a question, with the notes on them."""
     sources = np.where(np.isnan(estimates.low), "not known", estimates.source)
     table = answer_table(collect_labels(question.by, estimates.labels), *estimates[1:5], sources.tolist(), about)
     table.attrs["words"] += [

@@ -1,14 +1,14 @@
-"""Counts of columns that were not measured together: what the released counts and scores leave possible.
+"""Bounds of counts of columns that were not measured together, from the released counts and scores.
 
-Of a pair (a, b) with one-ways n_a, n_b and the total n the release says how far it is from independence: a noisy
-distance D = sum |n_ab - n_a n_b / n|.  The departures sum to 0 in every row and every column of the pair's table, so
-those of a block of it (values of a times values of b) sum to at most D / 4.  Of many answers together, few can be far
-off, because all departures share the one D: an answer's departure is taken to be at most CONCENTRATION times its part
-of D, parts being in proportion to the square roots of expected counts, as chance would have them.  The first of the two
-is a theorem, the second is an assumption, held to benchmarks/coverage.py.
+A pair (a, b) has one-ways n_a, n_b and the total n.  The release gives its noisy distance from independence, D = sum
+|n_ab - n_a n_b / n|. The departures sum to 0 in every row and every column of the pair's table.  So the departures of a
+block (values of a times values of b) sum to at most D / 4.  All departures share one D, so few of many answers can be
+far off.  An answer's departure is assumed to be at most CONCENTRATION times its part of D; parts are proportional to
+the square roots of expected counts, as under chance.  The first bound is a theorem.  The second is an assumption,
+checked by benchmarks/coverage.py.
 
-Of any columns, a count is at most that of each set of them that was measured, and at least what Bonferroni's inequality
-leaves: n(A and B) >= n(A) + n(B) - n.
+For any columns, a count is at most the count of each measured subset, and at least Bonferroni's bound: n(A and B) >=
+n(A) + n(B) - n.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from privsyn.tasks.estimation.pair_departures import IndependentCounts
 Floats = NDArray[np.float64]
 
 CONCENTRATION = 4.0
-"""How far above its part of a pair's distance a departure is taken to be at most."""
+"""Most that a departure may exceed its part of a pair's distance, as a factor."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def compute_bounds(
 ) -> Bounds:
     """Return bounds of the counts of ``columns`` by ``by`` where the condition holds.
 
-    ``z``: standard deviations of noise.
+    ``z``: half-width in standard deviations of noise.
     """
     cells = ColumnCells(released, columns)
     _, answers = cells.indicators(by)
@@ -56,15 +56,15 @@ def compute_bounds(
     general = _bound_generally(released, cells, touched, weights, z)
     if len(columns) != 2 or compute_distance(released, columns, z) is None:
         return general
-    whole_cells = sp.csr_matrix(weights >= 1, dtype=float)  # in a cell that it cuts, the condition may hold for no row
+    whole_cells = sp.csr_matrix(weights >= 1, dtype=float)  # the condition may select no row of a cell that it cuts
     least = most = _bound_near_independence(released, columns, whole_cells, z)
-    if whole_cells.nnz < touched.nnz:  # or for all
+    if whole_cells.nnz < touched.nnz:  # or all its rows
         most = _bound_near_independence(released, columns, touched, z)
     return Bounds(np.maximum(general.low, least.low), np.minimum(general.high, most.high))
 
 
 def compute_distance(released: ReleasedCounts, pair: Clique, z: float) -> float | None:
-    """Return an upper bound of a pair's distance from independence, in records; None where it has no score."""
+    """Return an upper bound of a pair's distance from independence, in records; None without a score."""
     score = released.scores.get(pair) or released.scores.get(pair[::-1])
     if score is None:
         return None
@@ -72,7 +72,7 @@ def compute_distance(released: ReleasedCounts, pair: Clique, z: float) -> float 
 
 
 def _move_mass(released: ReleasedCounts, pair: Clique) -> float:
-    """Return how far the product of the one-ways as they are known now is from the one that scores are distances to."""
+    """Return the distance between the current product of one-ways and the product that the scores refer to."""
     recode = released.recode
     reference = IndependentCounts.of({a: recode[a] for a in pair})
     total = max(_estimate(released, ()).cells.sum(), 1.0)
@@ -110,7 +110,7 @@ def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp
 def _bound_generally(
     released: ReleasedCounts, cells: ColumnCells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
 ) -> Bounds:
-    """Return bounds by the counts of measured sets of the columns, whatever the relations between these are."""
+    """Return bounds from the counts of measured subsets of the columns, whatever the relations between these are."""
     answers = weights.shape[0]
     total = _estimate(released, ())
     n, n_error = float(total.cells.sum()), float(np.sqrt(total.variance.sum()))
@@ -138,10 +138,7 @@ def _bound_generally(
 
 
 def _is_rectangular(cells: ColumnCells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
-    """Return whether every answer is a block of whole cells.
-
-    Values of one column times values of the next, and so on.
-    """
+    """Return whether every answer is a block of whole cells: a product of value sets, one for each column."""
     if weights.nnz and not np.allclose(weights.data, 1.0):
         return False
     sizes = np.diff(touched.indptr)
@@ -158,7 +155,7 @@ def _is_rectangular(cells: ColumnCells, touched: sp.csr_matrix, weights: sp.csr_
 def _project_condition(
     released: ReleasedCounts, cells: ColumnCells, touched: sp.csr_matrix, part: Clique
 ) -> sp.csr_matrix:
-    """Return which cells of ``part`` lie below the cells of an answer, of shape (answers, cells of part)."""
+    """Return the cells of ``part`` that an answer's cells project to, of shape (answers, cells of part)."""
     index = np.indices(cells.shape).reshape(len(cells.shape), -1)
     axes = [cells.columns.index(c) for c in part]
     sizes = [cells.shape[a] for a in axes]
@@ -176,7 +173,7 @@ def _project_condition(
 
 
 def _estimate(released: ReleasedCounts, columns: Clique) -> Linear:
-    """Return the best linear estimate of one column or of the total, worked out once."""
+    """Return the best linear estimate of one column or of the total, cached."""
     key = ("linear", columns)
     if key not in released.cache:
         released.cache[key] = estimate_best_linear(released, columns)

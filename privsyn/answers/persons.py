@@ -1,9 +1,9 @@
-"""Questions about whole persons: how many ever had, or always have, a row that a condition holds for, and the like.
+"""Questions about whole persons, such as how many ever had, or always have, a row that a condition holds for.
 
-What the spec's `workload` asks of persons is a figure of each person's record, and counted like any other attribute.
-Of anything else only one row a person is counted, and all rows column by column.  A person whose drawn
-row fulfils a condition ever does, so these are a part of those; and no more persons ever do than there are such rows.
-So the answer lies between noisy counts, and where it lies there the synthetic persons say.  Households likewise.
+A `workload` question about persons adds a figure to each person's record, which is counted like any other attribute.
+For other statements there are only counts of one drawn row a person, and of all rows column by column.  A person whose
+drawn row fulfils a condition ever fulfils it, and no more persons do than there are such rows.  So the answer lies
+between noisy counts; the synthetic persons give the estimate within these bounds.  The same holds for households.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def answer_persons(
     released: ReleasedCounts, text: str, by: Sequence[str], level: float, *, share: bool
 ) -> pd.DataFrame:
-    """Return the number of persons that a statement is true of, or their share, in groups by constant columns.
+    """Return the number of persons that satisfy a statement, or their share, in groups by constant columns.
 
     Raises RequestError for a release without linked rows, and for a text that is not about a person's rows together.
     Also for a column to group by that is not constant, and for a statement that no count bounds.
@@ -43,14 +43,14 @@ def answer_persons(
     text = drop_table_names(text, released.tables)
     summary = _read_statement(released, text, by)
     whom = "which" if " " in released.record_unit else "whom"
-    about = f"{'share' if share else 'number'} of {released.record_units} of {whom} {text} holds"
+    about = f"{'share' if share else 'number'} of {released.record_units} for {whom} {text} holds"
     event = find_event(released, summary)
     if event is not None:
         return _answer_measured(released, event, by, level, about, share=share)
-    if summary.function not in OF_TRUTH or released.request.given:  # of rows above that are made, no rows are counted
+    if summary.function not in OF_TRUTH or released.request.given:  # tables below given rows have no counts of all rows
         raise RequestError(
             f"not known: {summary.name} of a {released.record_unit} was not measured",
-            "Ask about what the release's `workload` names, or let the next release name it there",
+            "Ask about statements in the release's `workload`, or add this one to the next release's `workload`",
             "query.where",
         )
     return _answer_by_bounds(released, summary, by, level, about, share=share)
@@ -62,17 +62,17 @@ def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> S
     panel = released.request.spec.panel
     if panel is None:
         raise RequestError(
-            "the rows of this release are not linked, so nothing is known of a person's rows together",
+            "the rows of this release are not linked, so nothing is known about a person's rows together",
             "Ask a release whose spec has `order`, or ask about rows",
             "query.where",
         )
     if summary is None:
-        raise RequestError(f"{text!r} says nothing of a person's rows together", f"Write {EXAMPLE}", "query.where")
+        raise RequestError(f"{text!r} is not a statement about a person's rows", f"Write {EXAMPLE}", "query.where")
     changing = next((name for name in by if name not in panel.constant), None)
     if changing is not None:
         raise RequestError(
-            f"{changing!r} may differ between rows of one {released.record_unit}: it groups none",
-            f"Group by columns that are constant ({', '.join(panel.constant) or 'this release has none'})",
+            f"{changing!r} may differ between rows of one {released.record_unit}, so it cannot group them",
+            f"Group by constant columns ({', '.join(panel.constant) or 'this release has none'})",
             "query.columns",
         )
     return summary
@@ -81,12 +81,12 @@ def _read_statement(released: ReleasedCounts, text: str, by: Sequence[str]) -> S
 def _answer_measured(
     released: ReleasedCounts, event: AtLevel, by: Sequence[str], level: float, about: str, *, share: bool
 ) -> pd.DataFrame:
-    """Return the answer from the counts of the figure of persons that the statement is about."""
+    """Return the answer from the counts of the measured figure of persons."""
     if share:
         table = ask_shares(released, event, level, about)(tuple(by), None)
     else:
         table = ask_counts(released, level, about)(tuple(by), event)
-    of_rows = describe_kept_rows(released)  # figures are of all kept rows, not of a drawn one
+    of_rows = describe_kept_rows(released)  # figures cover all kept rows, not one drawn row
     words = [word for word in table.attrs["words"] if word not in of_rows]
     table.attrs["words"] = [*words, describe_kept(released)]
     return table
@@ -95,7 +95,7 @@ def _answer_measured(
 def _answer_by_bounds(
     released: ReleasedCounts, summary: Summary, by: Sequence[str], level: float, about: str, *, share: bool
 ) -> pd.DataFrame:
-    """Return the answer between what counts of drawn rows and of all rows leave possible (see the module's header)."""
+    """Return the estimate and bounds from counts of drawn rows and of all rows (see the module's header)."""
     condition, always = state_rule(released, summary.of), summary.function == "always"
     end_level = 1 - (1 - level) / 2  # an answer's ends follow from up to three intervals
     number, drawn = (_count(released, by, where, end_level) for where in (None, summary.of))
@@ -104,11 +104,11 @@ def _answer_by_bounds(
         [*labels, "low_drawn", "high_drawn"]
     ]
     merged = number.merge(drawn_bounds, how="left", on=labels) if labels else number.join(drawn_bounds)
-    # whose drawn row fulfils it ever has such a row, and no more persons have one than there are such rows
+    # a drawn row that fulfils it proves that its person ever has one; persons with such a row are at most such rows
     low, high = (merged[f"{end}_drawn"].fillna(0.0).to_numpy() for end in ("low", "high"))
     rows = _bound_rows(released, condition, end_level, always=always)
     least, most = merged["low"].to_numpy(), merged["high"].to_numpy()
-    if always:  # all but those with a row that breaks it, and no more than fulfil it in the drawn row
+    if always:  # at least all but the persons with a row that breaks it, at most those whose drawn row fulfils it
         low = np.maximum(least - rows, 0.0)
     else:
         high = np.full(len(merged), rows)
@@ -129,12 +129,12 @@ def _answer_by_bounds(
 
 
 def _count(released: ReleasedCounts, by: Sequence[str], where: str | None, level: float) -> pd.DataFrame:
-    """Return the number of rows that are counted of each group, one a person."""
+    """Return the number of counted rows of each group, one row a person."""
     return answer_in_groups(released, tuple(by), where, "", ask_counts(released, level, ""))
 
 
 def read_summary(text: str) -> Summary | None:
-    """Return the statement about a person in a text; None where it is none.  Raises RequestError for half of one."""
+    """Parse a statement about a person; None if the text is not one.  Raises RequestError if it is malformed."""
     try:
         return parse_summary(text)
     except FieldError as error:
@@ -142,14 +142,14 @@ def read_summary(text: str) -> Summary | None:
 
 
 def describe_kept(released: ReleasedCounts) -> str:
-    """Return the sentence that says which rows an answer about persons is about."""
+    """Return the sentence on the rows that an answer about persons covers."""
     most, without = released.request.spec.unit.records, describe_without_rows(released)
     drawn = "; one row of each person, or household, is counted" if " " in released.record_unit else ""
     return f"It is about the at most {most} rows of each {released.record_unit} that were kept{drawn}.{without}"
 
 
 def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:
-    """Return the statement as a condition on a person's measured figure; None where none decides it."""
+    """Return the statement as a condition on a measured figure of persons; None if no figure decides it."""
     types, most = released.language.types, released.request.spec.unit.records
     try:
         node = summary.read(types)
@@ -163,7 +163,7 @@ def find_event(released: ReleasedCounts, summary: Summary) -> AtLevel | None:
 
 
 def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *, always: bool) -> float:
-    """Return the most rows that fulfil a condition, or for ``always`` that do not; infinite where that is not known."""
+    """Return the most rows that fulfil a condition, or break it (``always``); infinite if unknown."""
     if len(condition.columns) != 1 or "measure_rows" not in released.noisy_files:
         return float("inf")
     (a,) = condition.columns
@@ -171,7 +171,7 @@ def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *,
         return float("inf")
     recode, fractions = released.recode[a], ColumnCells(released, (a,)).fractions(condition)
     fine = fractions < 1 if always else fractions > 0
-    if not recode.kept[fine].all():  # rows of values that are few are in no coarse code
+    if not recode.kept[fine].all():  # rare values have no coarse code
         return float("inf")
     counts, sigma = released.find_noisy("measure_rows", name_all_rows(a))
     codes = np.unique(recode.coarse[fine])
@@ -179,7 +179,7 @@ def _bound_rows(released: ReleasedCounts, condition: Condition, level: float, *,
 
 
 def _is_decided_by_ends(released: ReleasedCounts, attribute: str, condition: Condition) -> bool:
-    """Return whether what holds at both ends of a code, or at its one value, holds of some value in it or of all."""
+    """Return whether a condition's truth at both ends of each code decides whether some or all values fulfil it."""
     reach = released.reach.get(attribute)
     if reach is None or not (reach[0] < reach[1]).any():
         return True
@@ -196,7 +196,7 @@ def _share_made(
     *,
     always: bool,
 ) -> np.ndarray:
-    """Return the share of each group's synthetic persons for whom it holds in a row, or in all; 0 for no person."""
+    """Return the share of synthetic persons in each group with a fulfilling row, or with only such; 0 for no person."""
     table, first = released.persons
     holds, starts = condition.holds({name: table[name] for name in table.column_names}), np.flatnonzero(first)
     true = np.logical_and.reduceat(holds, starts) if always else np.logical_or.reduceat(holds, starts)

@@ -33,13 +33,13 @@ class Quantiles(NamedTuple):
 def answer_quantiles(question: Question, column: str, probabilities: Sequence[float], level: float) -> Quantiles:
     """Return the quantiles of a column's numbers, without nulls, among the rows of each answer.
 
-    The interval of a quantile holds every cell whose noisy cumulative count is within the noise of the wanted part.
+    The interval of a quantile covers every cell whose noisy cumulative share is within the noise of the wanted share.
     """
     cells, z = question.cells, compute_normal_factor(level)
     wrong = [p for p in probabilities if not 0 < p < 1]
     if wrong or not probabilities:
-        problem = f"{wrong[0]:g} is not between 0 and 1" if wrong else "names no part"
-        raise RequestError(problem, "Name parts such as 0.1, 0.5, 0.9", "query.probabilities")
+        problem = f"{wrong[0]:g} is not between 0 and 1" if wrong else "names no probability"
+        raise RequestError(problem, "Name probabilities such as 0.1, 0.5, 0.9", "query.probabilities")
     if column not in question.released.columns:
         return _answer_from_rows(question, column, probabilities)
     reach = question.released.reach[column]
@@ -53,7 +53,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         return _answer_from_rows(question, column, probabilities)
     lowest, highest = _compute_ends(question, column, reach)
     order = [int(i) for i in np.argsort(lowest, kind="stable") if np.isfinite(lowest[i])]
-    farthest = np.maximum.accumulate(highest[order])  # codes may have values in common
+    farthest = np.maximum.accumulate(highest[order])  # codes may share values
     axis = np.indices(cells.shape).reshape(len(cells.shape), -1)[cells.columns.index(column)]
     quantiles: list[tuple[float, float, float]] = []
     for row in range(len(shown)):
@@ -63,7 +63,7 @@ def answer_quantiles(question: Question, column: str, probabilities: Sequence[fl
         for p in probabilities:
             quantiles.append(_invert(linear, up_to, all_rows, p, lowest[order], farthest, z))
     figures = np.array(quantiles).reshape(-1, 3)
-    figures[np.abs(figures) < np.finfo(np.float64).tiny] = 0.0  # a cell that begins above 0
+    figures[np.abs(figures) < np.finfo(np.float64).tiny] = 0.0  # a cell that begins just above 0
     names = [labels[i] for i in shown for _ in probabilities]
     cut = bool(((part > 0) & (part < 1)).any())
     sources = ["not known" if np.isnan(f[1]) else "implied" if cut else "measured" for f in figures]
@@ -81,7 +81,7 @@ def _compute_ends(question: Question, column: str, reach: tuple[Floats, Floats])
 def _invert(
     linear: object, up_to: sp.csr_matrix, all_rows: sp.csr_matrix, p: float, lowest: Floats, highest: Floats, z: float
 ) -> tuple[float, float, float]:
-    """Return the estimate and ends of one quantile; NaN where no row is known to be there."""
+    """Return the estimate and ends of one quantile; NaN if the rows are not significantly more than 0."""
     from privsyn.answers.best_linear import Linear
 
     assert isinstance(linear, Linear)  # noqa: S101 - for the type checker
@@ -104,7 +104,7 @@ def _invert(
 
 
 def _answer_from_rows(question: Question, column: str, probabilities: Sequence[float]) -> Quantiles:
-    """Return the synthetic rows' quantiles; nothing is known of their error."""
+    """Return the synthetic rows' quantiles; their error is unknown."""
     every, answers = question.cells.indicators(question.by)
     _, shown = select_shown_answers(answers, question.cells.fractions(question.where))
     labels = [every[i] for i in shown]

@@ -1,4 +1,4 @@
-"""A question to a release: by which columns, where, and which cells and noisy counts bear on it."""
+"""A question to a release: its grouping columns and condition, and the cells and noisy counts that bear on it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from privsyn.data_contracts.domain import Clique
 Floats = NDArray[np.float64]
 
 MOST_CELLS = 1_000_000
-"""Most cells of a question's columns."""
+"""Most cells of a question."""
 
 
 @dataclass(frozen=True)
 class Question:
     """Rows by ``by`` where ``where`` holds, of a release; ``others``: further columns of the question.
 
-    ``coarse``: levels are coarse codes, as where several columns are asked for.  ``population``: intervals are about
-    the population that the private rows are a simple random sample of, so sampling error is added.
+    ``coarse``: use coarse codes as levels even for one column, as questions about several columns do.  ``population``:
+    intervals are about the population, as if the private rows were a simple random sample, so sampling error is added.
     """
 
     released: ReleasedCounts
@@ -49,16 +49,16 @@ class Question:
         event: Condition | None = None,
         population: bool = False,
     ) -> Question:
-        """From a caller's names.  Raises RequestError for an unknown column, a repeated one, or a wrong condition.
+        """Return the question for a caller's names.
 
         ``by``: counted columns; ``others``: any released columns or counted attributes; ``event``: a further condition,
-        whose share is asked for.
+        whose share is asked for.  Raises RequestError for an unknown or repeated column, or a wrong condition.
         """
         for name in by:
             if check_column(released, name) not in released.columns:
                 raise RequestError(
                     f"the column {name!r} is computed by rules or a dummy: it was not counted by itself",
-                    "Ask for its counts, shares and means, or by a condition",
+                    "Ask for its counts, shares and means, or use a condition",
                     "query.columns",
                 )
         if len({*by}) < len(by):
@@ -89,9 +89,9 @@ class Question:
         return ColumnCells(self.released, self.columns, self.coarse)
 
     def linear(self) -> Linear | None:
-        """Return the best linear estimate of its cells; None where they were not measured together.
+        """Return the best linear estimate of the question's cells; None if its columns were not measured together.
 
-        Values that compression left out, which are few, are in no cell of several columns.
+        With several columns, the rare values that compression left out have no cell.
         """
         key = ("linear", self.columns)
         if key not in self.released.cache:
@@ -105,9 +105,9 @@ class Question:
 
 
 def find_measured_question(question: Question, event: Condition | None) -> ReleasedCounts | None:
-    """Return the counts by the cells of the spec's question that ``question`` is part of; None without one.
+    """Return the counts of the spec's question that covers ``question``; None without one.
 
-    It is by columns that the spec's question is by, and its condition and ``event`` hold for whole cells.
+    The spec's question groups by at least the same columns; the condition and ``event`` select whole cells of it.
     """
     released, spec = question.released, question.released.request.spec
     attributes_of, candidates = released.encoding.attributes_of, []
@@ -128,9 +128,10 @@ def find_measured_question(question: Question, event: Condition | None) -> Relea
 
 
 def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
-    """Return the counts by the merged codes of a named set that holds all of ``columns``; as they are without need.
+    """Return the counts in the merged codes of a named set that holds all of ``columns``, or the release itself.
 
-    There is none where a measurement in coarse codes holds them all, or no set does; of several the one of least cells.
+    The release itself if a measurement in coarse codes holds them all, or no set does.  The set with the fewest cells
+    wins.
     """
     wanted = set(columns)
     if len(columns) < 2 or any(wanted <= set(counts.attributes) for counts in released.joint):
@@ -140,7 +141,7 @@ def find_holding(released: ReleasedCounts, columns: Clique) -> ReleasedCounts:
 
 
 def compute_left_out(question: Question, where: Condition | None, z: float) -> float:
-    """Return the most rows that a condition can select among the values that are in no cell of several columns."""
+    """Return an upper bound of the selected rows whose values have no cell, for questions about several columns."""
     most = 0.0
     for column, codes in question.cells.list_left_out(where).items():
         linear, weights = Question(question.released, (), None, (column,)).linear(), codes[None, :].astype(np.float64)
@@ -153,17 +154,18 @@ def compute_left_out(question: Question, where: Condition | None, z: float) -> f
 def select_shown_answers(
     answers: sp.csr_matrix, part: Floats, beyond: float = 0.0
 ) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
-    """Return weights of the answers that the condition leaves cells to, and their numbers.
+    """Return the weights of the answers with selected cells, and their positions.
 
-    All where ``beyond`` says that rows in no cell may be selected.  RequestError if there is none.
+    Every answer if ``beyond`` is positive: rows without a cell may be selected.  Raises RequestError if no answer is
+    left.
     """
     weights = sp.csr_matrix(answers.multiply(part))
     weights.eliminate_zeros()
     shown = np.flatnonzero((np.diff(weights.indptr) > 0) | (beyond > 0))
     if not len(shown):
         raise EmptySelectionError(
-            "no value that a row can have fulfils the condition: the selection is empty",
-            "Compare with the values that README.md of the release lists",
+            "no possible value fulfils the condition: the selection is empty",
+            "Compare with the values in the release's README.md",
             "query.where",
         )
     return weights[shown], shown

@@ -1,6 +1,6 @@
-"""The questions that a release answers, each with an interval: what ``Release`` inherits.
+"""The questions that a release answers, each with an interval; ``Release`` inherits them.
 
-A question may be one line of text, too (``data_contracts.focus``).
+A question may also be one line of text (``data_contracts.focus``).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Questions:
     """Statistics of the private table as far as the release knows them, each with an error bar.
 
     Every answer is a pandas table with one row an answer: its labels, ``estimate``, ``std_error``, ``low`` and ``high``
-    (the interval at ``level``), and ``source``, whose meaning is in ``attrs["words"]``.  A condition (``where``) is a
-    text such as ``'age >= 65 and region in ["north", "east"]'``.  With ``population`` the interval is about the
-    population that the private rows are a simple random sample of.
+    (the interval at ``level``), and ``source``, which ``attrs["words"]`` explains.  A condition (``where``) is a text
+    such as ``'age >= 65 and region in ["north", "east"]'``.  With ``population`` the interval is about the population,
+    as if the private rows were a simple random sample of it.
 
     Privacy: reads nothing but the released folder; post-processing costs nothing.
     """
@@ -48,7 +48,7 @@ class Questions:
 
     @property
     def _branch(self) -> str:
-        """The further table that is asked; empty: the first two, or the one."""
+        """The further table that the questions are about; empty for the first two tables, or the only one."""
         return ""
 
     def _show_simulation(self) -> AbstractContextManager[Progress]:
@@ -56,7 +56,7 @@ class Questions:
         return nullcontext(lambda done, total: None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy, also one for another process, is made of: what was read from the folder is read anew."""
+        """Return the state to copy or pickle; cached properties are left out and read from the folder again."""
         kind = type(self)
         return {n: v for n, v in vars(self).items() if not isinstance(getattr(kind, n, None), cached_property)}
 
@@ -70,7 +70,7 @@ class Questions:
     def count(self, *by: str, where: str | None = None, level: float = LEVEL, population: bool = False) -> pd.DataFrame:
         """Return how many rows the private table has, by the levels of columns, where a condition holds.
 
-        An estimate may be below 0: it has no bias, so that sums of estimates are estimates of sums.
+        Estimates are unbiased, so they may be negative, and sums of estimates are estimates of sums.
         """
         from privsyn.answers.in_groups import answer_in_groups, ask_counts
 
@@ -98,9 +98,7 @@ class Questions:
         level = _check_level(level)
         column = what in released.language.types and bool(check_column(released, what))
         if what in groups:
-            raise RequestError(
-                f"the column {what!r} is asked for its share, and to group by", "Name it once", "query.columns"
-            )
+            raise RequestError(f"the column {what!r} is both asked for and grouped by", "Name it once", "query.columns")
         if column and released.language.types[what] != "truth":
             return self._answer_shares_of_values(what, groups, where, level, about, population)
         event = state_rule(released, f"`{what}`" if column else what)
@@ -162,7 +160,7 @@ class Questions:
 
     @check_arguments
     def correlation(self, *columns: str, level: float = LEVEL) -> pd.DataFrame:
-        """Return Pearson's correlation of every pair of the columns (all columns of numbers, if none is named)."""
+        """Return Pearson's correlation of every pair of the columns (by default, of all number columns)."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.computed import check_column
         from privsyn.answers.correlations import answer_correlations, list_number_columns
@@ -175,7 +173,7 @@ class Questions:
                 raise RequestError(
                     f"the column {name!r} was not counted by itself, so its correlations are not known: rules compute "
                     "it, or it is one of several dummies",
-                    "Name the columns that it follows from",
+                    "Name the columns that determine it",
                     "query.columns",
                 )
             if name not in numbers:
@@ -197,7 +195,7 @@ class Questions:
 
     @check_arguments
     def transitions(self, column: str, level: float = LEVEL) -> pd.DataFrame:
-        """Return shares of a column's codes in the next row of a person (or member), by the code of a row."""
+        """Return the shares of a column's codes in a person's (or member's) next row, by the current row's code."""
         from privsyn.answers.answer_table import answer_table
         from privsyn.answers.transitions import answer_transitions
 
@@ -213,12 +211,12 @@ class Questions:
     def persons(
         self, what: str, by: str | Sequence[str] = (), *, share: bool = False, level: float = LEVEL
     ) -> pd.DataFrame:
-        """Return how many persons (households) a statement about all of their rows is true of.
+        """Return how many persons (households) satisfy a statement about all of their rows.
 
         ``what``: ``"ever(job == 'none')"``, ``"always(..)"``, ``"count(job == 'none') > 2"``, ``"sum(visits) >= 10"``,
-        ``"change(income) < 0"``, ``"spells(job == 'none') > 1"``; ``by``: columns that are constant; ``share``: as a
-        share of the persons of each group.  What the spec's ``workload`` names was measured; of anything else ``ever``
-        and ``always`` have bounds.  Of linked rows only.
+        ``"change(income) < 0"``, ``"spells(job == 'none') > 1"``; ``by``: constant columns; ``share``: as a share of
+        the persons of each group.  Statements in the spec's ``workload`` were measured.  For other statements, only
+        ``ever`` and ``always`` have bounds.  Needs linked rows.
         """
         from privsyn.answers.persons import answer_persons
 
@@ -226,10 +224,10 @@ class Questions:
 
     @check_arguments
     def regress(self, formula: str, kind: Kind | None = None, level: float = LEVEL) -> pd.DataFrame:
-        """Return coefficients of ``"y ~ a + b"``: least squares for numbers y, logistic for one of two values.
+        """Return coefficients of ``"y ~ a + b"``: least squares if y is a number, logistic if y has two values.
 
-        Texts become 0 and 1 for each value but the first, moments seconds since 1970.  Errors by
-        simulation, which takes a while the first time.
+        Text columns become dummies for each value but the first, moments become seconds since 1970.  Errors come from a
+        simulation, which is slow the first time.
         """
         from privsyn.answers.simulated import answer_regression
 
@@ -241,10 +239,10 @@ class Questions:
     def estimate(
         self, function: Callable[[pd.DataFrame], Any], columns: Sequence[str] | None = (), level: float = LEVEL
     ) -> pd.DataFrame:
-        """Return any figures of a table: ``function`` gets a pandas table of ``columns`` (all, if none is named).
+        """Return any figures of a table: ``function`` gets a pandas table of ``columns`` (by default, of all columns).
 
-        It returns a number, or several as a mapping, a Series or a list.  Errors by simulation; they are known only
-        where every pair of the columns was measured, so name few.
+        It returns a number, or several as a mapping, a Series or a list.  Errors come from a simulation.  They are
+        known only if every pair of the columns was measured, so name few.
         """
         from privsyn.answers.simulated import answer_function
 
@@ -255,9 +253,9 @@ class Questions:
         return _build_simulated_table(released, simulated, "figure", about)
 
     def compare(self, earlier: Questions) -> ReleaseComparison:
-        """Return the differences to an earlier release, such as of two periods: ``compare(other).count("sex")``."""
+        """Return the differences to another release, such as an earlier period: ``compare(other).count("sex")``."""
         if earlier._counts.manifest.run == self._counts.manifest.run:
-            raise RequestError("is this release itself", "Name another release", "query.other")
+            raise RequestError("is the same release", "Name another release", "query.other")
         return ReleaseComparison(self, earlier)
 
     def _answer_shares_of_values(
@@ -288,7 +286,7 @@ class Questions:
         return joined
 
     def _note_moments(self, table: pd.DataFrame, column: str) -> pd.DataFrame:
-        """Return the table of a column's figures; of dates and times it says what they are counted in."""
+        """Return the table of a column's figures, with a note on the unit if the column holds dates or times."""
         if self._counts.language.types.get(column) == "moment":
             described = self._counts.request.spec.columns.get(column)
             table.attrs["kind"] = getattr(described, "kind", "datetime")
@@ -331,12 +329,12 @@ def _describe_condition(where: str | None) -> str:
 
 
 class ReleaseComparison:
-    """What changed from one release to another: the same questions to both, and the differences of the answers.
+    """Differences between two releases: the same questions to both, and the differences of their answers.
 
-    The noise of two releases is independent.  Intervals of differences follow from both intervals (MOVER, Zou and
-    Donner 2008): low = d - sqrt((e1 - l1)^2 + (u2 - e2)^2), and high likewise.
+    The noise of the two releases is independent.  An interval of a difference follows from both intervals (MOVER, Zou
+    and Donner 2008): low = d - sqrt((e1 - l1)^2 + (u2 - e2)^2), and high likewise.
 
-    Privacy: it knows what the two released folders hold, nothing else.
+    Privacy: reads only the two released folders.
     """
 
     def __init__(self, later: Questions, earlier: Questions) -> None:
@@ -344,25 +342,25 @@ class ReleaseComparison:
 
     @check_arguments
     def count(self, *by: str, where: str | None = None, level: float = 0.95) -> pd.DataFrame:
-        """Return differences of counts, later less earlier; arguments as of ``Release.count``."""
+        """Return differences of counts, later less earlier; arguments as in ``Release.count``."""
         return self.answer(lambda r: r.count(*by, where=where, level=level))
 
     @check_arguments
     def share(
         self, what: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
-        """Return differences of shares; arguments as of ``Release.share``."""
+        """Return differences of shares; arguments as in ``Release.share``."""
         return self.answer(lambda r: r.share(what, by=by, where=where, level=level))
 
     @check_arguments
     def mean(
         self, column: str, by: str | Sequence[str] = (), where: str | None = None, level: float = 0.95
     ) -> pd.DataFrame:
-        """Return differences of means; arguments as of ``Release.mean``."""
+        """Return differences of means; arguments as in ``Release.mean``."""
         return self.answer(lambda r: r.mean(column, by=by, where=where, level=level))
 
     def answer(self, ask: Callable[[Questions], pd.DataFrame]) -> pd.DataFrame:
-        """Return the differences of the answers of ``ask`` for both releases."""
+        """Return the differences of both releases' answers to ``ask``."""
         later, earlier = ask(self._later), ask(self._earlier)
         labels = [c for c in later.columns if c not in FIGURES]
         if labels:
@@ -390,7 +388,7 @@ class ReleaseComparison:
         differences.attrs["about"] = f"difference of {later.attrs['about']}"
         words = dict.fromkeys((*later.attrs["words"], *earlier.attrs["words"]))
         only_in_one = len(later) + len(earlier) - 2 * len(merged)
-        more = [f"{only_in_one} levels are in one of the two releases only and are left out."] if only_in_one else []
+        more = [f"{only_in_one} levels are in only one of the two releases and are left out."] if only_in_one else []
         differences.attrs["words"] = [*words, *more]
         return differences
 
@@ -401,7 +399,7 @@ _ORDER = ("measured", "implied", "simulated", "bounded", "model", "not known")
 
 
 def parse(text: str) -> ParsedQuestion:
-    """Return the question in a line of text.  Raises RequestError if it is none."""
+    """Parse a question from a line of text.  Raises RequestError if it is not one."""
     try:
         return parse_question(text)
     except FieldError as error:
@@ -410,7 +408,7 @@ def parse(text: str) -> ParsedQuestion:
 
 
 def answer(release: Questions, text: str, level: float = 0.95, *, population: bool = False) -> pd.DataFrame:
-    """Return the release's answer to a question.  Raises RequestError for what is no question to it."""
+    """Return the release's answer to a question.  Raises RequestError if the text is not a question it can answer."""
     text = adopt_spellings(text, release._counts.language.types)
     question = parse(drop_table_names(text, release._counts.tables))
     if population and question.what not in ("count", "share", "mean"):
@@ -460,11 +458,11 @@ def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise RequestError(f"{text!r} is no number", "Write parts such as 0.9", "query.probabilities") from None
+        raise RequestError(f"{text!r} is not a number", "Write parts such as 0.9", "query.probabilities") from None
 
 
 def parse_difference(later: Questions, earlier: Questions, text: str, level: float = 0.95) -> pd.DataFrame:
-    """Return how the answer differs between two releases: of counts, shares and means.  Errors as :func:`answer`."""
+    """Return how a count, share or mean differs between two releases.  Raises RequestError as :func:`answer` does."""
     text = adopt_spellings(text, later._counts.language.types)
     question = parse(drop_table_names(text, later._counts.tables))
     if question.what not in ("count", "share", "mean", "persons"):

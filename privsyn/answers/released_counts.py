@@ -1,4 +1,4 @@
-"""The noisy counts of a released folder, as they were measured, with their noise; every file is checked by its hash."""
+"""The noisy counts of a released folder, as measured, with their noise; every file is checked by its hash."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FIELD = "query.release"
 
 
 class Counts(NamedTuple):
-    """Noisy counts of one query: ``counts`` has an axis for each attribute; ``sigma``, of one cell, in records.
+    """Noisy counts of one query: ``counts`` has an axis for each attribute; ``sigma`` is per cell, in records.
 
     ``merges``: for each attribute of a named set, from its coarse codes to the codes of the counts; else empty.
     """
@@ -64,10 +64,10 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True)
 class ReleasedCounts:
-    """The measured counts, from the released folder ``folder`` and nothing else.
+    """The measured counts, read from the released folder ``folder`` alone.
 
-    Single columns are in fine codes, larger sets of columns in the coarse codes of :attr:`recode`.  ``cache``: what was
-    worked out from it once; ``branch``: of a tree of tables the table of rows whose counts these are, empty: the first.
+    Single columns are in fine codes, larger sets in the coarse codes of :attr:`recode`.  ``cache``: values computed
+    once; ``branch``: in a tree of tables, the table whose rows were counted; empty for the first.
     """
 
     folder: Path
@@ -77,14 +77,14 @@ class ReleasedCounts:
 
     @classmethod
     def of(cls, folder: Path, branch: str = "") -> ReleasedCounts:
-        """Read a released folder.  Raises RequestError if it is none."""
+        """Read a released folder.  Raises RequestError if it is not one."""
         return cls(folder, read_manifest(folder), branch=branch)
 
     @cached_property
     def request(self) -> Request:
-        """The public request, its columns in the table's order, with the cells that were counted."""
+        """The public request, its columns in the table's order, with the counted cells."""
         request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
-        first = next(iter(request.branches.values()), request)  # of a tree of tables that of the first two
+        first = next(iter(request.branches.values()), request)  # in a tree of tables, the request of the first two
         request = request.branches[self.branch] if self.branch else first
         if CUTS_FILE in self.manifest.files:
             request = request.cut_cells(read_cuts(self.read(CUTS_FILE)))
@@ -93,7 +93,7 @@ class ReleasedCounts:
 
     @property
     def record_unit(self) -> str:
-        """The word for what has one record of all its rows: a person, a household, or a row of a table between."""
+        """The word for the unit with one record for all its rows: person, household, or row of a table in between."""
         if not self._is_further:
             return self.request.spec.unit.one
         spec = read_public_spec(self.manifest, FIELD)
@@ -108,7 +108,7 @@ class ReleasedCounts:
 
     @cached_property
     def tables(self) -> tuple[str, ...]:
-        """The tables whose columns it has, by their names: one of rows and those above it; none for one table."""
+        """The names of the tables whose columns it has: the table of rows and those above it; empty for one table."""
         if not self._is_further:
             return tuple(self.request.spec.tables)
         above = {name: table.of for name, table in read_public_spec(self.manifest, FIELD).tables.items()}
@@ -126,23 +126,23 @@ class ReleasedCounts:
 
     @cached_property
     def codecs(self) -> dict[str, Codec]:
-        """Column -> its codec."""
+        """Attribute -> its codec."""
         return {codec.attribute: codec for codec in self.encoding.codecs}
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns that were counted each by itself, in the table's order: not those that rules compute or tie."""
+        """The columns counted by themselves, in the table's order; without columns that rules compute or tie."""
         single = {a for a, columns in self.written.items() if columns == (a,)}
         return tuple(name for name in self.request.column_order if name in single)
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """The counted columns, and the attribute that stands for the dummies of a ``one_of``."""
+        """The counted columns, and the attribute behind the dummies of a ``one_of``."""
         return tuple(a for a, columns in self.written.items() if columns)
 
     @cached_property
     def written(self) -> dict[str, tuple[str, ...]]:
-        """Attribute -> the released columns that its codes become; an attribute of rounding becomes none."""
+        """Attribute -> the released columns that its codes become; none for a rounding attribute."""
         return {a: tuple(codec.ranges()) for a, codec in self.codecs.items()}
 
     @cached_property
@@ -156,14 +156,14 @@ class ReleasedCounts:
 
     @cached_property
     def every_codec(self) -> dict[str, Codec]:
-        """Released column -> a codec of it alone, of computed columns and dummies, too."""
+        """Released column -> a codec for it alone, including computed columns and dummies."""
         spec = self.request.spec
         plan = plan_every_column(spec, self.request.column_order)
         return {c.attribute: c for c in plan.codecs if c.attribute in spec.released_columns}
 
     @cached_property
     def reach(self) -> dict[str, tuple[Floats, Floats] | None]:
-        """Column -> smallest and largest number in each fine code, NaN for null; None where values are no numbers."""
+        """Attribute -> smallest and largest number in each fine code, NaN for null; None if values are not numbers."""
         return {a: _compute_reach(self.codecs[a]) if a in self.columns else None for a in self.attributes}
 
     @cached_property
@@ -178,7 +178,7 @@ class ReleasedCounts:
 
     @cached_property
     def single(self) -> dict[str, list[Counts]]:
-        """The one-ways of each column in fine codes: every noisy measurement, and the known counts."""
+        """The one-ways of each attribute in fine codes: every noisy measurement, and the known counts."""
         by_column: dict[str, list[Counts]] = {name: [] for name in self.codecs}
         for counts in (*(c for step in self.measured.values() for c in step), *self.known):
             if len(counts.attributes) == 1:
@@ -187,24 +187,24 @@ class ReleasedCounts:
 
     @cached_property
     def totals(self) -> KnownTotals | None:
-        """The known totals that the spec states; None without any."""
+        """The known totals in the spec; None without any."""
         return self.request.public.totals
 
     @cached_property
     def known(self) -> list[Counts]:
-        """The known totals of single columns, in fine codes, as if they were measured with next to no noise."""
+        """The known totals of single columns, in fine codes, as measurements with next to no noise."""
         one_way = {} if self.totals is None else self.totals.one_way
         return [Counts((a,), counts.astype(np.float64), KNOWN_SIGMA) for a, counts in one_way.items()]
 
     @cached_property
     def known_pairs(self) -> list[Counts]:
-        """The known totals of pairs of columns, in coarse codes, as those."""
+        """The known totals of pairs of columns, in coarse codes, as measurements with next to no noise."""
         pairs = [] if self.totals is None else self.totals.coarse_pairs(self.recode)
         return [Counts(m.attributes, m.counts, m.sigma) for m in pairs]
 
     @cached_property
     def joint(self) -> list[Counts]:
-        """Every measurement of two columns and more, in coarse codes, and what is known of them."""
+        """Every measurement of two or more columns in coarse codes, and the known pairs."""
         return [
             counts._replace(counts=counts.counts.reshape(self.domain.shape(counts.attributes)))
             for step in self.measured.values()
@@ -214,7 +214,7 @@ class ReleasedCounts:
 
     @cached_property
     def sets(self) -> list[CountsOfSet]:
-        """The same counts as they look by the merged codes of each named set that was measured."""
+        """The release as seen in the merged codes of each measured named set."""
         counts_of_sets = [counts for step in self.measured.values() for counts in step if counts.merges]
         return [
             CountsOfSet(self.folder, self.manifest, branch=self.branch, whole=self, counts=counts)
@@ -223,7 +223,7 @@ class ReleasedCounts:
 
     @cached_property
     def holding(self) -> dict[str, list[Counts]]:
-        """Column -> the measurements of two columns and more that it is in."""
+        """Attribute -> the measurements of two or more columns that contain it."""
         by_column: dict[str, list[Counts]] = {name: [] for name in self.codecs}
         for counts in self.joint:
             for name in counts.attributes:
@@ -232,7 +232,7 @@ class ReleasedCounts:
 
     @cached_property
     def scores(self) -> dict[Clique, Score]:
-        """Scored pair -> its noisy distance from independence, by all looks at it; empty where there is none."""
+        """Scored pair -> its noisy distance from independence, pooled over all looks; empty without scores."""
         queries, answers = list[Query](), list[Floats]()
         for file in self._list_files_of(LookKind.SCORES).values():
             pairs, distances, sigmas = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
@@ -241,16 +241,16 @@ class ReleasedCounts:
         return {q.attributes: Score(float(y[0]), q.sigma) for q, y in zip(*pool_answers(queries, answers), strict=True)}
 
     def find_noisy(self, look: str, attribute: str) -> tuple[Floats, float]:
-        """Return the noisy counts, flat, and their noise, of the query of a look that is about an attribute."""
+        """Return the noisy counts, flat, and their sigma, of a look's query about an attribute."""
         file = self.noisy_files[look]
         queries = _flatten(self.read(f"{file}.parquet"), self.read(f"{file}_receipts.parquet"))
         return next((y, sigma) for names, y, sigma in zip(*queries, strict=True) if attribute in names)
 
     @cached_property
     def table(self) -> pa.Table:
-        """The synthetic rows; categories as their values, not as codes into a list.
+        """The synthetic rows; categories as values, not as dictionary codes.
 
-        Of linked rows one of each synthetic person, as the counts are of one row of each person.
+        With linked rows, one row of each synthetic person, since the counts have one row of each person.
         """
         panel = self.request.spec.panel
         if panel is None:
@@ -260,7 +260,7 @@ class ReleasedCounts:
 
     @cached_property
     def _rows(self) -> pa.Table:
-        """All synthetic rows; categories as their values; of a further table with the columns above beside them."""
+        """All synthetic rows; categories as values; a further table's rows include the columns above."""
         if self._is_further:
             spec = self.request.spec
             rows = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
@@ -275,7 +275,7 @@ class ReleasedCounts:
 
     @cached_property
     def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:
-        """The synthetic rows of linked persons, and where each person begins.  Raises ValueError where none are."""
+        """The rows of linked synthetic persons, and the first row of each.  Raises ValueError for unlinked rows."""
         panel = self.request.spec.panel
         if panel is None:
             raise ValueError("the rows of this release are not linked")
@@ -283,7 +283,7 @@ class ReleasedCounts:
 
     @property
     def noisy_files(self) -> dict[str, str]:
-        """Release step -> the file of its noisy answers, without its ending."""
+        """Release step -> the file of its noisy answers, without its extension."""
         return {
             step.name: step.published["noisy"].name.removesuffix(".parquet")
             for step in release_steps(self.steps)
@@ -292,12 +292,12 @@ class ReleasedCounts:
 
     @property
     def trend_files(self) -> dict[str, str]:
-        """Look at trends -> the file of its noisy sums, without its ending; empty where there is none."""
+        """Trend look -> the file of its noisy sums, without its extension; empty without such looks."""
         return self._list_files_of(LookKind.TRENDS)
 
     @property
     def value_files(self) -> dict[str, str]:
-        """Counts of single values -> their file, without its ending; empty where there are none."""
+        """Look at single values -> the file of its counts, without its extension; empty without such looks."""
         return self._list_files_of(LookKind.VALUES)
 
     def _list_files_of(self, kind: LookKind) -> dict[str, str]:
@@ -305,7 +305,7 @@ class ReleasedCounts:
         return {name: file for name, file in self.noisy_files.items() if name in looks}
 
     def read(self, name: str) -> pa.Table:
-        """Return a table of the folder.  Raises RequestError unless it is the file of the manifest, byte for byte."""
+        """Return a table of the folder.  Raises RequestError unless the file matches its hash in the manifest."""
         if self._is_further and name.startswith("marginals/"):
             name = name.replace("/", f"/{self.branch}/", 1)
         content = check_released_file(self.folder, self.manifest, name, FIELD).read_bytes()
@@ -314,7 +314,7 @@ class ReleasedCounts:
 
     @cached_property
     def measured(self) -> dict[str, list[Counts]]:
-        """Release step -> what it counted, flat, in the order of its receipts."""
+        """Release step -> its counts, flat, in the order of its receipts."""
         by_step, sets = {}, {look.name for look in list_looks(self.steps, LookKind.SETS)}
         for name, answers in self._asked.items():
             if name not in sets:
@@ -327,12 +327,12 @@ class ReleasedCounts:
 
     @cached_property
     def sums_beside(self) -> dict[str, list[Counts]]:
-        """Release step -> the sums of scores (trends) asked after its counts, one cell each; empty for most."""
+        """Release step -> the sums of scores (trends) asked after its counts, one cell each; usually empty."""
         return {name: answers[len(self.measured[name]) :] for name, answers in self._asked.items()}
 
     @cached_property
     def _asked(self) -> dict[str, list[Counts]]:
-        """Release step that counts -> all that it asked, flat, in the order of its receipts."""
+        """Counting release step -> all its answers, flat, in the order of its receipts."""
         steps = {step.name: step for step in release_steps(self.steps)}
         by_step = {}
         for name, file in self.noisy_files.items():
@@ -344,7 +344,7 @@ class ReleasedCounts:
 
 @dataclass(frozen=True)
 class CountsOfSet(ReleasedCounts):
-    """The counts of the release ``whole`` as they look by the merged codes of one named set, ``counts``.
+    """The release ``whole`` as seen in the merged codes of one named set, ``counts``.
 
     Single columns are as measured; the set is the only joint measurement.
     """
@@ -364,19 +364,19 @@ class CountsOfSet(ReleasedCounts):
 
     @cached_property
     def recode(self) -> Recode:
-        """Fine code -> merged code of the set's columns, and coarse code of others."""
+        """Fine code -> merged code for the set's columns, coarse code for other columns."""
         whole, counts = self._of
         return merge_recode(whole.recode, counts)
 
     @cached_property
     def joint(self) -> list[Counts]:
-        """The set."""
+        """The counts of the set."""
         _, counts = self._of
         return [counts._replace(counts=counts.counts.reshape([int(m.max()) + 1 for m in counts.merges]), merges=())]
 
     @property
     def measured(self) -> dict[str, list[Counts]]:
-        """What the release counted."""
+        """The counts of the release's steps."""
         return self._of[0].measured
 
     @property
@@ -390,13 +390,13 @@ class CountsOfSet(ReleasedCounts):
 
 
 def merge_recode(recode: Recode, counts: Counts) -> Recode:
-    """Return the recoding with the merged codes that ``counts`` are by, if they are."""
+    """Return the recoding with the merged codes of ``counts``, if they have any."""
     merged = zip(counts.attributes, counts.merges, strict=False)
     return {**recode, **{a: merge_coarse(recode[a], merge) for a, merge in merged}}
 
 
 def describe_kept_rows(released: ReleasedCounts) -> list[str]:
-    """Return what an answer says where a person's rows were capped; nothing where every row was counted."""
+    """Return the notes on capped rows for an answer; empty if every row was counted."""
     unit = released.request.spec.unit
     if unit.identifier is None:
         return []
@@ -409,22 +409,22 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
         ]
     if released.request.spec.panel is not None:
         return [
-            f"Every answer is of {unit.one}s, each by one row, drawn at random from the at most {unit.records} rows of "
-            f"the {unit.one} that were kept. Counts, shares and means of all rows are others: a {unit.one} with many "
-            f"rows counts in them more often.{describe_without_rows(released)}"
+            f"Every answer is about {unit.one}s, each represented by one row, drawn at random from at most "
+            f"{unit.records} kept rows of the {unit.one}. Counts, shares and means of all rows differ: a {unit.one} "
+            f"with many rows counts in them more often.{describe_without_rows(released)}"
         ]
     return [
         f"A{unit.describe_kept()[1:]}, and every answer is about the kept rows: counts, "
-        "shares and means of the whole private table are others."
+        "shares and means of the whole private table differ."
     ]
 
 
 def describe_without_rows(released: ReleasedCounts) -> str:
-    """Return the sentence, after a blank, that persons without rows are left out; nothing where all have rows."""
+    """Return the sentence, after a blank, that units without rows are left out; empty if all have rows."""
     spec = released.request.spec
     if spec.panel is None or not spec.panel.above:
         return ""
-    return f" {released.record_units.capitalize()} without rows are not among them; they are counted apart."
+    return f" {released.record_units.capitalize()} without rows are not included; they are counted separately."
 
 
 def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str]:
@@ -437,8 +437,8 @@ def describe_known_totals(released: ReleasedCounts, columns: Clique) -> list[str
         return []
     names = ", ".join(with_totals)
     return [
-        f"Not measured: counts of {names} are the spec's known totals, taken as published. An interval holds as far as "
-        "these are right."
+        f"Not measured: counts of {names} are the spec's known totals, taken as published. Intervals assume that they "
+        "are right."
     ]
 
 
@@ -466,11 +466,11 @@ def _flatten(noisy: pa.Table, receipts: pa.Table) -> tuple[list[list[str]], list
 
 
 class MemoryCounts(ReleasedCounts):
-    """What a run in memory left, as if it lay in a folder."""
+    """The counts of a run in memory, as if read from a folder."""
 
     @classmethod
     def of_run(cls, request: Request, tables: Mapping[str, pa.Table]) -> MemoryCounts:
-        """From tables by the names of their released files, the rows as synthetic.parquet."""
+        """Return the counts from tables by the names of their released files; the rows are synthetic.parquet."""
         manifest = Manifest(
             run=f"{request.spec.dataset}-00000000",
             differentially_private=True,

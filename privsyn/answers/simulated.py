@@ -1,9 +1,9 @@
 """Regressions and any function of a table: estimates from the rows, errors by simulation.
 
-Simulated are releases of the model: the rows counted anew, noise like the receipts' added, and everything after it done
-again.  What a statistic of the rows varies by from one such release to the next, around its value on the rows, is the
-error that noise and post-processing bring into it (the parametric bootstrap).  The choices of the release, its codes
-and its measured marginals, stay as they are.  No private table is near: the rows take its place.
+A simulation makes releases of the model: it counts the rows anew, adds noise like the receipts' noise, and repeats
+every later step.  The spread of a statistic over these releases, around its value on the rows, is the error from noise
+and post-processing (the parametric bootstrap).  Codes and measured marginals stay fixed.  No private table is read: the
+synthetic rows take its place.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ if TYPE_CHECKING:
 
 
 SIMULATED_RELEASES = 25
-"""Releases of the model that an interval rests on."""
+"""Simulated releases behind one interval."""
 
 MOST_BYTES = 1 << 30
-"""Replicates that are larger together are made anew for every question."""
+"""Replicates that are larger together are not cached, but made anew for every question."""
 
 Progress = Callable[[int, int], None]
-"""Called with (replicates done, of how many)."""
+"""Called with (replicates done, replicates in total)."""
 
 
 def iterate_replicates(released: ReleasedCounts, progress: Progress = lambda done, total: None) -> Iterator[pa.Table]:
     """Yield the rows of SIMULATED_RELEASES releases of the model, tables like the synthetic one.
 
-    Made once, if they are small.
+    The replicates are cached if they are small.
     """
     cached = released.cache.get("replicates")
     if cached is not None:
@@ -85,9 +85,9 @@ def make_replicate(released: ReleasedCounts, seed: int) -> pa.Table:
 
 
 def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
-    """Return rows the release's own counts give where none is shrunk; None where its mechanism cannot leave that out.
+    """Return the rows that the release's counts give without shrinkage; None if its mechanism does not shrink.
 
-    A count that was shrunk is off by a bias that releases of the model do not show, since the model has it already.
+    Shrinkage biases a count.  Releases of the model do not show that bias, because the model already contains it.
     """
     options = released.request.spec.mechanism
     if not isinstance(options, PrivSyn) or not options.consistency.shrink:
@@ -107,10 +107,11 @@ def remake_rows(
     mechanism: AnyMechanism | None = None,
     sums: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
 ) -> pa.Table:
-    """Return the rows that the release's own steps make from other counts than those that it ``measured``.
+    """Return the rows that the release's own steps make from the counts ``measured`` instead of its own.
 
-    Of its own counts they make its own rows.  ``mechanism``: other options of its mechanism, for these steps;
-    ``sums``: look at trends, or step that asked them again -> other noisy sums in the place of its own.
+    From its own counts they make its own rows.
+
+    ``mechanism``: other options for these steps; ``sums``: trend look, or step that asked sums -> other noisy sums.
     """
     tables_by_step: dict[str, Tables] = {
         name: {
@@ -126,7 +127,7 @@ def remake_rows(
             "noisy": noisy.tabulate_answers([*(c.counts.astype(np.int64) for c in counts), *sums_of_step]),
             "receipts": released.read(f"{released.noisy_files[name]}_receipts.parquet"),
         }
-    for name, file in released.value_files.items():  # what single values were counted, and as what, stays
+    for name, file in released.value_files.items():  # the counts of single values stay
         tables_by_step[name] = {
             "noisy": released.read(f"{file}.parquet"),
             "receipts": released.read(f"{file}_receipts.parquet"),
@@ -161,16 +162,17 @@ def recode_by(released: ReleasedCounts, measured: Mapping[str, Sequence[Counts]]
 
 
 def list_unmeasured_pairs(released: ReleasedCounts, columns: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the pairs of these columns that no measurement holds."""
+    """Return the pairs of these columns that are in no measurement."""
     inside = {pair for counts in released.joint for pair in combinations(counts.attributes, 2)}
     order = [a for a in released.attributes if a in columns]
     return [pair for pair in combinations(order, 2) if pair not in inside]
 
 
 def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise) -> dict[str, list[NDArray[np.int64]]]:
-    """Return the sums of every look at trends, and of every step that counts, on the model's rows with new noise.
+    """Return the sums of every trend look and every counting step, on the model's rows with new noise.
 
-    The noise has the same scale; codes have scores by the one-ways of ``recode``; most steps that count ask no sums.
+    The noise has the same scale.  Scores of codes follow from the one-ways of ``recode``.  Most counting steps ask no
+    sums.
     """
     first_sums = {name: len(counts) for name, counts in released.measured.items()}
     sums: dict[str, list[NDArray[np.int64]]] = {}
@@ -192,7 +194,7 @@ def _ask_sums_again(released: ReleasedCounts, recode: Recode, noise: SeededNoise
 
 
 def _measure_again(released: ReleasedCounts, counts: Counts, noise: SeededNoise) -> Counts:
-    """Return the same counts of the model's rows, with new noise of the same scale."""
+    """Return the same counts on the model's rows, with new noise of the same scale."""
     codes = [read_row_codes(released, column) for column in counts.attributes]
     if len(codes) == 1:
         exact = np.bincount(codes[0], minlength=counts.counts.size)
@@ -209,7 +211,7 @@ Floats = NDArray[np.float64]
 Kind = Literal["linear", "logistic"]
 
 MOST_CUT = 0.1
-"""A logistic regression has no interval where noise can make more than this share of the rarer value's rows."""
+"""A logistic regression has no interval if noise can make up more than this share of the rarer value's rows."""
 
 CUT_NOISE_WARNING = (
     "Noise cut at 0 can exceed a tenth of the rows of the rarer value. It draws the coefficients of a logistic "
@@ -226,7 +228,7 @@ PRIOR_WARNING = (
 class Simulated(NamedTuple):
     """Figures of a table by name, each of shape (figures,).
 
-    ``missing``: pairs of its columns without measurement; ``why``: another reason why nothing is known of the error.
+    ``missing``: unmeasured pairs of its columns; ``why``: another reason why the error is unknown.
     """
 
     names: list[str]
@@ -248,13 +250,13 @@ def simulate_answer(
 ) -> Simulated:
     """Return ``figures`` of the rows' ``columns``, with the error that noise and post-processing bring.
 
-    The standard error is the root mean square difference to the rows' own figures over the releases of the model, so
-    that a bias counts, too, with what the figures change by where no count is shrunk, what they change by where the
-    rows are weighted to follow the released counts, half of what they change by when all values lie at one end of their
-    cells, and half of what they change by when values rise or fall together inside their cells: nothing is known of
-    either.
-    Where a pair of the columns was not measured, nothing is known of the error, nor where rows are linked or follow a
-    prior: of one row of each person more is needed than its counts to make rows anew, and so are the prior's rows.
+    The standard error starts from the root mean square difference to the rows' own figures over the releases of the
+    model, so it includes bias.  It adds the change of the figures without shrinkage, and the change when the rows are
+    reweighted to the released counts.  Positions inside cells are unknown, so it adds half the change when all values
+    move to one end of their cells.  For the same reason it adds half the change when values rise or fall together
+    inside their cells.
+
+    The error is unknown if a pair of the columns was not measured, if rows are linked, or if the release has a prior.
     """
     names, estimate = figures(released.table.select(list(columns)))
     missing = list_unmeasured_pairs(released, released.language.list_attributes(tuple(columns)))
@@ -278,17 +280,16 @@ def simulate_answer(
 
 
 def _find_obstacle(released: ReleasedCounts) -> str:
-    """Return why no rows of the release can be made anew; empty where they can be."""
+    """Return why the release cannot be simulated; empty if it can."""
     if released.request.spec.panel is not None:
         return LINKED_ROWS_WARNING
     return PRIOR_WARNING if released.request.has_prior else ""
 
 
 def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:
-    """Return the rows' columns, numbers exchanged inside cells so that they rise (1) or fall (-1) with another column.
+    """Return the rows' columns, numbers permuted inside cells to rise (1) or fall (-1) with another column.
 
-    Numbers of the first column are put in the order of the second, all others in that of the first; counts of cells
-    stay as they are.
+    The first column follows the order of the second; all others follow the first.  Counts of cells stay.
     """
     needed = released.language.book.find_measured_columns(tuple(columns))
     moved = {name: released.table[name] for name in released.table.column_names}
@@ -303,7 +304,7 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> 
 
 
 def _align_ranks(names: Sequence[str], others: Sequence[str], figures: Floats) -> Floats:
-    """Return figures in the order of ``names``, NaN for one that is not there, such as of a group without rows."""
+    """Return figures in the order of ``names``; NaN for a missing name, such as a group without rows."""
     by_name = dict(zip(others, figures, strict=True))
     return np.array([by_name.get(name, np.nan) for name in names], dtype=np.float64)
 
@@ -325,7 +326,7 @@ def answer_function(
     level: float,
     progress: Progress,
 ) -> Simulated:
-    """Return a function from a pandas table of ``columns`` to a number, a mapping, a Series or a list of numbers."""
+    """Return ``function`` of a pandas table of ``columns``: a number, a mapping, a Series or a list of numbers."""
     for name in columns:
         check_column(released, name)
 
@@ -379,9 +380,9 @@ def answer_regression(
 
 
 def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> float:
-    """Return how many rows noise can make of empty cells, as a share of the rows of the target's rarer value.
+    """Return the rows that noise can leave in empty cells, as a share of the rows of the target's rarer value.
 
-    Of an empty cell with normal noise of standard deviation s, s / sqrt(2 pi) rows are left where it is cut at 0.
+    An empty cell with normal noise of standard deviation s, cut at 0, keeps s / sqrt(2 pi) rows in expectation.
     """
     rows = np.bincount(read_row_codes(released, target), minlength=2) if target in released.codecs else np.zeros(2)
     rarer = float(np.sort(rows)[::-1][1])
@@ -392,7 +393,7 @@ def _cut_share(released: ReleasedCounts, target: str, terms: Sequence[str]) -> f
 
 
 def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the column before ``~`` and those after it; names with other signs stand in backticks or quotation marks.
+    """Return the column before ``~`` and the columns after it; unusual names stand in backticks or quotation marks.
 
     Raises RequestError.
     """
@@ -410,7 +411,7 @@ def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]
 
 
 def _list_levels(released: ReleasedCounts, name: str) -> list[Any] | None:
-    """Return the values that rows have of a column, in the public order; None for a column of numbers."""
+    """Return the values of a text column that occur in the rows, in the public order; None for other columns."""
     if not pa.types.is_string(released.table[name].type):
         return None
     present = set(released.table[name].unique().to_pylist())
@@ -420,7 +421,7 @@ def _list_levels(released: ReleasedCounts, name: str) -> list[Any] | None:
 def _list_columns(
     released: ReleasedCounts, values: pa.ChunkedArray, name: str, levels: list[Any] | None
 ) -> list[tuple[str, Floats]]:
-    """Return a column as numbers, NaN for null: itself (moments in seconds), or 0 and 1 of each value but one."""
+    """Return a column as numbers, NaN for null: itself (moments in seconds), or a dummy per value but the first."""
     array = values.combine_chunks()
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
@@ -437,7 +438,7 @@ Ints = NDArray[np.int64]
 
 
 class _WantedCounts(NamedTuple):
-    """The counts that rows shall have: the rows concerned, the cell of each, and the counts of all cells."""
+    """Target counts for the rows: the rows concerned, the cell of each row, and the counts of all cells."""
 
     rows: Ints
     cells: Ints
@@ -445,9 +446,9 @@ class _WantedCounts(NamedTuple):
 
 
 def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
-    """Return synthetic rows, some left out and some repeated, by the counts of ``columns`` and of their measured pairs.
+    """Return synthetic rows, dropped and repeated to match the counts of ``columns`` and of their measured pairs.
 
-    A cell without rows stays empty; where no row were left, all stay.  A function of the released folder.
+    A cell without rows stays empty.  If no row would be left, all rows stay.  A function of the released folder.
     """
     attributes = [a for a in released.attributes if a in released.language.list_attributes(tuple(columns))]
     sets = [*((a,) for a in attributes), *combinations(attributes, 2)]
@@ -469,7 +470,7 @@ def refit_rows(released: ReleasedCounts, columns: Sequence[str]) -> pa.Table:
 
 
 def _build_wanted_counts(released: ReleasedCounts, attributes: Clique) -> _WantedCounts | None:
-    """Return the best linear counts of one column or of a pair, cut at 0; None of a pair that was not measured."""
+    """Return the best linear counts of one column or a pair, cut at 0; None for an unmeasured pair."""
     linear = estimate_best_linear(released, attributes)
     if linear is None:
         return None

@@ -1,4 +1,4 @@
-"""What the synthetic rows say: the estimate where columns were not measured together."""
+"""Statistics of the synthetic rows: the estimate for columns that were not measured together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def select_rows(released: ReleasedCounts, condition: Condition | None) -> NDArra
 
 
 def group_rows(released: ReleasedCounts, columns: Clique, by: Sequence[str]) -> tuple[NDArray[np.int64], int]:
-    """Return the answer that each synthetic row belongs to (-1: none), and how many answers there are."""
+    """Return the answer that each synthetic row belongs to (-1: none), and the number of answers."""
     cells = ColumnCells(released, columns)
     group, answers = np.zeros(released.table.num_rows, dtype=np.int64), 1
     outside = np.zeros(len(group), dtype=bool)
@@ -70,7 +70,7 @@ def sum_rows(
     condition: Condition | None,
     figures: Floats | None = None,
 ) -> Floats:
-    """Return sums over the synthetic rows of each answer: of ones, or of a figure of each row."""
+    """Return sums over the synthetic rows of each answer: of ``figures``, or of ones (a count) without them."""
     group, answers = group_rows(released, columns, by)
     chosen = select_rows(released, condition) & (group >= 0)
     return np.bincount(group[chosen], weights=None if figures is None else figures[chosen], minlength=answers).astype(

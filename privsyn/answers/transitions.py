@@ -1,4 +1,4 @@
-"""Transitions of linked rows, from the released counts of pairs of rows: shares, with intervals of the noise alone."""
+"""Transitions of linked rows, from the released counts of pairs of rows: shares, with intervals for the noise."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transit
 Floats = NDArray[np.float64]
 
 LEAST = 3.0
-"""Standard errors that the pairs from one code must have at least, so that shares of them are known."""
+"""Standard errors that the number of pairs from a code must reach, so that their shares are known."""
 
 
 @dataclass(frozen=True)
 class TransitionShares:
-    """The share of pairs whose second row has each code, of those whose first row has one; one entry a pair of codes.
+    """The share of each second code among pairs with a given first code; one entry a pair of codes.
 
-    ``kind``: what kind of pair, of members of a household; empty else.
+    ``kind``: the kind of pair of household members; empty for persons.
     """
 
     kind: list[str]
@@ -38,18 +38,18 @@ class TransitionShares:
 
 
 def answer_transitions(released: ReleasedCounts, column: str, level: float) -> TransitionShares:
-    """Return the transitions of a column.  Raises RequestError where none were measured."""
+    """Return the transitions of a column.  Raises RequestError if none were measured."""
     plan, spec = released.encoding, released.request.spec
     if spec.panel is None:
         raise RequestError(
-            "the rows of this release are not linked, so nothing follows another",
+            "the rows of this release are not linked, so no row follows another",
             "Ask a release whose spec has `order`",
             "query.columns",
         )
     measured = [name for name in plan.following if name in spec.columns]
     if column not in measured:
         raise RequestError(
-            f"no transitions of {column!r} were measured: it is constant, follows from the order, or is no column",
+            f"no transitions of {column!r} were measured: it is constant, follows from the order, or is not a column",
             f"Name one of {', '.join(measured)}",
             "query.columns",
         )
@@ -64,7 +64,7 @@ def answer_transitions(released: ReleasedCounts, column: str, level: float) -> T
         for kind, table in enumerate(tables):
             same, role = bool(kind % 2), roles[kind // 2]
             if (kind // 2 in spec.panel.once and same) or (kind < 2 and not same):
-                continue  # no household has such a pair
+                continue  # no household can have such a pair
             words = f"{role} after {role}" if same else f"first {role}, after another role"
             _add(shares, words, names, table, np.full(table.shape, sigma), level)
     else:
@@ -94,7 +94,7 @@ def _add(shares: TransitionShares, kind: str, names: list[str], counts: Floats, 
 
 
 def label_codes(codec: Codec, codes: TransitionCodes) -> list[str]:
-    """Return a label of each code: its only value, the first and the last of neighbours, or all of them."""
+    """Return a label of each code: its only value, the first and last of neighbouring values, or all its values."""
     labels, has_code = codec.labels(), codes.recode.kept
     names = []
     for code in range(codes.size):

@@ -1,6 +1,6 @@
-"""The desk at which a release is admitted: small checks over what is handed in, in one order; each may refuse it.
+"""Admission of a release: small checks in a fixed order; each may refuse it.
 
-A refused release has opened no more than its desk had by then, has drawn nothing and spent nothing.
+A refused release has opened only what the earlier checks needed, has drawn nothing and spent nothing.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ from privsyn.storage.store import Store
 Handed = ParamSpec("Handed")
 
 REQUEST_CHECKS: tuple[Callable[[Proposal], None], ...] = (
-    checks.check_new_name,  # a second name for one table is asked for in words, if at all
+    checks.check_new_name,  # a second name for one table has a reason
     check_policy,  # the operator allows it
-    checks.check_begun,  # the period has begun, or is asked for early in words
-    checks.check_package,  # what the mechanism needs is installed
-    checks.check_engine,  # the settings of the counting engine can be trusted
+    checks.check_begun,  # the period has begun, or its early release has a reason
+    checks.check_package,  # the mechanism's package is installed
+    checks.check_engine,  # the settings of the counting engine are secure
     checks.check_promise,  # promise and cap can be accounted, and the public prior is the stated file
-    checks.check_rules,  # some row keeps the rules, and rows the totals
-    checks.check_noise,  # the first look would say something
+    checks.check_rules,  # some row fulfils the rules, and some rows the totals
+    checks.check_noise,  # the first look is informative
 )
-"""By public things alone, before anything is locked or opened."""
+"""Checks of public facts, before anything is locked or opened."""
 
 LEDGER_CHECKS: tuple[Callable[[Proposal, Books], None], ...] = (
-    checks.check_ledger,  # it is the right one, whole, writable and has this cap
+    checks.check_ledger,  # it is the right ledger, consistent, writable and has this cap
     checks.check_period,  # the period is not released yet
-    checks.check_payer,  # no other private folder was paid for it, for a request that was never seen
-    checks.check_room,  # the price fits under the cap, for a request that was never seen
+    checks.check_payer,  # no other private folder paid for it, if the request was never seen
+    checks.check_room,  # the price fits under the cap, if the request was never seen
 )
-"""Under the data set's lock, before opening the table, which refuses one that is missing or has other columns."""
+"""Checks under the data set's lock, before opening the table, which fails if it is missing or has other columns."""
 
 TABLE_CHECKS: tuple[Callable[[Proposal, Books, Source], None], ...] = (
     checks.check_public_folder,  # workers that make rows find no private file in their folder
 )
-"""Of the table's place and structure, before its fingerprint is taken."""
+"""Checks of the table's place and structure, before its fingerprint is taken."""
 
 DATA_CHECKS: tuple[Callable[[Proposal, Books, Source, tuple[str, ...]], None], ...] = (
     checks.check_public_inputs,  # nothing that the spec calls public is a private table
 )
-"""Of what the table's fingerprints tell, before its draw is chosen: which refuses to improve releases of another."""
+"""Checks of the table's fingerprints, before its draw is chosen (which refuses to improve another table's releases)."""
 
 RUN_CHECKS: tuple[Callable[[Draw], None], ...] = (
-    checks.check_redraw,  # nothing that an earlier version was paid for is drawn anew unasked
+    checks.check_redraw,  # nothing that an earlier version was paid for is drawn again unasked
     checks.check_place,  # the released folder can be written
-    checks.check_workers,  # somebody is there to count, somebody else to make rows, where that is asked for
+    checks.check_workers,  # workers that count, and others that make rows, are running if needed
     checks.check_rows,  # every row can be read
 )
-"""Of the run that would be opened; what it has drawn already is taken up, and asked about no more."""
+"""Checks of the run that would be opened; steps that it has already drawn are reused without checks."""
 
 CHARGE_CHECKS: tuple[Callable[[Proposal, Books, KnownTable], None], ...] = (
-    checks.check_second_price,  # no other private folder was paid for it
-    checks.check_duplicate,  # the table has no second name, so that its people have one budget
+    checks.check_second_price,  # no other private folder paid for it
+    checks.check_duplicate,  # the table has no second name, so its people have one budget
 )
-"""Of a run that has to be charged, before that is reserved."""
+"""Checks of a run that needs charges, before they are reserved."""
 
 
 def admit(passed: Iterable[Callable[Handed, None]], *handed: Handed.args, **named: Handed.kwargs) -> None:
-    """Run each check in turn on what is handed in.
+    """Run each check in turn on the given arguments.
 
-    A check raises RequestError, BudgetRefusedError or LedgerError for what is not admitted.
+    A check raises RequestError, BudgetRefusedError or LedgerError to refuse.
     """
     for check in passed:
         check(*handed, **named)
@@ -80,8 +80,8 @@ def admit(passed: Iterable[Callable[Handed, None]], *handed: Handed.args, **name
 def check_request(proposal: Proposal) -> None:
     """Refuse a proposal that would be refused for its request, ledger or table; charge and draw nothing.
 
-    For a command that starts a server for its run: what is wrong is said before that.  The rows of a request that was
-    seen before are left to the run, which knows whether they are encoded already.
+    For a command that starts a server for its run, so that errors appear first.  The rows of a request that was seen
+    before are left to the run, which knows whether they are already encoded.
     """
     with open_desk(proposal) as (books, source):
         if proposal.spec.public_inputs:
@@ -92,7 +92,7 @@ def check_request(proposal: Proposal) -> None:
 
 @contextmanager
 def open_desk(proposal: Proposal) -> Iterator[tuple[Books, Source]]:
-    """Open what a proposal is admitted by, each once what stands before it is passed: lock, ledger, table."""
+    """Open lock, ledger and table for a proposal's admission, each after the checks before it."""
     admit(REQUEST_CHECKS, proposal)
     store = open_store(proposal)
     with _hold_lock(proposal, store):
@@ -105,11 +105,11 @@ def open_desk(proposal: Proposal) -> Iterator[tuple[Books, Source]]:
 
 @contextmanager
 def _hold_lock(proposal: Proposal, store: Store) -> Iterator[None]:
-    """Hold the data set's lock, and remove what killed runs left.
+    """Hold the data set's lock, and remove leftovers of killed runs.
 
     The lock makes concurrent releases of one data set wait for each other: one draws, the other finds the result.  The
     operating system holds it, so a killed process leaves none behind; Prefect's own lock files can then only be
-    left-overs of a killed run.
+    leftovers of a killed run.
     """
     settings, dataset = proposal.settings, proposal.spec.dataset
     with store.lock(f"release-{dataset}"):

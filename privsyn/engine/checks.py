@@ -1,4 +1,4 @@
-"""The checks of a proposal, one question each; privsyn/engine/admission.py asks them in their order."""
+"""The checks of a proposal, one question each; privsyn/engine/admission.py runs them in order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from privsyn.tasks.rules.feasibility import check_feasible
 from privsyn.tasks.steps.decode_linked import check_persons_feasible
 
 _RUN_BYTES = 16
-"""Bytes of a kept row among the runs of persons, at most."""
+"""Most bytes of a kept row among the runs of persons."""
 
 
 def check_new_name(proposal: Proposal) -> None:
@@ -46,9 +46,9 @@ def check_new_name(proposal: Proposal) -> None:
 
 
 def check_begun(proposal: Proposal) -> None:
-    """Refuse a period that has not begun, unless a reason is stated why it is released early.
+    """Refuse a period that has not begun, unless a reason for an early release is stated.
 
-    A period is over the rows that have come by then: released before, it is spent on those of another one.
+    A period covers the rows that exist at its release; if released early, it is spent on another period's rows.
     """
     period, early = proposal.plan.period, proposal.read_reason_for_early_period()
     if period is None:
@@ -65,7 +65,7 @@ def check_begun(proposal: Proposal) -> None:
 
 
 def check_package(proposal: Proposal) -> None:
-    """Refuse a mechanism whose options ask for a package that is not installed."""
+    """Refuse a mechanism whose options need a package that is not installed."""
     wanted = proposal.spec.mechanism.package
     if wanted is None:
         return
@@ -79,7 +79,7 @@ def check_package(proposal: Proposal) -> None:
 
 
 def check_engine(proposal: Proposal) -> None:
-    """Refuse clusters whose settings cannot be trusted."""
+    """Refuse clusters whose settings are not secure."""
     choose_engines(proposal).check_apart()
 
 
@@ -89,21 +89,21 @@ def check_promise(proposal: Proposal) -> None:
 
 
 def check_rules(proposal: Proposal) -> None:
-    """Refuse rules that no row keeps, and totals that no rows have."""
+    """Refuse rules that no row can fulfil, and totals that no rows can fulfil."""
     check_keepable(proposal.plan.request)
 
 
 def check_keepable(request: Request) -> None:
-    """Raise RequestError that names the field unless some row keeps the request's rules, and rows its totals.
+    """Raise RequestError that names the field unless some row fulfils the request's rules, and some rows its totals.
 
-    Of further tables some row keeps theirs.
+    The same is checked for further tables.
 
-    A lookup whose table was not read is refused: whoever may start runs must not choose which file is published.
+    A lookup whose table was not read is refused: a user who may start runs must not choose which file is published.
     """
     for i, rule in enumerate(request.spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
             raise RequestError(
-                "names a file, and a run takes none",
+                "names a file, but a run needs the table itself",
                 "Start the release from the spec's file, or give the table itself as `rows`",
                 f"rules[{i}].lookup.table",
             )
@@ -113,7 +113,7 @@ def check_keepable(request: Request) -> None:
 
 
 def _check_rows(request: Request, place: tuple[str, ...]) -> None:
-    """Raise RequestError unless some row keeps the rules, and rows the totals; ``place``: of these in the spec."""
+    """Raise RequestError unless some row fulfils the rules, and some rows the totals; ``place``: the spec's part."""
     try:
         check_feasible(request.encoding)
         check_persons_feasible(request.encoding)
@@ -124,16 +124,16 @@ def _check_rows(request: Request, place: tuple[str, ...]) -> None:
 
 
 def check_noise(proposal: Proposal) -> None:
-    """Refuse an epsilon at which the first look would say nothing."""
+    """Refuse an epsilon at which the first look would be uninformative."""
     proposal.plan.check_noise()
 
 
 def check_ledger(proposal: Proposal, books: Books) -> None:
-    """Refuse a ledger that this private folder's releases were not charged to, and one that has another cap.
+    """Refuse a ledger that this private folder's releases were not charged to, or with another cap.
 
-    Raises LedgerError for another ledger (an empty one would forget what was spent), for an older copy of the right
-    one (privsyn/ledgers/noted_history.py) and for one that does not add up or takes no entry, RequestError for another
-    cap.  A new data set is registered later, when nothing but the reservation is left to refuse.
+    Raises LedgerError for another ledger (an empty one would forget what was spent), and for an older copy of the right
+    one (privsyn/ledgers/noted_history.py).  Also for one that does not add up or cannot be written.  Raises
+    RequestError for another cap.  A new data set is registered later, when only the reservation can still fail.
     """
     spec, ledger = proposal.spec, books.ledger
     ledger.check()
@@ -152,7 +152,7 @@ def check_ledger(proposal: Proposal, books: Books) -> None:
 
 
 def check_period(proposal: Proposal, books: Books) -> None:
-    """Raise PeriodReleasedError for a period that has its release, before the data is looked for."""
+    """Raise PeriodReleasedError for a released period, before the data is opened."""
     period = proposal.plan.period
     if period is None:
         return
@@ -166,13 +166,13 @@ def check_period(proposal: Proposal, books: Books) -> None:
 
 
 def check_payer(proposal: Proposal, books: Books) -> None:
-    """Refuse a request that is sure to be charged and was last paid for from another private folder."""
+    """Refuse a request that will certainly be charged and was last paid for from another private folder."""
     if books.load_request() is None:
         _refuse_other_payer(proposal, books)
 
 
 def check_room(proposal: Proposal, books: Books) -> None:
-    """Refuse a request that is sure to be charged and cannot fit; a new data set has its whole cap."""
+    """Refuse a request that will certainly be charged and does not fit; a new data set has its whole cap."""
     seen, spec, period = books.load_request(), proposal.spec, proposal.plan.period
     is_unbegun = period is not None and books.ledger.period(spec.dataset, period) is None
     if seen is not None and not (seen.finished and (proposal.fresh or is_unbegun)):
@@ -201,7 +201,7 @@ def check_whole_cap(request: Request) -> None:
 
 
 def check_public_folder(proposal: Proposal, books: Books, source: Source) -> None:
-    """Refuse a folder of the workers that make rows in which they would find the private table, the ledger or a key."""
+    """Refuse a folder for workers that make rows if it contains the private table, the ledger or a key."""
     settings = proposal.settings
     if not has_makers(proposal.spec.engine, settings) or settings.dask_public_folder is None:
         return
@@ -222,7 +222,7 @@ def check_public_folder(proposal: Proposal, books: Books, source: Source) -> Non
 
 
 def _locate_file(name: str) -> Path | None:
-    """Return the file of a private table or a ledger by its name; None of one that is not a file here."""
+    """Return the local file of a private table or a ledger by its name, or None."""
     if not is_url(name):
         return Path(name)
     url = DataUrl.parse(name) if name.lower().startswith((*FILE_SCHEMES, *LAKE_SCHEMES)) else None
@@ -230,7 +230,7 @@ def _locate_file(name: str) -> Path | None:
 
 
 def check_public_inputs(proposal: Proposal, books: Books, source: Source, fingerprints: tuple[str, ...]) -> None:
-    """Refuse a file that the spec calls public and that is the run's private table or one of the ledger's data sets."""
+    """Refuse a public file that is the run's private table or a table of the ledger's data sets."""
     private_root = proposal.settings.private_root
     tables = PrivateTables(source, fingerprints, books.store, books.ledger, private_root)
     tables.refuse_as_public(proposal.spec, books.records)
@@ -244,14 +244,14 @@ def check_redraw(draw: Draw) -> None:
 
 
 def check_place(draw: Draw) -> None:
-    """Refuse a run whose released folder's place is taken by a link or a file."""
+    """Refuse a run whose released folder's path is a link or a file."""
     draw.run.store.released.check_place(draw.run.name)
 
 
 def check_workers(draw: Draw) -> None:
-    """Refuse a run that has to count or to make rows where nobody is there to do so.
+    """Refuse a run that has to count or to make rows without workers for it.
 
-    Workers that make rows have to reach the folder that they share with this process, and not to be those that count.
+    Workers that make rows must reach the folder that they share with this process, and must not be those that count.
     """
     engines, run = draw.engines, draw.run
     if engines.makes is not None and not all(run.is_whole(step) for step in run.steps):
@@ -266,7 +266,7 @@ def check_workers(draw: Draw) -> None:
 
 
 def check_rows(draw: Draw) -> None:
-    """Refuse a table that cannot be read to its end, or whose codes the disk may not hold, before it is encoded."""
+    """Refuse a table that cannot be read to its end, or whose codes may not fit on the disk, before it is encoded."""
     if draw.run.is_encoded:
         return
     needed = draw.source.check_rows() * compute_row_bytes(draw.run.request)
@@ -281,10 +281,10 @@ def check_rows(draw: Draw) -> None:
 
 
 def compute_row_bytes(request: Request) -> int:
-    """Return how many bytes the private folder needs for each row at most while a release of ``request`` is made.
+    """Return the most bytes that the private folder needs for each row during a release of ``request``.
 
-    Codes and numbers of the row are counted as if nothing was compressed, and codes three times: as they are encoded,
-    in cut cells and in coarse codes.  Of linked tables a row has the columns of all of them.
+    Codes and numbers of the row are counted without compression, and codes three times: as encoded, in cut cells and in
+    coarse codes.  A row of linked tables has the columns of all of them.
     """
     requests = list(request.branches.values()) or [request]
     codes = sum(field.type.byte_width for r in requests for field in build_code_schema(r.encoding.domain))
@@ -299,7 +299,7 @@ def compute_row_bytes(request: Request) -> int:
 
 def check_second_price(proposal: Proposal, books: Books, table: KnownTable) -> None:
     """Refuse a charge for a request that was last paid for from another private folder, unless it is asked for."""
-    _refuse_other_payer(proposal, books)  # before its name is entered
+    _refuse_other_payer(proposal, books)  # before its name is recorded
 
 
 def _refuse_other_payer(proposal: Proposal, books: Books) -> None:
@@ -310,4 +310,4 @@ def _refuse_other_payer(proposal: Proposal, books: Books) -> None:
 
 def check_duplicate(proposal: Proposal, books: Books, table: KnownTable) -> None:
     """Refuse a charge on a table that is known under another name, unless a reason is stated."""
-    books.ledger.check_table(proposal.spec.dataset, table)  # before its name is entered
+    books.ledger.check_table(proposal.spec.dataset, table)  # before its name is recorded

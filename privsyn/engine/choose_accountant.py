@@ -1,8 +1,8 @@
 """The accountant of a request that names none.
 
-It is that of the data set's registered cap; for a data set that is new to the ledger, DEFAULT_ACCOUNTANT.  A request
-that this private folder has under EARLIER_DEFAULT keeps that one, so that what was begun is finished, and not charged
-again.  What a request names is left alone.
+It is the accountant of the data set's registered cap; DEFAULT_ACCOUNTANT for a data set that is new to the ledger.  A
+request that this private folder began under EARLIER_DEFAULT keeps it, so that it is finished and not charged again.  An
+accountant that the request names is kept.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from privsyn.storage.records import Records, locate_private_records
 from privsyn.tasks.privacy.accountant import Accountant
 
 EARLIER_DEFAULT: Final[Literal["gaussian"]] = "gaussian"
-"""The accountant of version 0.3.0 for requests that name none."""
+"""The default accountant of version 0.3.0."""
 
 Spec = TypeVar("Spec", ReleaseSpec, ItemsetSpec)
 
 
 def settle_accountant(spec: Spec, settings: Settings, plan: Callable[[Spec], Plan], *, fresh: bool = False) -> Spec:
-    """Return the request under its accountant, which is found if it names none; nothing is written.
+    """Return the request with its accountant, chosen if it names none; nothing is written.
 
-    ``plan``: its public plan under an accountant; ``fresh``: new noise is asked for.  Raises LedgerError for a ledger
+    ``plan``: returns the request's public plan; ``fresh``: new noise is asked for.  Raises LedgerError for a ledger
     that cannot be read.
     """
     if spec.accountant is not None:
@@ -49,10 +49,10 @@ def settle_accountant(spec: Spec, settings: Settings, plan: Callable[[Spec], Pla
 
 
 def assume_accountant(spec: ReleaseSpec, settings: Settings | None) -> tuple[ReleaseSpec, str]:
-    """Return the request under the accountant that a release would have now, and why, for a forecast or a check.
+    """Return the request with the accountant that a release would use now, and the reason, for a forecast or a check.
 
-    ``settings``: where the ledger is (None: none is asked).  A ledger that cannot be read is taken for one that does
-    not know the data set.
+    ``settings``: the settings with the ledger (None: no ledger).  A ledger that cannot be read counts as one without
+    the data set.
     """
     if spec.accountant is not None:
         return spec, "the spec says so"
@@ -68,7 +68,7 @@ def assume_accountant(spec: ReleaseSpec, settings: Settings | None) -> tuple[Rel
 
 
 def read_dataset_summary(dataset: str, settings: Settings) -> DatasetSummary | None:
-    """Return what the ledger knows of a data set; None for a name that is new to it.  No ledger is made."""
+    """Return the ledger's summary of a data set; None for an unknown one.  No ledger is created."""
     try:
         summaries = Ledger(settings.ledger, create=False).summary(dataset)
     except LedgerMissingError:
@@ -77,14 +77,14 @@ def read_dataset_summary(dataset: str, settings: Settings) -> DatasetSummary | N
 
 
 def _set_accountant(spec: Spec, accountant: Accountant) -> Spec:
-    """Return the request under ``accountant``, which nobody asked for: the field counts as not given."""
+    """Return the request with ``accountant`` as a default: the field counts as not given."""
     settled = spec.model_copy(update={"accountant": accountant})
     settled.model_fields_set.discard("accountant")
     return settled
 
 
 def _read_record(spec: Spec, private_root: Path, plan: Callable[[Spec], Plan]) -> RequestRecord | None:
-    """Return what this private folder has recorded of a request; None of one that it has not seen."""
+    """Return this private folder's record of a request; None if it was never seen."""
     if not locate_private_records(private_root, spec.dataset).is_dir():
         return None
     return Records(private_root, spec.dataset).load_as(name_request(plan(spec)), RequestRecord)

@@ -1,10 +1,9 @@
-"""Blocking contract checks, run by the run at every boundary.
+"""Blocking contract checks, made by the run at every boundary.
 
-A contract is a list of expectations of Great Expectations, which validates every table of a run in Prefect.  Each kind
-that our contracts have is also a fact that Arrow can compute, in microseconds where Great Expectations takes seconds to
-load; a release in its own process therefore asks Arrow first, and Great Expectations about what Arrow doubts.  A table
-passes only if Arrow finds that all holds, so neither can let through what the other refuses; tests hold their answers
-against each other.
+A contract is a list of expectations of Great Expectations, which validates every table of a run in Prefect.  Arrow can
+also decide each kind of expectation in our contracts, in microseconds, while Great Expectations takes seconds to load.
+So a release in its own process asks Arrow first, and Great Expectations only if Arrow doubts.  A table passes only if
+Arrow finds that all holds, so neither accepts what the other refuses; tests compare their answers.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from privsyn.data_contracts.tables import PROFILE_SCHEMA, Expectation, TableCont
 from privsyn.engine.step import RowStream
 
 USED_UP = Fraction(999_999, 1_000_000)
-"""A stage's receipts cost at least this part of its budget; the rest is sigma rounded up to a float."""
+"""Least part of a stage's budget that its receipts cost; the rest is lost by rounding sigma up to a float."""
 
 _ROUNDING = 1e-9
-"""Relative; a sum of floats against a total of fractions."""
+"""Relative tolerance between a sum of floats and a sum of fractions."""
 
 FAULT = "This is a fault of the program or of a file changed from outside; nothing was released from it"
 
@@ -39,7 +38,7 @@ Failure = dict[str, str]
 
 @dataclass(frozen=True)
 class ContractVerdict:
-    """Whether one expectation of a contract held.  Observed values and numbers of rows are private: none is in it."""
+    """Whether one expectation of a contract held.  Observed values and numbers of rows are private and left out."""
 
     table: str
     column: str
@@ -59,14 +58,14 @@ PROFILE_FAILURES: dict[str, Callable[[Any], bool]] = {
     "unwanted_nulls": lambda count: count != 0,
     "type_matches": lambda matches: matches is not True,
 }
-"""When a row of a profile breaks PROFILE_EXPECTATIONS, by the profile's column."""
+"""A profile's column -> whether a value in it breaks PROFILE_EXPECTATIONS."""
 
 
 def check_table(contract: TableContract, table: pa.Table, validate: Validate | None = None) -> list[ContractVerdict]:
-    """Return a verdict on each expectation of ``contract``, all of which hold on ``table``, or on its profile if wide.
+    """Check the table (or its profile, if wide) against ``contract``, and return a verdict on each expectation.
 
-    ``validate``: who answers; :func:`validate_quickly` if None.  An empty table meets every expectation unasked.
-    Raises ContractError if the schema is another or an expectation does not hold.
+    ``validate``: makes the verdicts; None: :func:`validate_quickly`.  An empty table meets every expectation without a
+    check.  Raises ContractError for another schema or a broken expectation.
     """
     expected = PROFILE_SCHEMA if contract.wide else contract.schema
     failures, verdicts = _check_schema(contract, table, expected), []
@@ -93,8 +92,8 @@ def check_stream(
 ) -> Iterator[pa.RecordBatch]:
     """Pass batches through, profile each, and check the contract before the stream ends.
 
-    A writer that commits only after the last batch therefore never commits a table that fails.  The verdicts are
-    appended to ``verdicts``.
+    So a writer that commits only after the last batch never commits a table that fails.  The verdicts are appended to
+    ``verdicts``.
     """
     profiles = []
     for batch in wide.batches:
@@ -109,7 +108,7 @@ def check_stream(
 
 
 def check_stage(stage: str, queries: Iterable[Query], budget: Fraction) -> None:
-    """Raise ContractError unless the planned receipts cost the stage's exact budget: no more, and all but rounding."""
+    """Raise ContractError unless the planned receipts use the stage's exact budget: no more, and all but rounding."""
     planned = list(queries)
     spent = sum_rho(planned)
     broken = {"within_budget": spent > budget, "budget_used": bool(planned) and spent < budget * USED_UP}
@@ -134,7 +133,7 @@ def _format_field(field: pa.Field) -> str:
 
 
 def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.Table) -> list[ContractVerdict]:
-    """Return Arrow's verdicts; expectations that Arrow doubts are decided by Great Expectations."""
+    """Return Arrow's verdicts; Great Expectations decides the expectations that Arrow doubts."""
     sure = [surely_holds(e, table) for e in expectations]
     in_doubt = [e for e, holds in zip(expectations, sure, strict=True) if not holds]
     outcomes = iter(_ask_great_expectations(in_doubt, table) if in_doubt else [])
@@ -144,7 +143,7 @@ def validate_quickly(name: str, expectations: Sequence[Expectation], table: pa.T
 def validate_with_great_expectations(
     name: str, expectations: Sequence[Expectation], table: pa.Table
 ) -> list[ContractVerdict]:
-    """Return the verdicts of Great Expectations on all expectations; Arrow, which is stricter, answers beside it."""
+    """Return Great Expectations' verdicts on all expectations, combined with Arrow, which is stricter."""
     sure = [surely_holds(e, table) for e in expectations]
     return _give_verdicts(name, expectations, sure, _ask_great_expectations(expectations, table))
 
@@ -152,15 +151,15 @@ def validate_with_great_expectations(
 def _give_verdicts(
     name: str, expectations: Sequence[Expectation], sure: Sequence[bool], held: Sequence[bool]
 ) -> list[ContractVerdict]:
-    """Return Great Expectations' verdicts; what only Arrow finds broken (nulls it skips, say) is broken, too."""
+    """Return Great Expectations' verdicts; an expectation that only Arrow finds broken (skipped nulls) is broken."""
     final = sure if all(held) else held
     return [_make_verdict(name, e, held=holds) for e, holds in zip(expectations, final, strict=True)]
 
 
 def validate_receipts(stage: str, queries: Sequence[Query], budget: Fraction) -> list[ContractVerdict]:
-    """Return the verdict of Great Expectations on what a stage's receipts cost together, against its budget.
+    """Return the verdict of Great Expectations on the total cost of a stage's receipts, against its budget.
 
-    Prices as floats, so up to rounding; :func:`check_stage` is exact, comes first, and blocks.
+    Prices are floats, so up to rounding; :func:`check_stage` is exact, runs first, and blocks.
     """
     prices = pa.table({"rho": pa.array([float(query.rho) for query in queries], pa.float64())})
     least, most = float(budget * USED_UP) * (1 - _ROUNDING), float(budget) * (1 + _ROUNDING)
@@ -171,7 +170,7 @@ def validate_receipts(stage: str, queries: Sequence[Query], budget: Fraction) ->
 def surely_holds(expectation: Expectation, table: pa.Table) -> bool:
     """Return whether Arrow finds that the expectation holds.
 
-    False also for a kind or an argument that it is not taught.
+    False also for an unknown kind or argument.
     """
     answer, arguments = _ANSWERS.get(expectation.type, (None, frozenset()))
     return answer is not None and expectation.kwargs.keys() <= arguments and answer(table, **expectation.kwargs)
@@ -218,11 +217,11 @@ _ANSWERS: dict[str, tuple[Callable[..., bool], frozenset[str]]] = {
     "expect_column_min_to_be_between": (partial(_is_extreme_between, pc.min), _RANGE),
     "expect_column_max_to_be_between": (partial(_is_extreme_between, pc.max), _RANGE),
 }
-"""How Arrow answers: kind of expectation -> function, and the arguments that it knows."""
+"""Arrow's checks: kind of expectation -> function, and the arguments that it accepts."""
 
 
 def _ask_great_expectations(expectations: Sequence[Expectation], table: pa.Table) -> list[bool]:
-    """Return whether each expectation holds, as Great Expectations finds by the columns that they name.
+    """Return whether each expectation holds, by Great Expectations, on the columns that they name.
 
     BOOLEAN_ONLY: observed values and counts of elements are private, and are neither returned nor kept.
     """
@@ -235,7 +234,7 @@ def _ask_great_expectations(expectations: Sequence[Expectation], table: pa.Table
         suite.add_expectation(kind(**e.kwargs, meta={"position": position}))
     batch = whole.get_batch(batch_parameters={"dataframe": frame})
     outcomes = batch.validate(suite, result_format="BOOLEAN_ONLY").results
-    # An expectation that could not run reports success=False too, with the reason in exception_info.
+    # An expectation that could not run also reports success=False, with the reason in exception_info.
     held = {o.expectation_config.meta["position"]: bool(o.success) for o in outcomes}
     return [held.get(position, False) for position in range(len(expectations))]
 
@@ -246,7 +245,7 @@ def _make_verdict(name: str, expectation: Expectation, *, held: bool) -> Contrac
 
 
 def _group_by_attribute(failure: Failure, profile: pa.Table) -> list[Failure]:
-    """Return a failure of a profile, told of the wide table's own columns: one a column that breaks it."""
+    """Return a profile's failure as failures of the wide table's own columns, one for each column that breaks it."""
     measure = failure["column"]
     attributes = [
         r["column"]

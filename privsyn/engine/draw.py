@@ -30,10 +30,10 @@ from privsyn.tasks.panels.row_order import RowOrder
 
 @dataclass(frozen=True)
 class RunMaker:
-    """What every run of a proposal is made of, whatever the generation of its noise.
+    """Makes the runs of a proposal, for any generation of noise.
 
-    ``plan``: the proposal's, its columns in the table's order; ``given``: step -> key, of steps whose tables an earlier
-    run has that this one improves.
+    ``plan``: the proposal's, with its columns in the table's order; ``given``: step -> key, for steps whose tables come
+    from an earlier run that this one improves.
     """
 
     proposal: Proposal
@@ -44,14 +44,14 @@ class RunMaker:
     given: Mapping[str, str]
 
     def compute_keys(self, generation: int, fingerprint: str) -> Mapping[str, str]:
-        """Return the keys of the steps at this generation, of the data with this fingerprint."""
+        """Return the keys of the steps at this generation, for the data with this fingerprint."""
         plan, noise = self.plan, type(self.proposal.noise)
         return compute_lineage_keys(
             plan.request, fingerprint, generation, noise, plan.steps, plan.period, known_keys=self.given
         )
 
     def build_run(self, generation: int, fingerprint: str) -> Run:
-        """Return the run of this generation, of the data with this fingerprint."""
+        """Return the run of this generation, for the data with this fingerprint."""
         plan, books, source, engines = self.plan, self.books, self.source, self.engines
         keys, order = self.compute_keys(generation, fingerprint), RowOrder(books.store.row_key)
         return Run(
@@ -75,13 +75,13 @@ class RunMaker:
         )
 
     def _describe_charges(self) -> dict[str, str]:
-        """Return what the ledger notes with each charge: the private folder's identity, the request, and any reason."""
+        """Return the ledger's notes on each charge: the private folder's identity, the request, and any reason."""
         early = self.proposal.read_reason_for_early_period()
         noted = {STORE: self.books.store.identity, REQUEST: self.books.request}
         return {**noted, "early": early} if early else noted
 
     def _open_public_work(self) -> RowWork:
-        """Return the work of post-processing in parts, by workers that see one folder of rows in the making."""
+        """Return the work of post-processing in parts, by workers that see only a folder of unfinished rows."""
         settings = self.proposal.settings
         make_folder = partial(self.books.store.make_scratch, settings.dask_public_folder)
         return RowWork(self.engines.makes, make_folder, settings.threads, apart=True)
@@ -89,9 +89,9 @@ class RunMaker:
 
 @dataclass(frozen=True)
 class Draw:
-    """The run that is opened if every check is passed, and what it is drawn for.
+    """The run that is opened if every check passes, and its data.
 
-    ``fingerprints``: those of the data that is released; ``generation``: that of its noise.
+    ``fingerprints``: of the released data; ``generation``: of its noise.
     """
 
     proposal: Proposal
@@ -105,7 +105,7 @@ class Draw:
 def prepare_runs(
     proposal: Proposal, books: Books, source: Source, engines: Engines, fingerprints: tuple[str, ...]
 ) -> RunMaker:
-    """Return what makes the runs of a proposal; ``fingerprints``: those of the table as it is now.
+    """Return the maker of a proposal's runs; ``fingerprints``: of the current table.
 
     Raises RequestError if the releases that it improves were made of another table or request.
     """
@@ -116,7 +116,7 @@ def prepare_runs(
 
 
 def find_begun_run(maker: RunMaker, fingerprints: tuple[str, ...]) -> tuple[Run, str] | None:
-    """Return the run that began the period, and its data's fingerprint, where the table has changed since.
+    """Return the run that began the period, and its data's fingerprint, if the table has changed since.
 
     None if there is no such run here.
     """
@@ -126,13 +126,14 @@ def find_begun_run(maker: RunMaker, fingerprints: tuple[str, ...]) -> tuple[Run,
     if begun is None or noted is None or noted.fingerprint == fingerprints[0]:
         return None
     run = maker.build_run(0, noted.fingerprint)
-    return (run, noted.fingerprint) if run.name == begun.run else None  # another request's: the ledger decides
+    return (run, noted.fingerprint) if run.name == begun.run else None  # another request began it: the ledger decides
 
 
 def choose_draw(maker: RunMaker, fingerprints: tuple[str, ...]) -> Draw:
     """Return the draw of this data to continue or to begin.
 
-    ``fresh`` takes the next generation, unless it was killed before it finished one or that one's tables are lost.
+    ``fresh`` takes the next generation, unless an unfinished ``fresh`` run was killed; it skips generations with lost
+    tables.
     """
     proposal, steps, fingerprint = maker.proposal, maker.plan.steps, fingerprints[0]
     generation = read_generation(maker.books.records, maker.compute_keys(0, fingerprint), steps)
@@ -147,7 +148,7 @@ def choose_draw(maker: RunMaker, fingerprints: tuple[str, ...]) -> Draw:
 
 
 def _order_columns(proposal: Proposal, source: Source) -> Plan:
-    """Return the plan of the run: its columns in the table's order, where the request has none, and the threads."""
+    """Return the run's plan: its columns in the table's order, unless the request has an order, and the threads."""
     released = proposal.spec.released_columns
     order = tuple(name for name in source.columns if name in released)
     request = proposal.plan.request.order_columns(order, proposal.settings.threads)
@@ -155,7 +156,7 @@ def _order_columns(proposal: Proposal, source: Source) -> Plan:
 
 
 def _encode_parts(source: Source, encoding: EncodingPlan, with_numbers: bool) -> tuple[Make, list[Partition]] | None:
-    """Return what encodes parts of the private table; None of one that is encoded at once."""
+    """Return a function that encodes parts of the private table, and the parts; None for a table encoded at once."""
     if not isinstance(source, FileSource) or source.layout.format != "parquet":
         return None
     files = [file.absolute() for file in source.files if isinstance(file, Path)]
@@ -164,7 +165,7 @@ def _encode_parts(source: Source, encoding: EncodingPlan, with_numbers: bool) ->
 
 
 def _is_unchanged(source: Source, store: Store, fingerprint: str) -> bool:
-    """Return whether the table is, when it is asked, what is to be released."""
+    """Return whether the table is now the same as the one to release."""
     same = source.fingerprint(store) == fingerprint
-    source.close()  # a snapshot must not outlast what reads it: a database keeps old rows for it
+    source.close()  # a snapshot must not outlive its reader: a database keeps old rows for it
     return same

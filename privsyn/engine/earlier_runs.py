@@ -1,4 +1,4 @@
-"""Releases of earlier versions: refusing to draw one of them anew without the caller's explicit request."""
+"""Releases of earlier versions: they are not drawn again without the caller's explicit request."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from privsyn.storage.records import read_note
 from privsyn.storage.released_files import hide_places, read_certificate, read_manifest_if_readable, read_public_spec
 
 FIELDS_WITHOUT_NOISE = frozenset({"data", "query", "engine", "formats", "like", "about", "preset"})
-"""Fields that no noise depends on, besides the words of a column and what :func:`_list_free_fields` finds."""
+"""Fields that no noise depends on, besides the texts of columns and the result of :func:`_list_free_fields`."""
 
 
 def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, asks: Mapping[str, Any]) -> None:
-    """Raise RequestError if an earlier version of this program was paid for what ``current`` would draw anew.
+    """Raise RequestError if an earlier version of this program was paid for what ``current`` would draw again.
 
-    That is a run of the same data with the same ``asks`` (the request beyond its spec: a period, figures), whose spec
+    Such a run has the same data and the same ``asks`` (the request beyond its spec: a period, figures), and its spec
     has every value that this one gives explicitly.  Steps or defaults have changed since, so its noise does not fit.
-    Its charge stands in the ledger, and its released folder stays.
+    Its charge stays in the ledger, and its released folder stays.
     """
     spec = current.request.spec
     periods = {row.run: row.period for row in current.ledger.periods(current.dataset)}
@@ -75,7 +75,7 @@ def refuse_silent_redraw(current: Run, settings: Settings, fingerprint: str, ask
 def _list_asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[str, Any] | None:
     """Return the request of a run beyond its spec.
 
-    None for figures of a release before 0.3.0, whose notes do not state it.
+    None for quality figures before 0.3.0, whose notes do not state it.
     """
     if "asks" in run:
         return dict(run["asks"])
@@ -85,9 +85,9 @@ def _list_asks(run: Mapping[str, Any], periods: Mapping[str, str]) -> Mapping[st
 
 
 def _are_same_figures(run: Mapping[str, Any], settings: Settings, spec: ReleaseSpec, asks: Mapping[str, Any]) -> bool:
-    """Return whether a run before 0.3.0, whose note does not say what it was asked, made the figures of ``asks``.
+    """Return whether a run before 0.3.0, whose note lacks the request, made the figures of ``asks``.
 
-    That is by its name, which begins with the compared release's, and by the promise in its certificate.
+    It compares the run's name, which begins with the compared release's, and the promise in its certificate.
     """
     compared = [ask["release"] for ask in asks.values() if isinstance(ask, Mapping) and "release" in ask]
     name = str(run.get("run", ""))
@@ -105,14 +105,14 @@ def _describe_origin(
 ) -> tuple[str | None, ReleaseSpec | None]:
     """Return the version that made a run, and its spec.
 
-    From the run's note or, before 0.3.0, from its released folder; the manifest of figures shows no spec, and
-    ``of_figures`` takes its place.
+    From the run's note or, before 0.3.0, from its released folder.  The manifest of figures has no spec; ``of_figures``
+    takes its place.
     """
     if "version" in run and "spec" in run:
         try:
             content = {**run["spec"], **hide_places(run["spec"].get("tables"))}
             return str(run["version"]), ReleaseSpec.model_validate(content)
-        except ValidationError:  # of a version with other fields
+        except ValidationError:  # from a version with other fields
             return None, None
     manifest = read_manifest_if_readable(settings.released_root / str(run.get("run", "")))
     if manifest is None:
@@ -126,12 +126,12 @@ def _describe_origin(
 
 
 def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
-    """Return which fields may have had other values without another look.
+    """Return the fields whose earlier values need no new look, dotted.
 
-    The places of tables, and, dotted, ``null_values`` and the fields of ``mechanism.synthesis`` whose earlier values
-    would leave every look's settings alone.
+    These are the places of tables, and ``null_values`` and fields of ``mechanism.synthesis`` whose earlier values leave
+    every look's settings unchanged.
 
-    Of synthesis that is all of them where rows are made last; a mechanism that looks at rows made before has others.
+    If rows are made last, these are all fields of synthesis; not for a mechanism that looks after making rows.
     """
     spec, looks = plan.request.spec, {step.name for step in release_steps(plan.steps)}
     last = max(place for place, step in enumerate(plan.steps) if step.name in looks)
@@ -148,13 +148,13 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
         for name, value in options.items()
         if value is None or list_settings(spec.with_rows(**{name: value})) == current
     }
-    free |= {f"tables.{name}.data" for name in spec.tables}  # notes hide where tables are
+    free |= {f"tables.{name}.data" for name in spec.tables}  # notes hide the places of tables
     with_nulls = spec.model_copy(update={"null_values": earlier.null_values})
     return frozenset(free | ({"null_values"} if list_settings(with_nulls) == current else set()))
 
 
 def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:
-    """Return the fields, dotted, that the default preset may have filled in: nobody has asked for their values."""
+    """Return the fields, dotted, that the default preset may have filled in, without the user's request."""
     if spec.preset == "paper":
         return frozenset()
     values = find_open_values(spec.preset, list_described_columns(spec))
@@ -167,9 +167,9 @@ def _describe_this(program: str) -> str:
 
 
 def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -> bool:
-    """Return whether the run's noise was drawn by steps of other versions, as its note or released folder says.
+    """Return whether steps of other versions drew the run's noise, by its note or released folder.
 
-    A run that says it nowhere was begun, and never finished, before notes had versions.
+    A run without this information was begun, and never finished, before notes had versions.
     """
     then = run.get("steps")
     if not isinstance(then, Mapping):
@@ -186,7 +186,7 @@ def _find_unlike(
 ) -> Iterator[str]:
     """Yield the fields in which the two requests differ, dotted, without the ``free`` ones.
 
-    ``explicit_only``: of those that ``request`` gives explicitly.
+    ``explicit_only``: only fields that ``request`` gives explicitly.
     """
     names = request.model_fields_set if explicit_only else type(request).model_fields
     for name in names:

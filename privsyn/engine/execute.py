@@ -1,13 +1,13 @@
 """One run of a stored release: every step is executed here, so that the privacy-critical wiring is written once.
 
-A step is run like this: integrity of the inputs -> (release only) stage check, noise, look, sum ->
-contract of the outputs -> atomic write -> record -> (release only) settle the ledger.
+The order in a step: integrity of the inputs -> (release only) stage check, noise, look, sum -> contract of the outputs
+-> atomic write -> record -> (release only) settle the ledger.
 
-**One draw for one charge, through any crash.**  A release step draws its noise *before* it looks at the
-data and keeps it in the private zone until the noisy table is written and the charge settled.  Killed
-before that file is whole, the data has not been touched; killed after, the re-run adds the same noise to
-the same counts.  So a charge never covers two draws, and a draw is never charged twice.  The ledger enters
-each draw before its look and takes one a charge, which copies of a private folder share.
+**One draw for one charge, through any crash.** A release step draws its noise *before* it looks at the data, and keeps
+it in the private zone until the noisy table is written and the charge settled.  If it is killed before the noise file
+is whole, the data has not been touched; if later, the re-run adds the same noise to the same counts.  So a charge never
+covers two draws, and a draw is never charged twice.  The ledger records each draw before its look, one per charge;
+copies of a private folder share it.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ _PLAN = b"plan"
 
 
 class StepFailedError(PrivsynError):
-    """An unexpected failure inside a step: its type and place, never its text, which may hold private values."""
+    """An unexpected failure inside a step: its type and location, never its message, which may hold private values."""
 
 
 @dataclass(kw_only=True)
 class Run:
     """One run: its public plan, its access to private rows, its keys, store, ledger and noise.
 
-    ``name``: the run's public name, and its folders'.
+    ``name``: the public name of the run and its folders.
 
-    ``validate``: who checks tables against their contracts and keeps the verdicts; None checks quickly and keeps none.
-    ``public_work``: the work of post-processing in parts, where workers that reach no private rows do it; None: those
-    that count do.  ``charged_as``: what the ledger notes with each charge, beside its price and promise.
+    ``validate``: checks tables against their contracts and keeps the verdicts; None: a quick check, without verdicts.
+    ``public_work``: the work of post-processing in parts, by workers without access to private rows; None: by the
+    workers that count.  ``charged_as``: what the ledger records with each charge, besides its price and promise.
     """
 
     plan: Plan
@@ -87,7 +87,7 @@ class Run:
         return self.plan.request
 
     def cut_request(self, refs: Mapping[str, StepRefs]) -> Request:
-        """Return the run's request with the cells that a look found full cut; ``refs``: the run's tables by step."""
+        """Return the run's request with the cells that a look cut; ``refs``: the run's tables by step."""
         for name in dict.fromkeys(step.cuts for step in self.steps if step.cuts):
             step, table = name.split(".")
             return self.request.cut_cells(read_cuts(self.store.read_table(refs[step].tables[table])))
@@ -100,7 +100,7 @@ class Run:
 
     @property
     def release_steps(self) -> tuple[ReleaseStep, ...]:
-        """The run's steps that turn private into released and cost budget."""
+        """The run's steps that turn private data into released data and cost budget."""
         return release_steps(self.steps)
 
     @property
@@ -110,7 +110,7 @@ class Run:
 
     @property
     def private_report(self) -> Path:
-        """Where ``privsyn evaluate`` writes the run's private report."""
+        """The file of the run's private report, which ``privsyn evaluate`` writes."""
         return self.store.private_root / "reports" / self.name / "report.html"
 
     @property
@@ -129,13 +129,13 @@ class Run:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether nothing needs the private table any more: what later steps need of it is stored."""
+        """Whether the private table is no longer needed: everything that later steps need of it is stored."""
         return all(self.is_whole(step) for step in self.steps if step.encodes)
 
     def discard_transient_tables(self) -> None:
-        """Delete what *encode* kept for later looks, which have been taken.
+        """Delete the tables that *encode* kept for later looks, once all looks are taken.
 
-        It stays while another run of the same rows, which was killed, has still to look.
+        They stay while another run of the same rows, which was killed, still has to look.
         """
         if self._is_waited_for():
             return
@@ -146,7 +146,7 @@ class Run:
                     self.store.remove_table(refs.tables[name])
 
     def _is_waited_for(self) -> bool:
-        """Return whether another run that began with the same encoded rows has noise still to draw."""
+        """Return whether another run on the same encoded rows still has noise to draw."""
         encoded = {self.keys[step.name] for step in self.steps if step.transient}
         reserved = {key for key, state in self.ledger.states(self.dataset).items() if state == "reserved"}
         if not encoded or not reserved:
@@ -157,7 +157,8 @@ class Run:
     def missing_budget(self) -> list[ChargeLine]:
         """Return the charges that this run needs: one a release step whose noise has not been drawn yet.
 
-        Raises LostNoiseError if noise was paid for but its table is gone or changed: drawing again must be asked for.
+        Raises LostNoiseError if noise was paid for but its table is missing or changed: drawing again must be
+        requested.
         """
         for step in self.list_lost_steps():
             raise self._make_lost_error(step)
@@ -169,7 +170,7 @@ class Run:
         return lines
 
     def _make_lost_error(self, step: ReleaseStep) -> LostNoiseError:
-        """Return the refusal to draw a lost table anew unasked; its cure names the folder that would have it."""
+        """Return the refusal to draw a lost table again unasked; its cure names the folder that would have it."""
         lost = f"the noisy table of the step {step.name!r} was paid for but is missing or changed on disk"
         if step.published.keys() >= step.outputs.keys():
             folder = f"the run's released folder back into {self.store.released_root}"
@@ -180,12 +181,12 @@ class Run:
         return LostNoiseError(f"{problem}; nothing was spent", cure)
 
     def _has_no_queries(self, step: Step) -> bool:
-        """Return whether the step is whole and has no query to pay for (one attribute has no pairs)."""
+        """Return whether the step is whole and has no query to pay for (a single attribute has no pairs)."""
         refs = self._read_recorded(step)
         return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
 
     def has_drawn(self, besides: Collection[str] = ()) -> bool:
-        """Return whether any noise under these keys was paid for, ``besides`` that of these steps."""
+        """Return whether any noise under these keys was paid for, ``besides`` the noise of these steps."""
         states, looks = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
         return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in looks)
 
@@ -198,11 +199,11 @@ class Run:
         )
 
     def lost_step(self) -> str | None:
-        """Return the first release step whose noise was paid for but whose table is gone or changed."""
+        """Return the first release step whose noise was paid for but whose table is missing or changed."""
         return next((step.name for step in self.list_lost_steps()), None)
 
     def list_lost_steps(self) -> list[ReleaseStep]:
-        """Return the release steps whose noise was paid for but whose tables are gone or changed."""
+        """Return the release steps whose noise was paid for but whose tables are missing or changed."""
         states = self.ledger.states(self.dataset)
         return [
             step
@@ -227,14 +228,14 @@ class Run:
         }
 
     def run_reported(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
-        """Run the step as :meth:`execute` does, and tell ``report`` when it begins and when it is done."""
+        """Run the step as :meth:`execute` does, and report its beginning and end."""
         self.report(step.name, 0, 1)
         refs = self.execute(step, inputs)
         self.report(step.name, 1, 1)
         return refs
 
     def execute(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
-        """Run one step whole, or find that it already ran whole; see the module's header."""
+        """Run one step to completion, or find its complete results; see the module's header."""
         check_interrupts()
         recorded = self._read_recorded(step)
         try:
@@ -256,7 +257,7 @@ class Run:
     def _execute_plain(self, step: Step, inputs: Mapping[str, StepRefs]) -> StepRefs:
         if step.run is None:
             raise TypeError(f"{step.name} has no function to run")
-        tables_in = self._open_inputs(step, inputs)  # has the folder of the parts that it makes, until they are written
+        tables_in = self._open_inputs(step, inputs)  # keeps the folder of unfinished parts until they are written
         outputs = step.run(*step.open(self.request, tables_in), self._progress(step))
         return self._write(step, outputs)
 
@@ -299,7 +300,7 @@ class Run:
         return self._write(step, {"noisy": noisy.tabulate_answers(answers), "receipts": receipts}, totals)
 
     def plan_queries(self, step: ReleaseStep, inputs: Mapping[str, StepRefs]) -> list[Query]:
-        """Return what the step asks of the rows, priced: a function of the public request and of released tables."""
+        """Return the step's priced queries: a function of the public request and of released tables."""
         return self.plan.queries(step, self._open_inputs(step, inputs, released_only=True))
 
     def _draw_or_take_up_noise(self, step: ReleaseStep, key: str, queries: list[Query]) -> noisy.Answers:
@@ -337,8 +338,8 @@ class Run:
     def give_back(self) -> None:
         """Cancel the reservations of a failed run whose noise was not drawn.
 
-        A reservation with kept noise stays, and the re-run draws on it.  All stay where a copy of this private folder
-        has drawn for the run: they are what it goes on with.
+        A reservation with kept noise stays, and the re-run uses that noise.  All reservations stay if a copy of this
+        private folder has drawn for the run: the copy continues with them.
         """
         if any(self._is_drawn_elsewhere(step) for step in self.release_steps):
             return
@@ -349,7 +350,7 @@ class Run:
                 self.ledger.abandon(self.dataset, key, touched=False)
 
     def _is_drawn_elsewhere(self, step: ReleaseStep) -> bool:
-        """Return whether the ledger has another draw for the step's charge than the one that is kept or used here."""
+        """Return whether the ledger has another draw for the step's charge than the one kept or used here."""
         key = self.keys[step.name]
         entered = self.ledger.claimed(self.dataset, key)
         if entered is None or self.is_whole(step):
@@ -357,13 +358,13 @@ class Run:
         return not self.records.has_noise(key) or self._mark_draw(key) != entered
 
     def _mark_draw(self, key: str) -> str:
-        """Return the mark by which the ledger knows the noise kept for this charge; it tells nothing of the noise."""
+        """Return the ledger's mark of the noise kept for this charge; it reveals nothing about the noise."""
         return self.store.mark("draw", key, self.records.noise_digest(key))
 
     def _open_inputs(self, step: Step, inputs: Mapping[str, StepRefs], *, released_only: bool = False) -> Inputs:
         """Return the step's input tables.
 
-        A plan and post-processing get released tables only, and no access to rows.
+        A plan and post-processing get only released tables, and no access to rows.
         """
         looks = step.kind is not StepKind.POSTPROCESS and not released_only
         read = {}
@@ -374,7 +375,7 @@ class Run:
                 continue
             if inputs[producer].key != self.keys[producer] or not self.store.verify(ref):
                 raise RequestError(
-                    f"the table {name!r} is missing, changed, or from another run", "Run again to make it anew"
+                    f"the table {name!r} is missing, changed, or from another run", "Run again to recreate it"
                 )
             contract = get_step(self.steps, producer).outputs[table]
             read[name] = self._make_reader(ref, wide=contract.wide)
@@ -386,7 +387,7 @@ class Run:
         return Inputs(read, private if looks else None, work)
 
     def _make_reader(self, ref: ArtifactRef, *, wide: bool) -> Callable[[], object]:
-        """Return what reads a table; tests of privacy watch here which steps read private ones."""
+        """Return a function that reads a table; privacy tests observe here which steps read private tables."""
         return partial(self.store.stored if wide else self.store.read_table, ref)
 
     def _write(self, step: Step, outputs: Mapping[str, Output], verdicts: Sequence[ContractVerdict] = ()) -> StepRefs:
@@ -401,7 +402,7 @@ class Run:
         )
 
     def _read_recorded(self, step: Step) -> StepRefs | None:
-        """Return the step's tables if they are whole; those that were kept for steps which are whole may be gone."""
+        """Return the step's tables if they are whole; tables kept only for finished steps may be gone."""
         places = {f"{step.name}.{name}": name for name in step.transient}
         readers = [s for s in self.steps if not places.keys().isdisjoint(s.inputs)] if places else []
         needed = {places[name] for s in readers for name in s.inputs if name in places and not self.is_whole(s)}
@@ -411,7 +412,7 @@ class Run:
     def _progress(self, step: Step) -> Callable[[int, int], None]:
         def progress(done: int, total: int) -> None:
             check_interrupts()
-            if step.kind is not StepKind.TRANSFORM:  # how many parts of private rows there are is for no screen or log
+            if step.kind is not StepKind.TRANSFORM:  # the number of parts of private rows must not be shown or logged
                 self.report(step.name, done, total)
 
         return progress

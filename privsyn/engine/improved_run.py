@@ -1,4 +1,4 @@
-"""A release that improves earlier runs: its spec, and their keys once data, spec and steps are sure to be the same."""
+"""A release that improves earlier runs: its spec, and their keys after a check of data, spec and steps."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from privsyn.tasks.privacy.noise import NoiseSource
 RUN = "improve.release"
 EPSILON = "improve.epsilon"
 MOST_EPSILON = 1e6
-"""Largest epsilon of an improvement: a spec's largest."""
+"""Largest epsilon of an improvement, equal to a spec's largest."""
 
 
 @contextmanager
 def name_asked_epsilon(spec: ReleaseSpec) -> Iterator[None]:
-    """Let the cap's refusal of an improvement name what it asked for: the spec's epsilon is that of all its looks."""
+    """Make the cap's refusal name the requested epsilon: an improved spec's own epsilon covers all its looks."""
     try:
         yield
     except BudgetRefusedError as error:
@@ -51,10 +51,10 @@ def name_asked_epsilon(spec: ReleaseSpec) -> Iterator[None]:
 def build_improved_spec(
     release: str, settings: Settings, epsilon: float, data: str | Path | None = None
 ) -> ReleaseSpec:
-    """Return the spec by which ``release`` is improved for ``epsilon`` more, at the release's own delta.
+    """Return the spec that improves ``release`` for ``epsilon`` more, at the release's own delta.
 
-    ``release``: a run's name, or its released folder; ``data``: where the unchanged table lies now (None: where it
-    was).  ``privacy`` is what all looks cost together, rounded up.  Raises RequestError if the run is not in the
+    ``release``: a run's name, or its released folder; ``data``: the current place of the unchanged table (None: the old
+    place).  ``privacy`` is the cost of all looks together, rounded up.  Raises RequestError if the run is not in the
     private folder, cannot be improved, or the epsilon cannot be accounted.
     """
     if not 0 < epsilon <= MOST_EPSILON:
@@ -62,7 +62,7 @@ def build_improved_spec(
     note = note_of(_run_of(release, settings), settings)
     place = str(note.get("data", "")) if data is None else resolve_place(data, "release.data")
     try:
-        several = bool(note["spec"].get("tables"))  # each with its own place, and refused with `improves` below
+        several = bool(note["spec"].get("tables"))  # these have places of their own; `improves` refuses them below
         spec = ReleaseSpec.model_validate({**note["spec"], **({} if several else {"data": place})})
         if spec.prior is not None:
             spec = spec.with_prior(spec.prior.at(str(note.get("prior", ""))))
@@ -90,9 +90,9 @@ def build_improved_spec(
 
 
 def _run_of(release: str, settings: Settings) -> str:
-    """Return the run's name.  A path is that of a released folder, which names its run.
+    """Return the run's name; a path names the run of its released folder.
 
-    RequestError for one of no table.
+    Raises RequestError for a release of no table.
     """
     manifest = read_manifest_if_readable(Path(release)) or read_manifest_if_readable(settings.released_root / release)
     if manifest is None:
@@ -113,12 +113,12 @@ def read_earlier_keys(
     records: Records,
     ledger: Ledger,
 ) -> dict[str, str]:
-    """Step -> key, of the steps that the improved runs have made and paid for; empty where nothing is improved.
+    """Return step -> key, for the steps that the improved runs have made and paid for; empty without improved runs.
 
-    The last of them has the keys of all.  Every key is worked out again from this request and this table, so that it
-    can only be theirs if the data, the domain, the options, and the versions of the steps are the same.  Raises
-    RequestError, having read nothing but the fingerprint, where they are not, where the run is not in this private
-    folder, and where its noise is not all drawn and at hand.
+    The last improved run has the keys of all.  Every key is recomputed from this request and this table, so it matches
+    only if the data, the domain, the options, and the steps' versions are the same.  Raises RequestError, having read
+    only the fingerprint, if they are not, if the run is not in this private folder, or if its noise is not completely
+    drawn and stored.
     """
     improves = plan.request.spec.improves
     if improves is None:
@@ -127,13 +127,13 @@ def read_earlier_keys(
     note = note_of(run, settings)
     if note.get("fingerprint") != fingerprint:
         raise RequestError(
-            f"the table is not what it was when {run} was released, and counts of other rows cannot be pooled",
+            f"the table has changed since {run} was released, and counts of other rows cannot be pooled",
             "Give the unchanged table, or make a release of the new one",
             "release.data",
         )
     if [look.run for look in improves.earlier[:-1]] != find_earlier_run(note):
         raise RequestError(
-            f"the runs before {run} are not those that it improved", "Leave the spec as it was written", FIELD
+            f"the runs before {run} are not the runs that it improved", "Leave the spec as it was written", FIELD
         )
     keys = note["keys"]
     steps = tuple(takewhile(lambda step: step.name in keys, plan.steps))
@@ -150,13 +150,13 @@ def read_earlier_keys(
 def note_of(run: str, settings: Settings) -> dict[str, Any]:
     """Return the private note of a run that can be improved.
 
-    Raises RequestError where there is none, or it cannot be.
+    Raises RequestError if there is no such run, or it cannot be improved.
     """
     note = read_note(settings.private_root / "runs" / make_safe_name(run, FIELD) / "run.json")
     if not isinstance(note.get("keys"), Mapping) or not isinstance(note.get("spec"), Mapping):
         raise RequestError(
             f"there is no run {run!r} in the private folder {settings.private_root}",
-            "Name a run whose private folder is here: what it was paid for lies there",
+            "Name a run whose private folder is here: its paid counts are stored there",
             FIELD,
         )
     if ITEMSETS in (note.get("asks") or {}):
@@ -178,7 +178,7 @@ def find_earlier_run(note: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class _KeyInputs:
-    """What an earlier run's keys follow from, but for its generation."""
+    """The inputs of an earlier run's keys, without its generation."""
 
     plan: Plan
     steps: tuple[Step, ...]
@@ -186,7 +186,7 @@ class _KeyInputs:
     noise: type[NoiseSource]
 
     def list_agreeing(self, keys: Mapping[str, str], generation: int, sure: Mapping[str, str]) -> dict[str, str]:
-        """Return the first steps whose ``keys`` are those that the request has at this generation after ``sure``."""
+        """Return the first steps whose ``keys`` equal the request's at this generation, given the keys ``sure``."""
         expected = compute_lineage_keys(
             self.plan.request, self.fingerprint, generation, self.noise, self.steps, known_keys=sure
         )
@@ -202,8 +202,8 @@ def _check_keys(maker: _KeyInputs, keys: Mapping[str, str], last: int, run: str)
         agreeing = max((maker.list_agreeing(keys, g, sure) for g in range(last + 1)), key=len)
         if len(agreeing) == len(sure):
             raise RequestError(
-                f"{run} was made from another spec, or by steps of another version, than this request says, so counts "
-                "of the two cannot be pooled",
+                f"{run} was made from another spec than this request, or by steps of another version, so their counts "
+                "cannot be pooled",
                 "Improve it with the spec and the version that made it",
                 FIELD,
             )
@@ -215,7 +215,7 @@ def _check_paid(step: ReleaseStep, key: str, run: str, store: Store, records: Re
     asked_nothing = refs is not None and store.read_table(refs.tables["receipts"]).num_rows == 0
     if refs is None or not (asked_nothing or ledger.state(store.dataset, key) == "spent"):
         raise RequestError(
-            f"the noisy table of the step {step.name!r} of {run} is not at hand",
+            f"the noisy table of the step {step.name!r} of {run} is missing",
             "Run that release again, which finishes it, or restore the private folder from a backup",
             FIELD,
         )

@@ -1,4 +1,4 @@
-"""The inputs of a step: the tables that it declares and, for a step that may look, access to private rows."""
+"""The inputs of a step: its declared tables and, for a step that may look, access to private rows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class PrivateAccess:
     """The one object of a run that can read private rows.
 
     Attributes:
-        rows: Starts a fresh pass over the private table; only steps that encode it are handed that.
-        unchanged: Says whether the table is what it was when the run was opened.
+        rows: Starts a new pass over the private table; only steps that encode it get this.
+        unchanged: Returns whether the table is the same as when the run was opened.
         engine: Counts stored rows.
-        encode_parts: Returns what encodes a part of the table, with numbers or without, and its parts; None where it is
-            one stream.
-        further: Further table -> what starts a pass over its rows, each with the row above.
+        encode_parts: Returns a function that encodes a part of the table, with or without numbers, and the parts; None
+            for a table that is one stream.
+        further: Further table -> a function that starts a pass over its rows, each with the row above.
     """
 
     rows: encode.Batches
@@ -56,19 +56,19 @@ class PrivateAccess:
         return replace(self, rows=self.further[name], encode_parts=lambda plan, numbers: None)
 
     def without_source(self) -> PrivateAccess:
-        """Return the access of a step that counts stored rows: it does not know the private table."""
+        """Return the access of a step that counts stored rows, without the private table."""
         return PrivateAccess(_refuse_to_read, engine=self.engine)
 
 
 def _refuse_to_read(*_: object) -> NoReturn:
-    """Raise TypeError: the private table is read when it is encoded, and never again."""
+    """Raise TypeError: the private table is read only when it is encoded."""
     raise TypeError("this step has no access to the private table")
 
 
 class Inputs:
-    """The tables that a step declared as its inputs, read when asked for.
+    """The tables that a step declared as its inputs, read on demand.
 
-    ``private``: the access to private rows, None for a plan and for post-processing, which cannot look.  ``work``:
+    ``private``: the access to private rows; None for a plan and for post-processing, which cannot look.  ``work``:
     makes large tables in parts.
     """
 
@@ -86,15 +86,15 @@ class Inputs:
 
     @property
     def private(self) -> PrivateAccess:
-        """The access to private rows.  Raises TypeError for a step that has none."""
+        """The access to private rows.  Raises TypeError for a step without it."""
         if self._private is None:
             raise TypeError("this step has no access to private rows")
         return self._private
 
     def rename(self, names: Mapping[str, str], table: str | None = None) -> Inputs:
-        """Return the same tables under other names; ``names``: other name of a step -> its name.
+        """Return the same tables under other names; ``names``: new name of a step -> its name.
 
-        ``table``: the further table whose rows the access to private rows is of; None: as it is.
+        ``table``: the further table whose private rows are accessed; None: no change.
         """
         read: dict[str, Callable[[], Any]] = {}
         for other, step in names.items():
@@ -104,21 +104,21 @@ class Inputs:
         return Inputs(read, private, self.work)
 
     def replace_tables(self, others: Mapping[str, str]) -> Inputs:
-        """Return the same tables, some replaced; ``others``: name of a table -> of the declared one in its place."""
+        """Return the same tables, some replaced; ``others``: name of a table -> name of its replacement."""
         read = {name: self._read[others.get(name, name)] for name in self._read}
         return Inputs(read, self._private, self.work)
 
     def with_looks(self, looks: Mapping[LookKind, tuple[str, ...]], rho: Mapping[str, Fraction]) -> Inputs:
-        """Return the same tables; ``looks``: kind -> the names of the earlier looks that left them.
+        """Return the same tables; ``looks``: kind -> the names of the earlier looks that made them.
 
-        ``rho``: look -> its exact budget, of all looks of the release.
+        ``rho``: look -> its exact budget, for all looks of the release.
         """
         inputs = Inputs(self._read, self._private, self.work)
         inputs._looks, inputs.rho = looks, rho
         return inputs
 
     def cuts(self, name: str) -> tuple[CutCell, ...]:
-        """Return the cut cells of the table ``name``; none without a name, and for a plan without released tables."""
+        """Return the cut cells in the table ``name``; empty without a name, and for a plan without released tables."""
         return read_cuts(self.table(name)) if name in self._read else ()
 
     def table(self, name: str) -> pa.Table:
@@ -131,14 +131,11 @@ class Inputs:
         return stored.to_batches() if isinstance(stored, pa.Table) else stored.batches()
 
     def stored(self, name: str) -> pa.Table | StoredTable:
-        """Return a table as it is held: in memory or in files.  Raises KeyError if the step did not declare it."""
+        """Return a table as stored: in memory or in files.  Raises KeyError if the step did not declare it."""
         return self._read[name]()
 
     def countable(self, name: str, domain: Domain, *, padded: bool = False) -> Countable:
-        """Return the private rows of a table of codes, to be counted.
-
-        By the engine, or here where they are in memory.
-        """
+        """Return the private rows of a table of codes for counting: by the engine, or here if they are in memory."""
         stored = self.stored(name)
         if isinstance(stored, pa.Table):
             return CodeTable.from_arrow(stored, domain, padded=padded)
@@ -157,7 +154,7 @@ class Inputs:
         return dict(self._refined)
 
     def empty_cells(self, *, unmeasured: bool = False) -> KnownZeros:
-        """Return the joint codes with null that the counts show to be empty, from the same step.
+        """Return the joint codes with null that the same step found to be empty.
 
         ``unmeasured``: also cells of pairs that were not measured.
         """
@@ -165,22 +162,22 @@ class Inputs:
         return read_empty_cells(self.table(self._find("empty_cells")), domain, unmeasured=unmeasured)
 
     def _find(self, table: str) -> str:
-        """Return the name of the one declared table that is called ``table``, whichever step made it."""
+        """Return the full name of the one declared table called ``table``, whichever step made it."""
         (name,) = (name for name in self._read if name.split(".")[1] == table)
         return name
 
     def has(self, name: str) -> bool:
-        """Return whether the step has the table ``name`` among its inputs."""
+        """Return whether the table ``name`` is among the step's inputs."""
         return name in self._read
 
     def list_looks(self, kind: LookKind) -> tuple[str, ...]:
-        """Return the names of the earlier looks of this kind that the step wanted."""
+        """Return the names of the wanted earlier looks of this kind."""
         return self._looks.get(kind, ())
 
     def measured(self, *, alone: bool = False) -> tuple[list[Query], list[NDArray[Any]]]:
         """Return queries and noisy answers of the looks at marginals, each marginal once.
 
-        ``alone``: with every look at single columns but the first; the recoding has the first look's answers.
+        ``alone``: adds every look at single columns but the first, whose answers are in the recoding.
         """
         looks = (*self.list_looks(LookKind.MARGINALS), *(self.list_looks(LookKind.ONE_WAYS)[1:] if alone else ()))
         return noisy.list_all_measured(*self._read_looks(looks))
@@ -190,11 +187,11 @@ class Inputs:
         return noisy.list_all_measured(*self._read_looks(self.list_looks(LookKind.ONE_WAYS)[1:]))
 
     def sums_beside(self) -> tuple[list[Query], list[NDArray[Any]]]:
-        """Return queries and noisy answers of the sums that looks at marginals asked beside these, each once."""
+        """Return queries and noisy answers of the sums that looks at marginals asked in addition, each once."""
         return noisy.list_all_sums(*self._read_looks(self.list_looks(LookKind.MARGINALS)))
 
     def all_noisy(self, kind: LookKind) -> tuple[list[Query], list[NDArray[np.int64]]]:
-        """Return queries and noisy answers of all looks of this kind, one look after the other."""
+        """Return queries and noisy answers of all looks of this kind, concatenated."""
         answered = [self.noisy(look) for look in self.list_looks(kind)]
         return [q for queries, _ in answered for q in queries], [y for _, answers in answered for y in answers]
 

@@ -31,11 +31,11 @@ def compute_lineage_keys(
 ) -> dict[str, str]:
     """Return the cache key of every step of ``steps``.
 
-    A key is SHA-256 over the step's name, version and own settings and its inputs' keys; the first step
-    adds the data's fingerprint (an HMAC), the release steps the generation of their noise and its source: what
-    was made with test noise is never taken for a release.  They add the period of a scheduled release too, so that
-    each period draws and pays whether or not the data changed: when a release appears tells nothing of the data.
-    ``known_keys``: step -> key, of steps whose tables an earlier run has.
+    A key is SHA-256 over the step's name, version and own settings, and its inputs' keys.  The first step adds the
+    data's fingerprint (an HMAC).  Release steps add the generation of their noise and its source, so nothing made with
+    test noise is taken for a release.  They also add the period of a scheduled release, so each period draws and pays
+    whether or not the data changed: when a release appears reveals nothing about the data.  ``known_keys``: step ->
+    key, for steps whose tables an earlier run has.
     """
     keys: dict[str, str] = {}
     for step in steps:
@@ -53,9 +53,9 @@ def compute_lineage_keys(
 
 
 def name_request(plan: Plan) -> str:
-    """Return the name of a request's record: a hash of the public facts that its noise is drawn for.
+    """Return the name of a request's record: a hash of the public facts that its noise depends on.
 
-    Two requests of one name draw the same from the same data: they differ in post-processing and publishing only.
+    Requests with one name draw the same noise from the same data; they differ only in post-processing and publishing.
     """
     request = plan.request.order_columns(tuple(sorted(plan.request.spec.released_columns)))
     keys = compute_lineage_keys(request, "", 0, OpenDPNoise, plan.steps, plan.period)
@@ -66,11 +66,11 @@ def name_request(plan: Plan) -> str:
 
 @dataclass(frozen=True)
 class Generation:
-    """Generation of a request's noise, the current one; saved once the ledger has reserved it.
+    """The current generation of a request's noise; saved once the ledger has reserved it.
 
-    Numbers are given out once a table of codes (``counter``, ``last``), so that ``fresh`` shares no noise with
-    any other request.  ``finished``: a run with this noise is published.  ``killed_fresh``: it was begun by
-    ``fresh`` and not finished; the same command again, after a crash, takes it up and pays for no other draw.
+    Numbers are unique for a table of codes (``counter``, ``last``), so ``fresh`` shares no noise with any other
+    request.  ``finished``: a run with this noise is published.  ``killed_fresh``: ``fresh`` began it and did not finish
+    it; after a crash, the same command continues it and pays for no other draw.
     """
 
     record: str
@@ -91,19 +91,19 @@ def read_generation(records: Records, keys: Mapping[str, str], steps: Sequence[S
 
 
 def key_draws(keys: Mapping[str, str], steps: Sequence[Step]) -> str:
-    """Return the key of all that a run draws, by which the generation of its noise is kept."""
+    """Return the key of everything that a run draws; it names the generation of its noise."""
     return _join_keys(keys, steps, release_steps(steps)[-1])
 
 
 def key_result(keys: Mapping[str, str], steps: Sequence[Step]) -> str:
-    """Return the key of all that a run releases, by which its name is kept."""
+    """Return the key of everything that a run releases; it names the run's record."""
     return _join_keys(keys, steps, steps[-1])
 
 
 def _join_keys(keys: Mapping[str, str], steps: Sequence[Step], last: Step) -> str:
-    """Return one key for the step ``last`` and all looks at private rows: two requests have two.
+    """Return one key for the step ``last`` and all looks at private rows, unique to the request.
 
-    It is the key of ``last`` where every look is behind it, as in earlier versions; else a hash of the keys.
+    It is the key of ``last`` if all looks are its ancestors, as in earlier versions; else a hash of the keys.
     """
     by_name, behind = {step.name: step for step in steps}, set[str]()
     waiting = [last.name]
@@ -121,13 +121,12 @@ def _join_keys(keys: Mapping[str, str], steps: Sequence[Step], last: Step) -> st
 def name_run(records: Records, beginning: str, result: str) -> str:
     """Return the run's public name.
 
-    The one that was kept for the key ``result`` (:func:`key_result`), or a new one, random, so that it tells nothing of
-    the data.
+    The name kept for the key ``result`` (:func:`key_result`), or a new random one that reveals nothing about the data.
     """
     record = records.load_as(f"run-{result}", RunRecord)
     return f"{beginning}-{secrets.token_hex(4)}" if record is None else record.run
 
 
 def keep_run_name(records: Records, run: str, result: str) -> None:
-    """Keep the run's name, so that a re-run finds it."""
+    """Keep the run's name for a re-run."""
     records.save(f"run-{result}", RunRecord(run=run).model_dump())

@@ -1,8 +1,8 @@
-"""Noisy tables that were paid for and are lost here: they are restored from released folders, which hold the same.
+"""Paid noisy tables that are lost here: they are restored from released folders, which hold the same bytes.
 
-A copy of a private folder at another path has them, too, and its records name the old path: they are found first.
-A released folder has each noisy table byte for byte, with its SHA-256 in the manifest.  A restored table is a released
-one, so nothing is drawn, charged or read from private rows for it.
+A private folder copied to another path also has them, under old paths in its records: these are found first.  A
+released folder has each noisy table byte for byte, with its SHA-256 in the manifest.  A restored table is already
+released, so nothing is drawn, charged or read from private rows for it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from privsyn.storage.released_files import read_manifest_if_readable
 
 
 def restore_lost_tables(run: Run) -> list[str]:
-    """Restore the noisy tables of the run that were paid for and are missing or changed; return their steps.
+    """Restore the run's paid noisy tables that are missing or changed; return their steps.
 
-    What no released folder holds whole stays lost.  What lies in its place under this root was not lost.
+    A table that no released folder holds whole stays lost.  A table that is at its place under this root was not lost.
     """
     lost = [step for step in run.list_lost_steps() if not _find_here(run, step)]
     return [step.name for step in lost if any(_restore(run, step, tables) for tables in _list_copies(run, step))]
 
 
 def _find_here(run: Run, step: ReleaseStep) -> bool:
-    """Record the step's tables at their places under this root; False where they are not whole there."""
+    """Record the step's tables at their places under this root; False if they are not whole there."""
     recorded = _read_record(run, step)
     if recorded is None:
         return False
@@ -49,7 +49,7 @@ def _read_record(run: Run, step: ReleaseStep) -> StepRefs | None:
 
 
 def _record(run: Run, step: ReleaseStep, refs: Mapping[str, ArtifactRef]) -> bool:
-    """Record the tables if they are those that the step wrote when its noise was drawn; return whether they are."""
+    """Record the tables if they are the ones that the step wrote when its noise was drawn; return whether they are."""
     key = run.keys[step.name]
     if refs.keys() != step.outputs.keys() or not all(run.store.verify(ref) for ref in refs.values()):
         return False
@@ -59,7 +59,7 @@ def _record(run: Run, step: ReleaseStep, refs: Mapping[str, ArtifactRef]) -> boo
 
 
 def _list_copies(run: Run, step: ReleaseStep) -> Iterator[Mapping[str, bytes]]:
-    """Yield the step's tables as the released folders of its runs have them, each as its manifest says."""
+    """Yield the step's tables from its runs' released folders, each checked against the manifest."""
     for folder in _list_folders(run, step):
         manifest = read_manifest_if_readable(folder)
         if manifest is None or not manifest.differentially_private or manifest.run != folder.name:
@@ -82,7 +82,7 @@ def _read_plain_file(path: Path) -> bytes | None:
 
 
 def _list_folders(run: Run, step: ReleaseStep) -> list[Path]:
-    """Return where the runs that share the step's noise are published: those that the ledger and private notes name."""
+    """Return the released folders of runs that share the step's noise, as named by the ledger and private notes."""
     key, roots = run.keys[step.name], {run.name: run.store.released_root}
     for note in sorted((run.store.private_root / "runs").glob("*/run.json")):
         keys = read_note(note).get("keys")
@@ -97,7 +97,7 @@ def _list_folders(run: Run, step: ReleaseStep) -> list[Path]:
 
 
 def _restore(run: Run, step: ReleaseStep, tables: Mapping[str, bytes]) -> bool:
-    """Put the tables in their places; False where they are not those that were recorded when they were drawn."""
+    """Put the tables in their places; False if they differ from those recorded at the draw."""
     recorded = _read_record(run, step)
     if recorded is None:
         return _write_anew(run, step, tables)
@@ -106,7 +106,7 @@ def _restore(run: Run, step: ReleaseStep, tables: Mapping[str, bytes]) -> bool:
 
 
 def _write_anew(run: Run, step: ReleaseStep, tables: Mapping[str, bytes]) -> bool:
-    """Write and record tables whose record is lost: the manifest and the step's contract vouch for them alone."""
+    """Write and record tables without a record; only the manifest and the step's contract vouch for them."""
     try:
         outputs = {name: pq.read_table(pa.BufferReader(content)) for name, content in tables.items()}
         write_outputs(step, outputs, run.keys[step.name], run.store, run.records, validate=run.validate)

@@ -1,4 +1,4 @@
-"""The runner in memory: the same steps on tables held here, with noise that has a seed.  Its result is not a release.
+"""The runner in memory: the same steps on tables in memory, with seeded noise.  Its result is not a release.
 
 For comparisons, simulations and audits: no file, no ledger, no contract check.
 """
@@ -22,14 +22,14 @@ from privsyn.tasks.estimation import noisy
 from privsyn.tasks.privacy.noise import SeededNoise
 
 Tables = Mapping[str, pa.Table]
-"""What a step left: its tables by name."""
+"""The output tables of a step, by name."""
 
 DrawNoise = Callable[[ReleaseStep, Sequence[Query]], noisy.Answers]
 """Noise for the queries of a release step, one flat vector each."""
 
 
 def draw_from_seed(seed: int) -> DrawNoise:
-    """Return the noise of a run, which follows from ``seed``: nothing that has it is a release."""
+    """Return the noise of a run, derived from ``seed``; nothing made with it is a release."""
     source = SeededNoise(seed)
 
     def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
@@ -39,7 +39,7 @@ def draw_from_seed(seed: int) -> DrawNoise:
 
 
 def name_by_files(steps: Sequence[Step], outputs: Mapping[str, Tables]) -> dict[str, pa.Table]:
-    """Return what a run of these steps made by the names of a released folder's files, its rows among them."""
+    """Return the tables of a run of these steps by the names of a released folder's files, including its rows."""
     places = {file: place.split(".") for file, place in list_published_files(steps).items()}
     tables = {file: outputs[step][table] for file, (step, table) in places.items()}
     return {**tables, "synthetic.parquet": outputs[steps[-1].name]["synthetic"]}
@@ -60,7 +60,7 @@ class MemoryRun:
     receipts: dict[str, list[Query]] = field(default_factory=dict)
 
     def run(self) -> dict[str, Tables]:
-        """Run every step; returns step name -> its tables."""
+        """Run every step; return step name -> its tables."""
         plan = Plan(self.request, tuple(self.steps))
         return run_steps(self.steps, partial(self._step, plan))
 
@@ -100,7 +100,7 @@ def _get_table(inputs: Mapping[str, Tables], name: str) -> pa.Table:
 
 
 def _sort_outputs(outputs: Mapping[str, Output]) -> list[tuple[str, Output]]:
-    """Wide tables first: others may be known only once these have streamed."""
+    """Return wide tables first: others may depend on their streams."""
     return sorted(outputs.items(), key=lambda item: not isinstance(item[1], RowStream))
 
 

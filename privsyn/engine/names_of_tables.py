@@ -1,4 +1,4 @@
-"""Under which names of data sets a private folder knows a table: by the fingerprints in its notes of runs."""
+"""The names of data sets under which a private folder knows a table, by the fingerprints in its notes of runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from privsyn.ledgers.known_tables import list_given_back
 from privsyn.storage.records import read_note
 
 LONGEST_REASON = 500
-"""Characters of a stated reason."""
+"""Most characters of a stated reason."""
 
 
 def check_reason(reason: str | None, field: str, asks: str) -> str:
     """Return the stated reason, or nothing.  Raises RequestError for an empty or a very long one.
 
-    ``field``: where it is stated; ``asks``: what it is to say.
+    ``field``: the field of the reason; ``asks``: what it should state.
     """
     if reason is None:
         return ""
@@ -34,15 +34,15 @@ def check_reason(reason: str | None, field: str, asks: str) -> str:
 
 
 def find_names(known: Mapping[str, Collection[str]], fingerprints: Collection[str]) -> frozenset[str]:
-    """Return data sets of which a run here read a table with one of these fingerprints, whole or as one of its files.
+    """Return data sets with a run here that read a table with one of these fingerprints, whole or as one of its files.
 
-    ``known``: as :func:`map_fingerprints`.
+    ``known``: as from :func:`map_fingerprints`.
     """
     return frozenset(name for name, theirs in known.items() if not set(fingerprints).isdisjoint(theirs))
 
 
 def find_same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Return the pairs of data sets that have a table, or a file of one, in common, by name."""
+    """Return the pairs of data sets that share a table, or a file of one, by name."""
     known = map_fingerprints(private_root, entries)
     return [(a, b) for a, b in combinations(sorted(known), 2) if known[a] & known[b]]
 
@@ -50,8 +50,8 @@ def find_same_tables(private_root: Path, entries: Sequence[Entry]) -> list[tuple
 def map_fingerprints(private_root: Path, entries: Sequence[Entry]) -> dict[str, set[str]]:
     """Return data set -> the fingerprints of its tables and of their files, by the notes of runs.
 
-    ``entries``: the ledger's, which know the data set of a run whose note does not say, and the runs that gave back
-    all that they had reserved: those do not count.
+    ``entries``: the ledger's; they give the data set of a run whose note lacks it.  Runs that gave back all their
+    charges do not count.
     """
     fingerprints: dict[str, set[str]] = defaultdict(set)
     by_run, unspent = {entry.run: entry.dataset for entry in entries}, list_given_back(entries)

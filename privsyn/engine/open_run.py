@@ -1,4 +1,4 @@
-"""Opening a run: a proposal is admitted, its price reserved, and what it began is noted until it is finished."""
+"""Opening a run: admit a proposal, reserve its price, and record what it began until it is finished."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from privsyn.tasks.privacy.accountant import cap_accountant
 
 @contextmanager
 def open_run(proposal: Proposal) -> Iterator[Run]:
-    """Open the run of a proposal that every check admits, with its whole price reserved; a released period is closed.
+    """Open the run of an admitted proposal, with its whole price reserved; close its period when it is published.
 
-    Raises RequestError, BudgetRefusedError or LedgerError before anything is spent.  A run that fails gives back what
-    it has not drawn; one that is killed is taken up by the next that asks for the same.
+    Raises RequestError, BudgetRefusedError or LedgerError before anything is spent.  A failed run gives back the
+    charges that it has not drawn; the next run of the same request continues a killed one.
     """
     with defer_interrupts(), admission.open_desk(proposal) as (books, source):
         engines = choose_engines(proposal)
@@ -66,10 +66,10 @@ def open_run(proposal: Proposal) -> Iterator[Run]:
 
 
 def _settle_begun_run(maker: RunMaker, fingerprints: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the fingerprints of the data to release: the table's, unless a run that began the period encoded others.
+    """Return the fingerprints of the data to release: the table's, unless the run that began the period encoded others.
 
-    Such a run is finished from the rows that it has encoded, though the table has changed since: its noise may be
-    drawn.  One that is not encoded has drawn nothing; its charges are given back, and the table is released as it is.
+    Such a run is finished from its encoded rows although the table has changed since, because its noise may be drawn.
+    A run that is not encoded has drawn nothing; its charges are given back, and the current table is released.
     """
     begun = find_begun_run(maker, fingerprints)
     if begun is None:
@@ -82,15 +82,15 @@ def _settle_begun_run(maker: RunMaker, fingerprints: tuple[str, ...]) -> tuple[s
 
 
 def _restore_lost_tables(draw: Draw) -> None:
-    """Restore noisy tables that were paid for and are lost, unless new noise is asked for, and say which."""
+    """Restore lost noisy tables that were paid for, unless new noise is asked for, and name them."""
     for step in [] if draw.proposal.fresh else restore_lost_tables(draw.run):
-        draw.proposal.warn(f"The noisy table of the step {step} was lost, and is restored from its released folder.")
+        draw.proposal.warn(f"The noisy table of the step {step} was lost and is restored from its released folder.")
 
 
 def _warn_of_old_files(draw: Draw) -> None:
-    """Say before a period is paid for that no file was written since it began, or since the last one was released.
+    """Warn, before a period is paid for, if no file was written since it began or since the last release.
 
-    Its rows may not have arrived.  The files' times are looked at, and nothing in them.
+    Its rows may not have arrived.  Only the files' times are read.
     """
     proposal, run = draw.proposal, draw.run
     period, dataset = run.plan.period, run.dataset
@@ -115,7 +115,7 @@ def _warn_of_old_files(draw: Draw) -> None:
 
 
 def _find_newest_time(source: Source) -> datetime | None:
-    """Return when the newest file of the private table was written, in UTC; None of a table not in files here."""
+    """Return when the private table's newest file was written (UTC); None for a table without local files."""
     tables = (source, *source.further.values())
     files = [file for table in tables if isinstance(table, FileSource) for file in table.files]
     written = [file.stat().st_mtime for file in files if isinstance(file, Path)]
@@ -123,10 +123,10 @@ def _find_newest_time(source: Source) -> datetime | None:
 
 
 def _reserve(draw: Draw, books: Books) -> None:
-    """Reserve what is not yet drawn, and begin the period, in one transaction."""
+    """Reserve the charges that are not yet drawn, and begin the period, in one transaction."""
     run, proposal = draw.run, draw.proposal
     spec, period = proposal.spec, run.plan.period
-    _note_request(draw, books, finished=False)  # its room may be its own
+    _note_request(draw, books, finished=False)  # a re-run may already hold its charges
     keep_run_name(run.records, run.name, key_result(run.keys, run.steps))
     if period is not None:
         run.records.save(f"data-of-{run.name}", {"fingerprint": draw.fingerprints[0]})
@@ -147,7 +147,7 @@ def _reserve(draw: Draw, books: Books) -> None:
 
 
 def _name_table(draw: Draw) -> KnownTable:
-    """Return the table as this private folder and the ledger may know it under another name."""
+    """Return the table with the names under which this private folder and the ledger may know it."""
     run, proposal = draw.run, draw.proposal
     by_name = map_fingerprints(proposal.settings.private_root, run.ledger.entries())
     own = frozenset(by_name.get(run.dataset, ()))
@@ -169,7 +169,7 @@ def _note_request(draw: Draw, books: Books, *, finished: bool) -> None:
 
 
 def _write_private_note(draw: Draw) -> None:
-    """Write the run's private folder: where the data came from and which stored tables belong to the run."""
+    """Write the run's private note: the data's place, and the keys of the run's stored tables."""
     run, spec = draw.run, draw.proposal.spec
     folder = run.private_folder
     with translate_os_errors(folder):

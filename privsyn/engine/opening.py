@@ -1,4 +1,4 @@
-"""What a release opens, each by a function that its caller calls in the order of the checks: nothing opens itself."""
+"""The resources that a release opens, one function each; the caller calls them in the order of the checks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from privsyn.tasks.panels.row_order import RowOrder
 
 @dataclass(frozen=True)
 class Books:
-    """What is kept of the data set: its step artifacts, its private records and its ledger.
+    """The storage of the data set: its step artifacts, its private records and its ledger.
 
-    ``request``: the name of the record of what is asked for.
+    ``request``: the name of the request's record.
     """
 
     store: Store
@@ -38,15 +38,15 @@ class Books:
     request: str
 
     def load_request(self) -> RequestRecord | None:
-        """Return what is recorded of the same request before; None if it was never seen."""
+        """Return the record of the same request; None if it was never seen."""
         return self.records.load_as(self.request, RequestRecord)
 
 
 @dataclass(frozen=True)
 class Engines:
-    """Who counts the rows, and whose workers make synthetic ones and are sent no private ones (None: those that count).
+    """The engine that counts rows, and the engine that makes synthetic rows without access to private ones.
 
-    They open nothing before they have to count or to make rows.
+    ``makes``: None if the counting engine makes rows.  Neither opens anything before its first work.
     """
 
     counts: Engine
@@ -65,20 +65,20 @@ class Engines:
 
 
 def open_store(proposal: Proposal) -> Store:
-    """Open the step artifacts of the data set.  Raises RequestError or PrivsynError as :class:`Store`."""
+    """Open the step artifacts of the data set.  Raises RequestError or PrivsynError as :class:`Store` does."""
     settings = proposal.settings
     return Store(settings.private_root, settings.released_root, proposal.spec.dataset, settings.released_store)
 
 
 def open_books(proposal: Proposal, store: Store) -> Books:
-    """Open what is kept of the data set; a ledger is made only where this private folder has charged nothing to any."""
+    """Open the data set's storage; a ledger is created only if this private folder has charged nothing to it."""
     records = Records(proposal.settings.private_root, proposal.spec.dataset)
     ledger = Ledger(proposal.settings.ledger, create=open_noted_ledger(records) is None)
     return Books(store, records, ledger, name_request(proposal.plan))
 
 
 def open_table(proposal: Proposal, store: Store) -> Source:
-    """Open the private table.  Raises RequestError if it is not there, or its structure does not fit the spec."""
+    """Open the private table.  Raises RequestError if it is missing, or its structure does not fit the spec."""
     place = proposal.spec.place if proposal.data is None else proposal.data
     if proposal.opened is not None:
         return proposal.opened(place, proposal.spec)
@@ -86,14 +86,14 @@ def open_table(proposal: Proposal, store: Store) -> Source:
 
 
 def find_payer(proposal: Proposal, books: Books) -> Payer | None:
-    """Return who pays for the request; None where a second price is asked for, and of a period, which is drawn once."""
+    """Return who pays for the request; None if a second price is asked for, or for a period, which is drawn once."""
     if proposal.fresh or proposal.plan.period is not None:
         return None
     return Payer(books.store.identity, books.request, proposal.plan.redraw)
 
 
 def choose_engines(proposal: Proposal) -> Engines:
-    """Return the engines of a proposal.  Raises RequestError if the settings of a cluster cannot be trusted."""
+    """Return the engines of a proposal.  Raises RequestError if a cluster's settings are not secure."""
     choice, settings = proposal.spec.engine, proposal.settings
     return Engines(proposal.engine or choose_engine(choice, settings), choose_makers(choice, settings))
 
@@ -107,7 +107,7 @@ def choose_engine(choice: EngineChoice, settings: Settings) -> Engine:
 
 
 def has_makers(choice: EngineChoice, settings: Settings) -> bool:
-    """Return whether workers that are sent no private rows make the synthetic ones."""
+    """Return whether workers without access to private rows make the synthetic ones."""
     return choice.kind != "local" and bool(settings.dask_public)
 
 
@@ -123,7 +123,7 @@ def choose_makers(choice: EngineChoice, settings: Settings) -> DaskEngine | None
     if folder is None or not folder.is_dir() or any(overlap(folder, root) for root in roots):
         raise RequestError(
             "is not a folder apart from the private and the released one",
-            "Name one that lies in neither, holds neither, and is at the same path for the second scheduler's workers",
+            "Name one inside neither and containing neither, at the same path for the second scheduler's workers",
             "settings.dask_public_folder",
         )
     return DaskEngine(0, settings, "dask_public")

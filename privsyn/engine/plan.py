@@ -1,4 +1,4 @@
-"""The public plan of a run: its request, its steps, and all that can be said of it without data."""
+"""The public plan of a run: its request, its steps, and everything that follows from them without data."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from privsyn.engine.step_list import check_shares
 from privsyn.tasks.privacy.accountant import Accountant, cap_accountant, convert_epsilon_to_rho, convert_rho_to_epsilon
 
 MOST_NOISE = 1e8
-"""Largest standard deviation of a table's total, in records: beyond it `rows: auto` may be too many to make."""
+"""Largest standard deviation of a table's total, in records: beyond it, `rows: auto` may be too many to make."""
 
 REDRAW: Text = refer_to_action("redraw") + " to draw new noise at new cost"
-"""How a release asks for new noise."""
+"""The instruction for asking for new noise."""
 
 
 @dataclass(frozen=True)
 class Stage:
     """One look at the private rows, before it is taken.
 
-    ``rho``: its budget; ``queries``: what it asks, with their noise, None if that follows from released tables.
+    ``rho``: its budget; ``queries``: its queries with their noise; None if they depend on released tables.
     """
 
     step: ReleaseStep
@@ -41,7 +41,7 @@ class Stage:
     queries: tuple[Query, ...] | None
 
     def sigma_if(self, request: Request, queries: int) -> float:
-        """Return the standard deviation of a count's noise, in records, if so many marginals shared the budget."""
+        """Return the standard deviation of a count's noise, in records, if ``queries`` marginals shared the budget."""
         return compute_sigma(self.rho / queries, request.records, request.pricing)
 
 
@@ -49,16 +49,16 @@ class Stage:
 class Plan:
     """A request, its steps, what is asked beyond the spec, and what follows: domain, queries, noise and price.
 
-    It holds nothing that could read a row.  The run, the note, ``spec check`` and the tests ask the same plan.
+    It holds nothing that could read a row.  The run, the note, ``spec check`` and the tests use the same plan.
 
     Attributes:
         request: The public request.
         steps: Its steps, in order.
         asks: What is asked beyond the spec, public and JSON-ready.
-        period: The period of the data set that is released, which the ledger lets one run do; None: there is none.
-        name: How the run's name begins; empty: with the data set's name.
-        output: What is released, as a policy names it; None: a table.
-        redraw: How new noise is asked for.
+        period: The period to release, which the ledger allows only one run; None: no period.
+        name: The beginning of the run's name; empty: the data set's name.
+        output: The kind of output, as a policy names it; None: a table.
+        redraw: The instruction for asking for new noise.
     """
 
     request: Request
@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def rho(self) -> Fraction:
-        """The price of the whole request, at most."""
+        """The highest price of the whole request."""
         return self.request.total_rho
 
     @property
@@ -85,10 +85,7 @@ class Plan:
         return tuple(Stage(s, s.rho(self.request), self._list_known_queries(s)) for s in release_steps(self.steps))
 
     def queries(self, step: ReleaseStep, inputs: Inputs) -> list[Query]:
-        """Return what ``step`` asks of the rows, with the noise that its price buys.
-
-        From public and released things only.
-        """
+        """Return the queries of ``step`` from public and released inputs, with the noise that their price buys."""
         planned = step.plan(*step.open(self.request, inputs), step.rho(self.request))
         return [query.under(self.request.pricing) for query in planned]
 
@@ -99,13 +96,13 @@ class Plan:
 
     def _list_known_queries(self, step: ReleaseStep) -> tuple[Query, ...] | None:
         if not {step.cuts}.issuperset(self.released_inputs(step)):
-            return None  # of cells that are cut the noise is planned as of whole ones
+            return None  # a table of cut cells does not change the planned noise
         return tuple(self.queries(step, Inputs({})))
 
     def check(self) -> None:
-        """Raise RequestError if the promise or the lifetime cap cannot be accounted, or the prior's file is not right.
+        """Raise RequestError if the promise or the cap cannot be accounted, or the prior's file is wrong.
 
-        Raises ValueError if the steps' shares are not the whole budget.
+        Raises ValueError if the steps' shares do not sum to the whole budget.
         """
         spec = self.request.spec
         check_shares(self.steps)
@@ -116,7 +113,7 @@ class Plan:
         _ = self.request.prior
 
     def check_noise(self) -> None:
-        """Raise RequestError if the first look would say nothing: its total could be any number of rows."""
+        """Raise RequestError if the first look would be uninformative: its total could be any number of rows."""
         planned = [query for stage in self.stages for query in stage.queries or ()]
         if max((q.sigma * math.sqrt(q.cells) for q in planned), default=0.0) > MOST_NOISE:
             spec = self.request.spec
@@ -130,13 +127,13 @@ class Plan:
 
 
 def _check_sum(request: Request, allowed: Fraction) -> None:
-    """Raise RequestError if the looks of an improved release cost more together than ``privacy`` says."""
+    """Raise RequestError if the looks of an improved release together cost more than ``privacy`` allows."""
     privacy = request.spec.privacy
     if request.total_rho > allowed and convert_rho_to_epsilon(
         request.total_rho, privacy.delta, request.spec.effective_accountant
     ) > (privacy.epsilon):
         raise RequestError(
-            f"epsilon {privacy.epsilon:g} is less than what this release and those that it improves cost together",
+            f"epsilon {privacy.epsilon:g} is less than this release and the releases that it improves cost together",
             "Leave the spec as it was written for the improvement",
             "privacy.epsilon",
         )
@@ -155,6 +152,6 @@ def account_rho(promise: Guarantee, field: str, accountant: Accountant) -> Fract
 
 
 def compute_digest(queries: Sequence[Query]) -> bytes:
-    """Return a digest (SHA-256, hex) of planned queries: noise that was drawn for them fits no others."""
+    """Return a digest (SHA-256, hex) of planned queries; noise drawn for them fits no other queries."""
     facts = [[q.attributes, q.cells, q.sensitivity, q.sigma.hex(), q.pricing] for q in queries]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest().encode()

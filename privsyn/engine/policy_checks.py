@@ -25,7 +25,7 @@ from privsyn.storage.table_files import list_folder_entries
 def check_policy(proposal: Proposal) -> None:
     """Raise RequestError that names the rule if the operator's policy does not allow this release.
 
-    Nothing but the policy's file is read; without one everything is allowed.
+    Reads only the policy's file; without one, everything is allowed.
     """
     plan, spec = proposal.plan, proposal.spec
     policy = _list_rules(spec.dataset, proposal.settings)
@@ -67,7 +67,7 @@ def check_formats(dataset: str, formats: Iterable[str], settings: Settings) -> N
 
 
 def check_table(dataset: str, table: object, settings: Settings, field: str) -> None:
-    """Raise RequestError that names the rule if the policy does not allow ``table`` for looks at the data set.
+    """Raise RequestError that names the rule if the policy does not allow looks at ``table`` for the data set.
 
     ``table``: a path, or a table in memory; ``field``: the argument that names it.
     """
@@ -128,16 +128,16 @@ def _check_path(rules: DatasetPolicy, section: str, path: str | None, field: str
     place = (DataUrl.parse(path, field).file if is_url(path) else Path(path)).resolve()
     if not _is_within(place, rules.paths):
         raise _make_refusal(f"is not among the policy's {section}.paths", field)
-    with suppress(OSError):  # what cannot be listed cannot be read either, and the source says why
+    with suppress(OSError):  # a folder that cannot be listed cannot be read either; the source reports it
         for entry in list_folder_entries(place) if place.is_dir() else ():
             if not _is_within(entry.resolve(), rules.paths):
                 raise _make_refusal(
-                    f"holds the link {entry.name!r}, which leads out of the policy's {section}.paths", field
+                    f"holds the link {entry.name!r}, which leads outside the policy's {section}.paths", field
                 )
 
 
 def _is_within(place: Path, allowed: Iterable[str]) -> bool:
-    """Return whether a path without links is one of the allowed ones, or below one."""
+    """Return whether a path without links is one of the allowed ones, or inside one."""
     return any(place.is_relative_to(root) for root in allowed)
 
 
@@ -158,18 +158,18 @@ def _check_period(rules: DatasetPolicy, section: str, period: str | None) -> Non
 
 
 def _make_refusal(problem: str, field: str) -> RequestError:
-    cure: Text = "Ask for what it allows, or ask the operator, who keeps the file that " + mention("settings.policy")
-    return RequestError(problem, cure + " names; nothing was read, nothing was spent", field)
+    cure: Text = "Ask for what it allows, or ask the operator, who keeps the policy file (" + mention("settings.policy")
+    return RequestError(problem, cure + "); nothing was read, nothing was spent", field)
 
 
 EXAMPLE = "deployments/policy.yaml"
-"""What a policy can be made from."""
+"""A policy to start from."""
 
 
 def load_policy(path: Path) -> Policy:
     """Return the policy in the YAML file ``path``, its paths absolute and without links.
 
-    Raises RequestError about the setting for a file that is missing or wrong: then nothing may be released.
+    Raises RequestError about the setting for a missing or invalid file: then nothing may be released.
     """
     try:
         document = read_yaml(path, EXAMPLE)

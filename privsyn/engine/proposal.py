@@ -1,4 +1,4 @@
-"""A proposal: a release that is asked for, by its public plan and by how it is asked.  Nothing of it is opened yet."""
+"""A proposal: a requested release, with its public plan and how it is requested.  Nothing is opened yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OpenTable = Callable[[AnyPlace, ReleaseSpec], Source]
 
 
 def log_warning(sentence: str) -> None:
-    """Log the sentence: on standard error, unless a program says otherwise."""
+    """Log the sentence, by default on standard error."""
     logging.getLogger("privsyn").warning(sentence)
 
 
@@ -30,21 +30,21 @@ def ignore_progress(step: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proposal:
-    """A release that is asked for.
+    """A requested release.
 
     Attributes:
         plan: Its public plan.
-        settings: Where it is to be made.
+        settings: The settings to release with.
         fresh: New noise is asked for.
-        data: A table in memory in place of ``spec.data``; None: it is there.
-        new_dataset: Why a table that is known under another name gets a second one; None: nobody said.
+        data: A table in memory, or a place, instead of ``spec.data``; None: ``spec.data``.
+        new_dataset: Why a table known under another name gets a second one; None: no reason is stated.
         early: Why the period is released before it begins; None: it is not.
-        calendar: The time zone by which the period begins; None: this computer's.
-        opened: How the private table is opened; None: as a table of the spec's columns.
-        engine: Who counts the rows; None: the engine that the spec names.
+        calendar: The time zone of the period's beginning; None: this computer's.
+        opened: Opens the private table; None: it is opened as a table of the spec's columns.
+        engine: Counts the rows; None: the engine that the spec names.
         noise: The source of noise.
-        report: Who is told of progress.
-        warn: Who is told, in a sentence, what the caller may not expect.
+        report: Called with progress.
+        warn: Called with a sentence that the caller may not expect.
     """
 
     plan: Plan
@@ -62,16 +62,16 @@ class Proposal:
 
     @property
     def spec(self) -> ReleaseSpec:
-        """The spec of what is asked for."""
+        """The spec of the request."""
         return self.plan.request.spec
 
     def read_reason_for_new_name(self) -> str:
         """Return the stated reason for the table's second name, or nothing.
 
-        Raises RequestError for one that says nothing.
+        Raises RequestError for an empty or a very long one.
         """
         return check_reason(self.new_dataset, "release.new_dataset", "why these people get a second budget")
 
     def read_reason_for_early_period(self) -> str:
-        """Return the stated reason for a period before it begins, or nothing.  Raises RequestError as above."""
+        """Return the stated reason for an early release of a period, or nothing.  Raises RequestError as above."""
         return check_reason(self.early, "release.early", "why the period is released before it begins")

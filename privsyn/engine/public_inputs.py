@@ -1,8 +1,8 @@
 """The gate of public inputs: a private table that a spec calls public is refused before anything is spent.
 
-A prior, the tables of lookups and totals and the items of itemsets all pass here.  Whole tables are compared, never
-rows: which rows two tables share would tell who is in the private one.  That two tables are equal is an answer about
-private rows, too, so the answers are counted, and past a number of them nothing changed is compared any more.
+A prior, the tables of lookups and totals, and the items of itemsets all pass here.  Only whole tables are compared,
+never rows: shared rows would reveal who is in the private table.  Whether two tables are equal also reveals something
+about private rows, so comparisons are counted, and after a number of them no changed input is compared.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from privsyn.storage.records import Records
 from privsyn.storage.store import Store
 
 RECORD = "public-inputs"
-"""The private record of a data set's comparisons; whoever removes it allows more of them."""
+"""The private record of a data set's comparisons; removing it allows more of them."""
 
 MOST_REFUSALS = 3
-"""Public inputs of a data set that were taken for a private table, after which nothing changed is compared."""
+"""Public inputs of a data set that may equal a private table before no changed input is compared any more."""
 
 MOST_COMPARED = 100
-"""Public inputs of a data set that are compared at most."""
+"""Most public inputs of a data set that are compared."""
 
 PRIVATE_TABLE = "cannot be told from a private table (PRIVATE: pass it on to nobody; it was noted); nothing was spent"
-"""The one sentence for every cause."""
+"""The single message for every cause."""
 
-_CURE = "Name a table that anybody may have: what it says shows in the release"
+_CURE = "Name a table that anybody may have: its content shows in the release"
 
 _UNUSED_NAME = ""
-"""No data set has this name, so that a table known under any is known under another."""
+"""A name of no data set, so that every known table is known under another name."""
 
 
 @dataclass(frozen=True)
 class PrivateTables:
-    """The private tables that a public input may not be: the run's, and those of the ledger's data sets.
+    """The private tables that a public input must not equal: the run's, and the tables of the ledger's data sets.
 
     ``source``: the run's table; ``own``: the fingerprints of it and of its files.
     """
@@ -59,17 +59,17 @@ class PrivateTables:
     private_root: Path
 
     def refuse_as_public(self, spec: ReleaseSpec, records: Records) -> None:
-        """Raise RequestError if a public input of the spec is one of them; the data set's lock is held.
+        """Raise RequestError if a public input of the spec is a private table; the data set's lock is held.
 
-        Its bytes (a copy, a hard link), its rows in another order or file format, and the measured columns that both
-        have, are caught.  Some of its rows are not.
+        It detects equal bytes (a copy, a hard link), equal rows in another order or file format, and equal values in
+        the shared measured columns.  It does not detect a subset of rows.
         """
         for stated in spec.public_inputs:
             path = _find(stated, spec)
             if path is None:
                 continue
             if path.resolve().is_relative_to(self.private_root.resolve()):
-                problem = "lies in the private folder, where nothing is public; nothing was spent"
+                problem = "is in the private folder, where nothing is public; nothing was spent"
                 raise RequestError(problem, _CURE, stated.field)
             digest = self.store.fingerprint([path])
             known = _note_comparison(records, stated.field, digest)
@@ -78,7 +78,7 @@ class PrivateTables:
                 raise RequestError(PRIVATE_TABLE, _CURE, stated.field)
 
     def _include(self, path: Path, digest: str, spec: ReleaseSpec) -> bool:
-        """Return whether the file is one of them, by its bytes or its rows.  Every comparison is made."""
+        """Return whether the file is a private table, by its bytes or its rows.  Every comparison is made."""
         known = find_names(map_fingerprints(self.private_root, self.ledger.entries()), {digest})
         table = KnownTable((digest,), partial(self.store.mark, "table"), known)
         try:
@@ -90,9 +90,9 @@ class PrivateTables:
 
 
 def _find(stated: PublicFile, spec: ReleaseSpec) -> Path | None:
-    """Return the input's file; None if it is missing or has changed, where its rows also stand in the spec.
+    """Return the input's file; None if it is missing or has changed, since its rows are also in the spec.
 
-    Raises RequestError for a prior that is not there.
+    Raises RequestError for a missing prior.
     """
     if spec.prior is not None and stated.field.startswith("prior."):
         return check_file(spec.prior)
@@ -104,18 +104,18 @@ def _find(stated: PublicFile, spec: ReleaseSpec) -> Path | None:
 
 
 def _note_comparison(records: Records, field: str, digest: str) -> PublicInputsRecord:
-    """Return the data set's comparisons, this one among them: it is noted before it is made.
+    """Record this comparison before it is made, and return the data set's comparisons.
 
-    Raises RequestError for an input that was not compared before, where no more are.
+    Raises RequestError for a new input after the last allowed comparison.
     """
     record = records.load_as(RECORD, PublicInputsRecord) or PublicInputsRecord()
     if digest in record.compared:
         return record
     if len(record.refused) >= MOST_REFUSALS or len(record.compared) >= MOST_COMPARED:
         raise RequestError(
-            "is another public input than before, and no more of them are compared with the private table of this data "
+            "is another public input than before, but no more of them are compared with the private table of this data "
             "set; nothing was spent",
-            f"Ask the operator, who allows more by removing {RECORD}.json of this data set from private/records",
+            f"Ask the operator, who can allow more by removing {RECORD}.json of this data set from private/records",
             field,
         )
     record = PublicInputsRecord(compared=(*record.compared, digest), refused=record.refused)

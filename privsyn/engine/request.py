@@ -1,4 +1,4 @@
-"""The public request: the spec, the order of the columns, and what follows from the two without any data."""
+"""The public request: the spec, the order of the columns, and everything that follows from them without data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Made = TypeVar("Made")
 
 
 class EncodingFacts(NamedTuple):
-    """What codecs and public knowledge follow from: see the attributes of :class:`Request`."""
+    """The facts that codecs and public knowledge depend on: see the attributes of :class:`Request`."""
 
     spec: ReleaseSpec
     even: frozenset[str]
@@ -33,9 +33,9 @@ class EncodingFacts(NamedTuple):
 
 
 class Basis:
-    """What follows from some facts, made once for all requests that share them.
+    """Values derived from some facts, made once for all requests that share them.
 
-    ``family``: the bases of the same facts but for the cells that are cut, by these.
+    ``family``: cut cells -> the basis of the same facts with these cells cut.
     """
 
     def __init__(self, facts: EncodingFacts, family: dict[tuple[CutCell, ...], Basis] | None = None) -> None:
@@ -60,16 +60,16 @@ class Basis:
 
     @cached_property
     def branches(self) -> dict[str, tuple[ReleaseSpec, Basis]]:
-        """Table of rows -> its spec and their basis; empty for fewer than three tables."""
+        """Table of rows -> its spec and basis; empty for fewer than three tables."""
         facts = self._facts
         return {name: (spec, Basis(facts._replace(spec=spec))) for name, spec in facts.spec.branches.items()}
 
     def is_of(self, facts: EncodingFacts) -> bool:
-        """Return whether it is the basis of these very facts."""
+        """Return whether this is the basis of exactly these facts."""
         return all(own is other for own, other in zip(self._facts, facts, strict=True))
 
     def make_once(self, what: str, order: tuple[str, ...], make: Callable[[], Made]) -> Made:
-        """Return what ``make`` made when this was asked for first, for this order of the columns."""
+        """Return the result of ``make``, cached for this order of the columns."""
         if (what, order) not in self._made:
             self._made[what, order] = make()
         made: Made = self._made[what, order]
@@ -78,21 +78,21 @@ class Basis:
 
 @dataclass(frozen=True)
 class Request:
-    """What every step may know.  Nothing in it can read a row.
+    """The facts that every step may know.  Nothing in it can read a row.
 
     Attributes:
         spec: What is released, and how.
-        column_order: The released columns in the source's order; empty: in the spec's.
-        threads: 0 for all cores; it changes nothing that is released.
-        even: Columns whose wide bins have two cells, as in releases made before they had more.
-        cuts: Fine cells that a look of the release found full, and that are cut into parts from then on.
-        prior_rows: The rows of a public prior in fine codes, before any cell was cut; None: those of the spec's prior,
-            read when asked for.
-        part: The part of the whole budget that this request has.
+        column_order: The released columns in the source's order; empty: in the spec's order.
+        threads: 0 for all cores; it does not change the release.
+        even: Columns whose wide bins have two cells, as in releases of earlier versions.
+        cuts: Fine cells that a look of the release found full; they are cut into parts from then on.
+        prior_rows: The rows of a public prior in fine codes, before any cell was cut; None: the spec's prior,
+            read on demand.
+        part: This request's part of the whole budget.
         above: In the request of rows below others (:attr:`branches`), the columns of the rows above, which are made
             before; else empty.
-        parts: The parts of the public knowledge that it answers for.
-        basis: What was made for a request of the same spec, cells and prior; another one's is not used.
+        parts: The parts of the public knowledge that it exposes.
+        basis: The basis of an earlier request; it is used only if spec, cells and prior are the same.
     """
 
     spec: ReleaseSpec
@@ -113,9 +113,9 @@ class Request:
 
     @cached_property
     def branches(self) -> dict[str, Request]:
-        """Table of rows -> the request of it and of the table above; empty for fewer than three tables.
+        """Table of rows -> the request for it and the table above; empty for fewer than three tables.
 
-        They share the budget equally.  The first table's rows are made together with those of the table above.
+        They share the budget equally.  The rows of the first table and of the table above are made together.
         """
         requests, branches = {}, self._basis.branches
         for number, (name, (spec, basis)) in enumerate(branches.items()):
@@ -127,7 +127,7 @@ class Request:
 
     @property
     def given(self) -> bool:
-        """Whether the rows of the table above are made before those of this request."""
+        """Whether the rows of the table above are made before this request's rows."""
         return bool(self.above)
 
     @property
@@ -137,24 +137,24 @@ class Request:
 
     @cached_property
     def prior(self) -> CodeTable | None:
-        """The rows of the public prior in fine codes; None without one, and where the spec does not say where it is.
+        """The rows of the public prior in fine codes; None without one, or if the spec does not give its place.
 
-        A spec as a manifest shows it does not.  Raises RequestError for a file that does not fit the spec or its hash.
+        A manifest's spec does not.  Raises RequestError for a file that does not fit the spec or its hash.
         """
         stated = self.spec.prior
         if self.prior_rows is not None and self.encoding.uncut is not None:
-            from privsyn.tasks.codecs.encode_rows import encode_rows_finer  # here: most requests have none
+            from privsyn.tasks.codecs.encode_rows import encode_rows_finer  # here: most requests have no prior
 
             return encode_rows_finer(self.prior_rows, self.encoding.uncut, self.encoding)
         if self.prior_rows is not None or stated is None or not stated.place:
             return self.prior_rows
-        from privsyn.sources.public_table import read_public_rows  # here: most requests have none
+        from privsyn.sources.public_table import read_public_rows  # here: most requests have no prior
 
         return self._make_once("prior", lambda: read_public_rows(self.spec, self.encoding))
 
     @property
     def records(self) -> int:
-        """k: the most records of one person that anything is counted over."""
+        """k: the most records of one person in any count."""
         return self.spec.records
 
     @cached_property
@@ -166,7 +166,7 @@ class Request:
         return self._basis.make_once(what, self.column_order, make)
 
     def order_columns(self, order: tuple[str, ...], threads: int | None = None) -> Request:
-        """Return the same request with its columns in ``order``, if it has none, and the same codecs."""
+        """Return the same request and codecs, with its columns in ``order`` unless it already has an order."""
         return replace(
             self,
             column_order=self.column_order or order,
@@ -184,11 +184,11 @@ class Request:
         return whole.only(self.parts)
 
     def restrict(self, parts: Iterable[KnowledgePart]) -> Request:
-        """Return the same request, whose public knowledge answers for ``parts`` only."""
+        """Return the same request with only ``parts`` of its public knowledge."""
         return replace(self, parts=frozenset(parts), basis=self._basis)
 
     def cut_cells(self, cuts: tuple[CutCell, ...]) -> Request:
-        """Return the same request with these cells cut, whose public knowledge answers for the same parts."""
+        """Return the same request with these cells cut, and the same parts of public knowledge."""
         if cuts == self.cuts:
             return self
         basis = self._basis.cut_cells(cuts)
@@ -196,17 +196,17 @@ class Request:
 
     @property
     def pricing(self) -> Pricing:
-        """How the noise of every release step is priced: for what the release's accountant proves."""
+        """The pricing of every release step's noise: what the release's accountant proves."""
         return get_pricing(self.spec.effective_accountant)
 
     @cached_property
     def total_rho(self) -> Fraction:
-        """The whole budget of the request, in the accountant's pricing; with that of releases that it improves."""
+        """The whole budget of the request, in the accountant's pricing, including the releases that it improves."""
         return sum(self.rounds, Fraction(0)) * self.part
 
     @cached_property
     def rounds(self) -> tuple[Fraction, ...]:
-        """The budgets of the pooled releases in order, this release's last; it is alone where none is improved."""
+        """The budgets of the pooled releases in order, this release's last; only its own if it improves none."""
         improves, privacy = self.spec.improves, self.spec.privacy
         looks = ((privacy.epsilon, privacy.delta),) if improves is None else improves.looks
         return tuple(convert_epsilon_to_rho(epsilon, delta, self.spec.effective_accountant) for epsilon, delta in looks)

@@ -1,7 +1,7 @@
-"""The spec's fields as cache keys have them: a step declares which it reads, and its key has their values.
+"""The spec's fields in cache keys: a step declares which fields it reads, and its key holds their values.
 
-Belongs here: reading a declared field from a public request.  What a step reads of the public knowledge about the rows
-it declares beside that (``Step.reads``).
+Belongs here: reading a declared field from a public request.  A step declares the public knowledge about the rows that
+it reads separately (``Step.reads``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CODES, RECORD = "codes", "what makes a record of a person"
 
 
 def _describe_columns(request: Request, unused: AbstractSet[str]) -> dict[str, Any]:
-    """Return the released columns without the fields ``unused``; a moment's zone only where it is not UTC."""
+    """Return the released columns without the fields ``unused``; a moment's zone only if it is not UTC."""
     described = {}
     for name, column in request.spec.released_columns.items():
         utc = {"zone"} if isinstance(column, DatetimeColumn) and column.zone == "UTC" else set()
@@ -31,14 +31,14 @@ def _describe_columns(request: Request, unused: AbstractSet[str]) -> dict[str, A
 
 
 def _describe_encoded(request: Request) -> dict[str, Any]:
-    """Return the measured columns: those that are never read change no code."""
+    """Return the measured columns, since unread columns change no code."""
     unmeasured = request.spec.unmeasured_columns
     columns = _describe_columns(request, COLUMN_WORDS | COLUMN_WRITING)
     return {name: column for name, column in columns.items() if name not in unmeasured}
 
 
 def _describe_record(request: Request) -> dict[str, Any] | None:
-    """Return the columns that make the rows of a person one record; None where each row is a record."""
+    """Return the columns that turn a person's rows into one record; None if each row is a record."""
     panel = request.spec.panel
     return None if panel is None else {"by": panel.order, "above": panel.constant if panel.above else None}
 
@@ -51,11 +51,11 @@ VIEWS: dict[str, Callable[[Request], Any]] = {
     CODES: lambda request: request.encoding.describe_codes(),
     RECORD: _describe_record,
 }
-"""Parts of fields, and values that follow from several fields."""
+"""Parts of fields, and values derived from several fields."""
 
 
 def read_fields(request: Request, names: Iterable[str]) -> dict[str, Any]:
-    """Return the value of every declared field, JSON-ready; fields that the request's mechanism lacks are left out.
+    """Return the value of every declared field, JSON-ready, without fields that the request's mechanism lacks.
 
     ``names``: a view, or a dotted path in the spec.
     """

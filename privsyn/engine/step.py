@@ -1,4 +1,4 @@
-"""The declaration of a step: its inputs, outputs, settings, function and facts, and the output types it may return."""
+"""The declaration of a step: inputs, outputs, settings, function and facts; and the types of its outputs."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class RowStream:
-    """A wide output: its schema, its rows as a stream, and the profile its contract is checked on.
+    """A wide output: its schema, its rows as a stream, and the profile for its contract check.
 
-    ``parts``: rows of each file of a table that is written as a folder of files; empty: it is one file.  ``made``:
-    these files where they are made already, with their profiles; ``batches`` reads them.
+    ``parts``: rows of each file, for a table that is written as a folder of files; empty: one file.  ``made``: finished
+    files, with their profiles; ``batches`` reads them.
     """
 
     schema: pa.Schema
@@ -44,20 +44,20 @@ class RowStream:
 
 
 Output: TypeAlias = pa.Table | RowStream | Callable[[], pa.Table]
-"""What a step makes: a long table, a wide one, or a table known only after the wide one has streamed."""
+"""An output of a step: a long table, a wide one, or a table known only after the wide one has streamed."""
 
 
 Words: TypeAlias = str | Callable[[Request], str]
-"""What is said of a step: the same of every release, or by the public request."""
+"""A text about a step, fixed or by the public request."""
 
 
 def say(words: Words, request: Request) -> str:
-    """Return the words for this request."""
+    """Return the text for this request."""
     return words(request) if callable(words) else words
 
 
 class PublishedFile(NamedTuple):
-    """Where a table lies in the released folder, and what it holds, as the end of a sentence; empty: not described."""
+    """A table's file in the released folder, and its content as the end of a sentence (empty: not described)."""
 
     name: str
     words: str = ""
@@ -71,33 +71,33 @@ class Step:
         name: Its name, unique in a run.
         title: Its name for people.
         kind: What it may read and make.
-        encodes: Whether it reads the private table, as no other step does: all of these come before the first look.
-        serves: The look without which there is no such step; empty: there always is.
-        instead: Look -> the step that takes this one's place in releases that take the look.
-        about: What it does, for the docs' list of steps.
-        paper: Where it stands in the PrivSyn paper; empty: not there.
-        when: Which releases have the step, as words of the docs; empty: all.
-        inputs: Names ``step.table`` of earlier outputs; no other table can be read.
-        may_read: The same of tables that some mechanisms make and others do not.
-        wants: Kinds of looks whose released tables it reads, as far as earlier steps have taken such looks.
+        encodes: Whether it reads the private table; all such steps come before the first look.
+        serves: The look that it depends on: the step exists only with that look; empty: always.
+        instead: Look -> the step that replaces this one in releases with the look.
+        about: What it does, for the list of steps in the docs.
+        paper: Its section in the PrivSyn paper; empty: none.
+        when: Which releases have the step, for the docs; empty: all.
+        inputs: Names ``step.table`` of earlier outputs; it can read no other table.
+        may_read: The same for tables that only some mechanisms make.
+        wants: Kinds of looks whose released tables it reads, if earlier steps have taken such looks.
         looks: Kind -> the names of these looks, in order (:func:`connect`).
         outputs: Table -> its contract.
-        only_after: Output -> the kind of look without which there is no such output.
+        only_after: Output -> the kind of look that it depends on.
         shares: Look -> its share of the request's budget (:func:`fund`).
         divides: The look whose budget the step's result divides; its price enters the cache key.
         fields: The spec's fields that it reads (:mod:`privsyn.engine.spec_fields`); they enter the cache key.
-        settings: What else it depends on, by name, for the cache key.
+        settings: Other dependencies, by name, for the cache key.
         reads: Parts of public knowledge that it reads; they enter the cache key.
-        inherits: Parts that it reads and that are in the key of an earlier step.  Its function is handed no others.
+        inherits: Parts that it reads and that are in the key of an earlier step.  Its function gets no other parts.
         run: Its function; None for a release step.
-        version: Raised by hand when the same inputs and settings would give another output.  It enters the cache key,
-            so that an upgrade re-runs what changed and nothing else.
+        version: Raised by hand if the same inputs and settings give another output.  It enters the cache key, so that
+            an upgrade re-runs only changed steps.
         published: Table -> its file in the released folder.
         transient: Private tables among its outputs that are deleted when the run is published.
-        words: What it does with released counts, for the release's descriptions; empty: nothing worth telling.
+        words: What it does with released counts, for the release's descriptions; empty: not described.
         limit: What the release cannot show because of this step, for its note.
         cuts: The table of cells that a look cut into parts; the step's request follows it.
-        finer: Where cells were cut, input -> the input in its place, whose codes are of the parts.
+        finer: For releases with cut cells, input -> its replacement, with codes for the parts.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Step:
 
     @property
     def label(self) -> str:
-        """Title and kind, as people read them: "Encode (transform)"."""
+        """Title and kind, for people: "Encode (transform)"."""
         return f"{self.title} ({self.kind})"
 
     @property
@@ -141,18 +141,18 @@ class Step:
         return tuple(dict.fromkeys(name.split(".")[0] for name in self.inputs))
 
     def restrict(self, request: Request) -> Request:
-        """Return what the step may know of ``request``."""
+        """Return the part of ``request`` that the step may know."""
         return request.restrict((*self.reads, *self.inherits))
 
     def open(self, request: Request, inputs: Inputs) -> tuple[Request, Inputs]:
-        """Return what the step may know of ``request``, with the cells that an earlier look cut, and its inputs."""
+        """Return the request that the step may know, with the cells that an earlier look cut, and its inputs."""
         restricted, cuts = self.restrict(request), inputs.cuts(self.cuts)
         if cuts:
             restricted, inputs = restricted.cut_cells(cuts), inputs.replace_tables(self.finer)
         return restricted, self.lend(request, inputs)
 
     def lend(self, request: Request, inputs: Inputs) -> Inputs:
-        """Return the inputs with the earlier looks that the step wanted, and the budget of every look."""
+        """Return the inputs with the earlier looks that the step wants, and the budget of every look."""
         return inputs.with_looks(self.looks, {look: request.total_rho * share for look, share in self.shares.items()})
 
     def build_key(self, request: Request) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Step:
         return {**price, **declared, **request.public.key(self.reads)}
 
     def price(self, look: str, request: Request) -> dict[str, Any]:
-        """Return what the noise of ``look`` depends on, JSON-ready: its budget, and the records of one person."""
+        """Return the factors of a look's noise, JSON-ready: its budget, and the records of one person."""
         return {"rho": str(request.total_rho * self.shares[look]), "records": request.records}
 
     def settings_json(self, request: Request) -> str:
@@ -172,14 +172,14 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """A look at private rows, in words for the note and the certificate.
+    """A look at private rows, described for the note and the certificate.
 
     Attributes:
         what: What is counted.
         reason: Why its queries have their sensitivity, by the public request.
         noise_of: What the noise is added to.
-        round: Which round of measuring it is, from 1; None: there is one only.
-        alone: What is counted where no relation was measured, if that is something else than ``what``.
+        round: The number of its round of measuring, from 1; None: there is only one.
+        alone: What is counted if no relation was measured, where it differs from ``what``.
     """
 
     what: str
@@ -190,23 +190,23 @@ class Look:
 
     @property
     def words(self) -> str:
-        """The name of the look, with the number of its round where there are several."""
+        """The name of the look, with the number of its round if there are several."""
         return self.what if self.round is None else f"{self.what}, round {self.round}"
 
     def words_of(self, *, related: bool) -> str:
-        """Return :attr:`words`, for a release that measured relations (``related``) or for one that did not."""
+        """Return :attr:`words`, for a release with measured relations (``related``) or without."""
         return self.words if related or not self.alone else replace(self, what=self.alone).words
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseStep(Step):
-    """A release step never sees noise: it says what to ask (``plan``, public) and counts it (``exact``).
+    """A release step never sees noise: it plans its queries (``plan``, public) and counts them (``exact``).
 
-    ``plan`` gets the request, released tables and the step's exact budget rho. The run gives each planned query the
+    ``plan`` gets the request, released tables and the step's exact budget rho.  The run gives each planned query the
     noise that its price buys under the release's pricing (``Query.under``), draws it before the look, adds it, and
-    publishes sums only.
+    publishes only sums.
 
-    ``measures``: what kind of measurement it is; ``read_with``: the released tables that say what its answers are of.
+    ``measures``: the kind of its measurements; ``read_with``: the released tables needed to interpret its answers.
     """
 
     kind: StepKind = StepKind.RELEASE
@@ -223,11 +223,11 @@ class ReleaseStep(Step):
 
     @property
     def released_tables(self) -> tuple[str, ...]:
-        """The tables from which its noisy answers are read."""
+        """The tables with its noisy answers and their interpretation."""
         return (*(f"{self.name}.{table}" for table in self.outputs), *self.read_with)
 
     def build_key(self, request: Request) -> dict[str, Any]:
-        """Return the key with what every release step depends on: its budget, and the records of one person."""
+        """Return the key with the factors of every release step: its budget, and the records of one person."""
         return {**self.price(self.name, request), **super().build_key(request)}
 
     @property
@@ -240,12 +240,12 @@ class ReleaseStep(Step):
         return request.total_rho * self.share
 
     def read_rows(self, request: Request, inputs: Inputs) -> Countable:
-        """Return the private rows, to be counted: the look at the data."""
+        """Return the private rows for counting: the look at the data."""
         return inputs.countable(self.rows, self.rows_domain(request, inputs), padded=self.padded)
 
 
 def release_steps(steps: Iterable[Step]) -> tuple[ReleaseStep, ...]:
-    """Return the release steps among ``steps``: they turn private into released and cost budget."""
+    """Return the release steps among ``steps``, which turn private data into released data and cost budget."""
     return tuple(step for step in steps if isinstance(step, ReleaseStep))
 
 
@@ -253,7 +253,7 @@ AnyStep = TypeVar("AnyStep", bound=Step)
 
 
 def get_step(steps: Iterable[AnyStep], name: str) -> AnyStep:
-    """Return the step of that name.  Raises LookupError if there is none."""
+    """Return the step with this name.  Raises LookupError if there is none."""
     for step in steps:
         if step.name == name:
             return step
@@ -261,8 +261,5 @@ def get_step(steps: Iterable[AnyStep], name: str) -> AnyStep:
 
 
 def list_published_files(steps: Iterable[Step]) -> dict[str, str]:
-    """Return released file -> table (``step.table``) of a run of these steps.
-
-    All that the synthetic table was made from.
-    """
+    """Return released file -> table (``step.table``), for a run of these steps."""
     return {file.name: f"{step.name}.{table}" for step in steps for table, file in step.published.items()}

@@ -1,14 +1,14 @@
-"""From declared steps to those of one release.
+"""From declared steps to the steps of one release.
 
 A mechanism declares every step that some release has (``privsyn/pipelines/one_shot.py``).  Four functions turn them
 into the steps of one release, in this order:
 
-1. :func:`privsyn.pipelines.budget.split_budget` says which looks the release takes, and the share of each.
-2. :func:`fund` gives the steps these shares; looks without one are left out, with the steps that serve them.
+1. :func:`privsyn.pipelines.budget.split_budget` chooses the release's looks and their shares.
+2. :func:`fund` gives the steps these shares; it drops looks without one, and the steps that serve them.
 3. :func:`connect` adds the tables of the earlier looks that a step wants to its inputs.
 4. :func:`privsyn.pipelines.rung_steps.follow_cuts` lets later steps read the codes of the chosen cells.
 
-:func:`check_shares` holds the shares to the whole budget, and :func:`run_steps` runs the steps in order.
+:func:`check_shares` compares the shares with the whole budget, and :func:`run_steps` runs the steps in order.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from privsyn.engine.step import PublishedFile, ReleaseStep, Step, release_steps
 
 
 def fund(steps: Iterable[Step], budget: Mapping[str, Fraction]) -> tuple[Step, ...]:
-    """Return the steps that releases with this budget have, each with all shares; ``budget``: look -> its share.
+    """Return the steps of releases with this budget, each with all shares; ``budget``: look -> its share.
 
-    Looks without a share are left out, and so are the steps that serve them.
+    Looks without a share are dropped, with the steps that serve them.
     """
     funded = []
     for declared in steps:
@@ -39,7 +39,7 @@ def fund(steps: Iterable[Step], budget: Mapping[str, Fraction]) -> tuple[Step, .
 def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
     """Return the steps, each with the tables of the earlier looks that it wants among its inputs.
 
-    A step also gets the tables of ``may_read`` that an earlier step makes, and loses the outputs whose looks are not
+    A step also gets the tables of ``may_read`` that an earlier step makes, and loses the outputs of looks that are not
     taken.
     """
     connected: list[Step] = []
@@ -71,12 +71,12 @@ def check_shares(steps: Sequence[Step]) -> None:
 
 
 def list_looks(steps: Iterable[Step], kind: LookKind) -> tuple[ReleaseStep, ...]:
-    """Return the release steps among ``steps`` that make measurements of this kind, in order."""
+    """Return the release steps among ``steps`` whose measurements are of this kind, in order."""
     return tuple(step for step in release_steps(steps) if step.measures is kind)
 
 
 def repeat(step: ReleaseStep, n: int, files: Mapping[str, PublishedFile]) -> ReleaseStep:
-    """Return the same look, taken once more for release ``n`` of several; ``files``: its published files."""
+    """Return the same look, repeated for release ``n`` of several; ``files``: its published files."""
     return replace(
         step,
         name=f"{step.name}_{n}",
@@ -90,7 +90,7 @@ Outputs = TypeVar("Outputs")
 
 
 class RunStep(Protocol[Outputs]):
-    """Runs one step on the results of its producers, by their names, and returns its own result."""
+    """Run one step on its producers' results, by their names, and return its own result."""
 
     def __call__(self, step: Step, inputs: Mapping[str, Outputs]) -> Outputs:
         """Return the step's result."""

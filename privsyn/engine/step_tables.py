@@ -39,8 +39,8 @@ def write_outputs(
 ) -> StepRefs:
     """Check every output against its contract, write it atomically, and record the whole step last.
 
-    ``key``: the step's lineage key.  ``validate``: who checks; its verdicts, after ``verdicts``, are kept beside the
-    step's record.  Raises ContractError, having recorded nothing.
+    ``key``: the step's lineage key.  ``validate``: makes the verdicts, which are kept beside the step's record, after
+    ``verdicts``.  Raises ContractError, having recorded nothing.
     """
     refs, all_verdicts = {}, list(verdicts)
     for name, contract in step.outputs.items():
@@ -63,7 +63,7 @@ def write_outputs(
         else:
             all_verdicts += check_table(contract, output, validate)
             rows, schema = output, output.schema
-        # What follows from released tables is made again where it is lost; noise and what was counted are not.
+        # Post-processing can be repeated if its output is lost; noise and counts cannot.
         for_good = step.kind is not StepKind.POSTPROCESS
         refs[name] = store.write_table(
             rows, schema, name, step.name, key, contract.zone, parts=parts, part_files=part_files, for_good=for_good
@@ -80,7 +80,7 @@ def read_recorded_outputs(
 ) -> StepRefs | None:
     """Return the step's tables if all are on disk, unchanged since they passed their contracts.
 
-    ``dispensable``: tables that may be gone.  Raises PrivsynError for a record of other tables than the step's.
+    ``dispensable``: tables that may be missing.  Raises PrivsynError for a record of other tables than the step's.
     """
     refs = records.load_as(format_record_name(key), StepRefs)
     if refs is None:
@@ -91,11 +91,11 @@ def read_recorded_outputs(
 
 
 def read_verdicts(key: str, records: Records) -> list[ContractVerdict]:
-    """Return what was found of the step's tables when they were written, table by table; nothing if it was not kept."""
+    """Return the verdicts on the step's tables from when they were written, table by table; empty if not kept."""
     record = records.load(f"contracts-{key}")
     return [ContractVerdict(**verdict) for verdict in record["verdicts"]] if record else []
 
 
 def format_record_name(key: str) -> str:
-    """Return the record of the step with this lineage key."""
+    """Return the record's name for the step with this lineage key."""
     return f"step-{key}"

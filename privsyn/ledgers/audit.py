@@ -1,4 +1,4 @@
-"""What the ledger's rows mean: states of charges, exact sums, and the audit of a whole history."""
+"""The meaning of the ledger's rows: states of charges, exact sums, and the audit of a whole history."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_r
 
 GENESIS = "0" * 64
 RHO_TOLERANCE = Fraction(1, 10**6)
-"""How far the rho of a kept cap may be from what this version gives, as a share of it."""
+"""Relative difference allowed between a stored cap's rho and this version's conversion."""
 
 _COUNTS = {"reserve": 1, "cancel": -1, "spent": 0, "abandon": 0}
 
 
 class Link(Protocol):
-    """A row of a chain: numbered from 1, of a data set, hashed with the hash of the row before."""
+    """A row of a chain: numbered from 1, of a data set, hashed with its predecessor's hash."""
 
     @property
     def id(self) -> int:
@@ -29,15 +29,15 @@ class Link(Protocol):
 
     @property
     def dataset(self) -> str:
-        """The data set it is of."""
+        """The data set of the entry."""
 
     @property
     def prev_hash(self) -> str:
-        """The hash of the link before; GENESIS of the first."""
+        """The hash of the preceding link; GENESIS for the first."""
 
     @property
     def hash(self) -> str:
-        """The SHA-256 of its content and of the hash before."""
+        """The SHA-256 of its content and of the preceding hash."""
 
 
 _L = TypeVar("_L", bound=Link)
@@ -45,7 +45,7 @@ _L = TypeVar("_L", bound=Link)
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set's lifetime cap; ``rho`` is what counts, (epsilon, delta) what was asked for.
+    """A data set's lifetime cap; ``rho`` is binding, (epsilon, delta) is the requested form.
 
     ``accountant`` converts its sums: it is the accountant that turns the cap's (epsilon, delta) into ``rho``.  Under
     "gaussian" only charges priced for it may be added; under "tight" all may, since every price is a zCDP price.
@@ -58,13 +58,13 @@ class Dataset:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Dataset:
-        """Read a row of the table ``datasets``.  Raises ValueError if it makes no sense."""
+        """Read a row of the table ``datasets``.  Raises ValueError if it is invalid."""
         cap = Guarantee(epsilon=float(row["epsilon"]), delta=float(row["delta"]))
         return cls(row["name"], cap, Fraction(row["rho"]), row["created"])
 
     @property
     def accountant(self) -> CapAccountant:
-        """The cap's accountant: "tight" for caps of versions that knew no other, and where both would give the same."""
+        """The cap's accountant: "tight" for caps of versions with no other, and where both give the same rho."""
         return "tight" if self.rho <= _sum_rho(self.cap, "tight") * (1 + RHO_TOLERANCE) else "gaussian"
 
     def takes(self, accountant: str) -> bool:
@@ -72,7 +72,7 @@ class Dataset:
         return self.accountant == "tight" or accountant == "gaussian"
 
     def epsilon(self, rho: Fraction) -> float:
-        """Return what a total price of ``rho`` comes to at the cap's delta, rounded up."""
+        """Return the epsilon of a total price ``rho`` at the cap's delta, rounded up."""
         return convert_rho_to_epsilon(rho, self.cap.delta, self.accountant)
 
 
@@ -82,7 +82,7 @@ def _sum_rho(cap: Guarantee, accountant: CapAccountant) -> Fraction:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: what happened to which charge, its exact price, and its place in the chain."""
+    """One entry: the event of a charge, its exact price, and its place in the chain."""
 
     id: int
     dataset: str
@@ -98,7 +98,7 @@ class Entry:
 
     @property
     def accountant(self) -> str:
-        """The accountant of the release; what an entry without one was priced for is zCDP."""
+        """The accountant of the release; an entry without one is priced for zCDP."""
         return str(self.detail.get("accountant", "tight"))
 
     def row(self) -> dict[str, Any]:
@@ -119,23 +119,23 @@ class Entry:
 
 @lru_cache(maxsize=2**15)  # a release reads the whole history some thirty times, and rows never change
 def parse_entry(row: tuple[Any, ...]) -> Entry:
-    """Read a row of the table ``entries``, its columns in Entry's order.  Raises ValueError if it makes no sense."""
+    """Read a row of the table ``entries``, its columns in Entry's order.  Raises ValueError if it is invalid."""
     number, dataset, run, step, key, event, rho, detail, created, prev_hash, hash_ = row
     if event not in _COUNTS:
         raise ValueError("unknown event")
     rho, detail = Fraction(rho), json.loads(detail)
     if not isinstance(detail, dict):
-        raise ValueError("detail is no mapping")
+        raise ValueError("detail is not a mapping")
     return Entry(int(number), dataset, run, step, key, event, rho, detail, created, prev_hash, hash_)
 
 
 StateName: TypeAlias = Literal["reserved", "spent", "abandoned", "cancelled"]
-"""What a charge has come to."""
+"""The state of a charge."""
 
 
 @dataclass(frozen=True)
 class ChargeState:
-    """Where the latest charge of a key stands."""
+    """The state of the latest charge of a key."""
 
     NAMES: ClassVar[dict[str, StateName]] = {
         "reserve": "reserved",
@@ -160,12 +160,12 @@ class ChargeState:
 
 
 def charge_states(entries: Iterable[Entry]) -> dict[str, ChargeState]:
-    """Latest state by key, from the entries of one data set in order."""
+    """Return the latest state by key, from the entries of one data set in order."""
     return {e.key: ChargeState(e.event, e.run, e.step, e.rho) for e in entries}
 
 
 def sum_spent_rho(entries: Iterable[Entry]) -> Fraction:
-    """Return the exact sum of reserves less cancels: reserved, spent and abandoned charges all count."""
+    """Return the exact sum of reserves minus cancels: reserved, spent and abandoned charges all count."""
     return sum((_COUNTS[e.event] * e.rho for e in entries), Fraction(0))
 
 
@@ -182,7 +182,7 @@ def hash_entry(row: Mapping[str, Any], dataset: Dataset) -> str:
 
 
 def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int, head: str) -> list[str]:
-    """Everything that is wrong with a history, in sentences; ``count`` and ``head`` are the ledger's own row."""
+    """Return all problems of a history, as sentences; ``count`` and ``head`` are the ledger's own row."""
     problems = find_broken_link(
         entries,
         datasets,
@@ -191,7 +191,7 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
         covers=" or its data set's cap",
     )
     if len(entries) != count or (entries[-1].hash if entries else GENESIS) != head:
-        problems.append(f"the ledger has {len(entries)} entries where its own count and last hash tell of {count}")
+        problems.append(f"the ledger has {len(entries)} entries, but its own count and last hash say {count}")
     for name, dataset in datasets.items():
         of_dataset = [e for e in entries if e.dataset == name]
         problems += _find_passed_caps(of_dataset, dataset)
@@ -205,7 +205,7 @@ def audit(entries: Sequence[Entry], datasets: Mapping[str, Dataset], count: int,
 
 
 def _find_passed_caps(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
-    """Return the first entry of a data set after which more was spent than its cap, whatever was given back later."""
+    """Return the first entry at which the data set exceeded its cap, whatever was given back later."""
     total = Fraction(0)
     for entry in entries:
         total += _COUNTS[entry.event] * entry.rho
@@ -217,9 +217,9 @@ def _find_passed_caps(entries: Sequence[Entry], dataset: Dataset) -> list[str]:
 def find_broken_link(
     links: Sequence[_L], datasets: Mapping[str, Dataset], name: str, hash_of: Callable[[_L], str], *, covers: str = ""
 ) -> list[str]:
-    """Return what is wrong with the numbers, data sets and hashes of a chain, in sentences.
+    """Return the problems in a chain's numbers, data sets and hashes, as sentences.
 
-    ``name``: of a link, with {} for its number; ``covers``: what else than itself its hash covers, in words.
+    ``name``: of a link, with {} for its number; ``covers``: what else the hash covers, as text.
     """
     problems, previous = [], GENESIS
     for number, link in enumerate(links, 1):
@@ -236,7 +236,7 @@ def find_broken_link(
 
 
 def _order(entries: Sequence[Entry]) -> list[str]:
-    """Return whether each key of one data set goes reserve, then one of the three ends, at the same price."""
+    """Return violations of the order in one data set: each key is reserved, then ended once, at the same price."""
     problems: list[str] = []
     open_charges: dict[str, Entry] = {}
     spent: set[str] = set()

@@ -1,7 +1,7 @@
-"""A ledger in a file: a copy, checked before it counts, a ledger made from it, and JSON or CSV for a notebook.
+"""Backup, restore and export of a ledger: a checked copy in a file, a ledger made from it, and JSON or CSV.
 
-The copy is taken while others write.  It is an SQLite ledger whatever the database is, so PostgreSQL needs no other
-program, and no password but the settings' own.
+A copy may be taken while others write.  It is an SQLite ledger for any database, so PostgreSQL needs no other program,
+and only the settings' password.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from privsyn.storage.disk import OF_THE_DISK, replace_file, translate_os_errors
 
 
 def back_up(address: str, target: Path) -> int:
-    """Copy the ledger at ``address`` to the new file ``target`` (mode 0600); the number of entries in the copy.
+    """Copy the ledger at ``address`` to the new file ``target`` (mode 0600), and return the number of entries.
 
-    The copy is one moment of the ledger, whatever is written meanwhile; its chain and sums are recomputed, and a copy
-    that does not add up is not a backup.  Raises RequestError for a target that exists, LedgerError for a ledger that
-    is missing or does not add up; no target is left behind then.
+    The copy is a consistent snapshot, whatever is written meanwhile.  Its chain and sums are recomputed; a copy that
+    does not add up is not a backup.  Raises RequestError for an existing target, LedgerError for a ledger that is
+    missing or does not add up; then no target is left behind.
     """
     source = Database(address, create=False)
     if target.exists():
@@ -50,14 +50,14 @@ def back_up(address: str, target: Path) -> int:
 
 
 _SQLITE = b"SQLite format 3\0"
-"""How a file of SQLite begins, and so a backup."""
+"""The first bytes of an SQLite file, and so of a backup."""
 
 
 def restore(file: Path, address: str) -> int:
-    """Fill the ledger at ``address``, which holds nothing yet, from a backup; the number of entries.
+    """Fill the empty ledger at ``address`` from a backup, and return the number of entries.
 
-    Raises RequestError for a file that is missing and a ledger that holds data sets already, LedgerError for a backup
-    that does not add up; the ledger is as it was then.
+    Raises RequestError for a missing file or a ledger that already holds data sets, LedgerError for a backup that does
+    not add up; then the ledger is unchanged.
     """
     if not file.is_file():
         raise RequestError(f"{file} is not a file", "Name a backup", "backup.file")
@@ -69,8 +69,8 @@ def restore(file: Path, address: str) -> int:
     with target.read() as connection:
         if connection.execute(sa.select(sa.func.count()).select_from(metadata.tables["datasets"])).scalar_one():
             raise RequestError(
-                f"the ledger {target.name} holds data sets already; nothing was changed",
-                "Put it aside first, or name another one in " + mention("settings.ledger"),
+                f"the ledger {target.name} already holds data sets; nothing was changed",
+                "Move it away first, or name another one in " + mention("settings.ledger"),
                 "settings.ledger",
             )
     _copy_rows(Database(file, create=False), target)
@@ -78,7 +78,7 @@ def restore(file: Path, address: str) -> int:
 
 
 def _copy_rows(source: Database, target: Database) -> None:
-    """Copy every row of one moment of a ledger into one that holds nothing, in one transaction."""
+    """Copy all rows of one snapshot of a ledger into an empty one, in one transaction."""
     with source.read() as from_source, target.write() as into_target:
         tables = [*FIRST_TABLES, *(name for name in CHAINED_TABLES if source.has(from_source, name))]
         for name in tables:
@@ -109,7 +109,7 @@ _VERIFY = refer_to_action("verify_ledger")
 
 @contextmanager
 def _translate_errors(target: Path) -> Iterator[None]:
-    """Raise RequestError that names ``target`` if it cannot be made; a full disk has its usual message."""
+    """Raise RequestError that names ``target`` if it cannot be created; a full disk has its usual message."""
     try:
         with translate_os_errors(target):
             yield
@@ -139,7 +139,7 @@ FIELDS = (
 
 
 def export_json(ledger: Ledger, dataset: str | None = None) -> str:
-    """Return every cap, entry and row of periods, with exact sums as text ("numerator/denominator")."""
+    """Return every cap, entry and period row, with exact sums as text ("numerator/denominator")."""
     return json.dumps({"schema_version": EXPORT_VERSION, **_export_content(ledger, dataset)}, indent=2) + "\n"
 
 

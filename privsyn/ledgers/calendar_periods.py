@@ -1,9 +1,9 @@
-"""Periods of a schedule: their labels, and which one a moment lies in.
+"""Periods of a schedule: their labels, and the period of a moment.
 
-A label is public: it stands in the run's name and in the ledger.  2026-11-21 is a day, 2026-W47 a week (ISO 8601: it
-begins on Monday, and the year is the one that has its Thursday), 2026-11 a month, 2026-Q4 a quarter, 2026 a year.
-2026-11-21T13Z is an hour and 2026-11-21T1315Z a quarter of one, both in UTC on every calendar: where clocks are put
-back, a local hour comes twice, and two periods would have one label.
+A label is public: it is part of the run's name and of the ledger. 2026-11-21 is a day, 2026-W47 a week (ISO 8601: it
+begins on Monday, and its year is the year of its Thursday), 2026-11 a month, 2026-Q4 a quarter, 2026 a year.
+2026-11-21T13Z is an hour and 2026-11-21T1315Z a quarter of an hour.  Both are in UTC on every calendar: when clocks are
+put back, a local hour occurs twice, and two periods would share a label.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ _LABEL = re.compile(
 )
 
 UTC_LENGTHS: tuple[Every, ...] = ("quarter-hour", "hour")
-"""Lengths of periods that are those of UTC whatever the calendar."""
+"""Lengths of periods that are in UTC on every calendar."""
 
 
 def name_period(moment: dt.datetime, every: Every, zone: str) -> str:
-    """Return the label of the period in which an aware ``moment`` lies on the calendar of the IANA time zone ``zone``.
+    """Return the label of the period of an aware ``moment``, on the calendar of the IANA time zone ``zone``.
 
-    Hours and quarters of an hour are those of UTC.  Raises RequestError for a zone that is not known, ValueError for a
-    moment without one.
+    Hours and quarter-hours are in UTC.  Raises RequestError for an unknown zone, ValueError for a moment without one.
     """
     if moment.tzinfo is None:
-        raise ValueError("a moment without a time zone lies in no period")
+        raise ValueError("a moment without a time zone has no period")
     day = moment.astimezone(_get_zone(zone)).date()
     universal = moment.astimezone(dt.UTC)
     iso = day.isocalendar()
@@ -48,15 +47,15 @@ def name_period(moment: dt.datetime, every: Every, zone: str) -> str:
 
 
 def check_period(label: str) -> str:
-    """Return ``label`` if it names a period of the calendar; RequestError otherwise."""
+    """Return ``label`` if it names a period of the calendar.  Raises RequestError if not."""
     parse_period(label)
     return label
 
 
 def parse_period(label: str) -> tuple[Every, dt.datetime]:
-    """Return how long the period of a label is, and the moment at which it begins; of a day and longer: in UTC.
+    """Return the length of a label's period, and the moment at which it begins; for a day and longer, in UTC.
 
-    Raises RequestError if it names none of the calendar.
+    Raises RequestError if the label names no period of the calendar.
     """
     match = _LABEL.fullmatch(label)
     try:
@@ -82,7 +81,7 @@ def parse_period(label: str) -> tuple[Every, dt.datetime]:
         raise RequestError(
             f"{label[:40]!r} is not a period",
             "Write a day as 2026-11-21, a week as 2026-W47, a month as 2026-11, a quarter as 2026-Q4, a year as 2026, "
-            "an hour of UTC as 2026-11-21T13Z, a quarter of one as 2026-11-21T1315Z",
+            "an hour in UTC as 2026-11-21T13Z, a quarter-hour as 2026-11-21T1315Z",
             "release.period",
         ) from None
 
@@ -96,14 +95,14 @@ _DAYS: dict[Every, float] = {
     "quarter": 93,
     "year": 367,
 }
-"""Days after the beginning of a period that always lie in the next one."""
+"""Days from the beginning of a period to a moment inside the next one."""
 
 MOST_PERIODS = 1000
-"""How many periods a range may have."""
+"""Most periods of a range."""
 
 
 def name_next_period(label: str) -> str:
-    """Return the label of the period that follows; RequestError as :func:`parse_period`."""
+    """Return the label of the next period.  Raises RequestError as :func:`parse_period` does."""
     every, begins = parse_period(label)
     return name_period(begins + dt.timedelta(days=_DAYS[every]), every, "UTC")
 
@@ -111,8 +110,8 @@ def name_next_period(label: str) -> str:
 def list_periods(first: str, last: str) -> list[str]:
     """Return the labels from the first period to the last one, in order.
 
-    Raises RequestError as :func:`parse_period`, for periods of two lengths, for a last one before the first and for
-    more than MOST_PERIODS.
+    Raises RequestError as :func:`parse_period` does, for periods of different lengths, for a last period before the
+    first, and for more than MOST_PERIODS.
     """
     try:
         every, begins = parse_period(first)
@@ -123,7 +122,9 @@ def list_periods(first: str, last: str) -> list[str]:
     except RequestError as error:
         raise error.about("backfill.to") from None
     if every != last_every:
-        raise RequestError(f"{first} is a {every} and {last} a {last_every}", "Write two of one length", "backfill.to")
+        raise RequestError(
+            f"{first} is a {every} and {last} a {last_every}", "Write two of equal length", "backfill.to"
+        )
     if ends < begins:
         raise RequestError(f"{last} is before {first}", "Write the earlier one first", "backfill.to")
     labels = [first]
@@ -137,10 +138,10 @@ def list_periods(first: str, last: str) -> list[str]:
 
 
 def find_beginning(label: str, zone: str | None) -> dt.datetime:
-    """Return the moment at which the period of a label begins on the calendar of the IANA time zone ``zone``.
+    """Return the moment at which a label's period begins on the calendar of the IANA time zone ``zone``.
 
-    None: on the calendar of this computer, by which a shell and cron name a day.  Hours and quarters of an hour are
-    those of UTC.  Raises RequestError as :func:`parse_period`, and for a zone that is not known.
+    None: on this computer's calendar, as a shell and cron name days.  Hours and quarter-hours are in UTC.  Raises
+    RequestError as :func:`parse_period` does, and for an unknown zone.
     """
     every, begins = parse_period(label)
     if every in UTC_LENGTHS:
@@ -150,7 +151,7 @@ def find_beginning(label: str, zone: str | None) -> dt.datetime:
 
 
 def format_moment(moment: dt.datetime) -> str:
-    """Return an aware moment to the minute, as people read it: ``2031-01-01 00:00 UTC``."""
+    """Return an aware moment to the minute, for people: ``2031-01-01 00:00 UTC``."""
     return moment.isoformat(" ", "minutes") if moment.utcoffset() else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 

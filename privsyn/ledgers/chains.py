@@ -1,4 +1,4 @@
-"""Chains of rows beside the entries: each row is numbered and carries the hash of itself and of the one before."""
+"""Chains of rows beside the entries: each row is numbered and has the hash of itself and its predecessor."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Row = TypeVar("Row", bound=ChainedRow)
 
 
 def hash_row(row: ChainedRow) -> str:
-    """Return the SHA-256 of a row but its own hash, as canonical JSON."""
+    """Return the SHA-256 of a row without its own hash, as canonical JSON."""
     hashed: dict[str, Any] = {name: value for name, value in asdict(row).items() if name != "hash"}
     return hashlib.sha256(format_canonically(hashed).encode()).hexdigest()
 
 
 def list_chain(connection: Connection, table: str, kind: type[Row], dataset: str | None = None) -> list[Row]:
-    """Return the rows of a chain, or those of one data set, oldest first; the table must be there."""
+    """Return the rows of a chain, or of one data set in it, oldest first; the table must exist."""
     columns = metadata.tables[table].c
     query = sa.select(*(columns[name] for name in kind.__dataclass_fields__)).order_by(columns.id)
     if dataset is not None:
@@ -44,7 +44,7 @@ def list_chain(connection: Connection, table: str, kind: type[Row], dataset: str
 
 
 def append_row(connection: Connection, table: str, row: ChainedRow) -> None:
-    """Add a row to the end of its chain, with its number and hashes; the transaction holds the ledger's lock."""
+    """Append a row to its chain, with its number and hashes; the transaction holds the ledger's lock."""
     chain = CHAINED_TABLES[table]
     count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
     row = replace(row, id=int(count) + 1, prev_hash=str(head))
@@ -56,10 +56,10 @@ def append_row(connection: Connection, table: str, row: ChainedRow) -> None:
 def audit_chain(
     connection: Connection, table: str, rows: Sequence[ChainedRow], datasets: Mapping[str, Dataset]
 ) -> list[str]:
-    """Return what is wrong with the numbers, hashes and length of a chain, in sentences."""
+    """Return the problems in a chain's numbers, hashes and length, as sentences."""
     chain = CHAINED_TABLES[table]
     count, head = connection.execute(sa.select(chain.c.rows, chain.c.head)).one()
     problems = find_broken_link(rows, datasets, f"row {{}} of the {table}", hash_row)
     if len(rows) != count or (rows[-1].hash if rows else GENESIS) != head:
-        problems.append(f"the ledger has {len(rows)} rows of {table} where its own count and last hash tell of {count}")
+        problems.append(f"the ledger has {len(rows)} rows of {table}, but its own count and last hash say {count}")
     return problems

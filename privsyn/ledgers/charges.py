@@ -1,4 +1,4 @@
-"""Charges that a run asks for: which of them are new, whether they fit under the cap, and their entries."""
+"""Charges that a run asks for: which are new, whether they fit under the cap, and their entries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Event = Literal["reserve", "spent", "abandon", "cancel"]
 class ChargeLine:
     """One charge that a run asks for: a release step, its lineage key, its exact price.
 
-    ``detail["accountant"]`` says what the price is proved for; without it, zCDP.
+    ``detail["accountant"]``: the accountant that the price is proved for; without it, zCDP.
     """
 
     step: str
@@ -38,7 +38,7 @@ class ChargeLine:
 def fit_charges(
     dataset: Dataset, entries: Sequence[Entry], lines: Sequence[ChargeLine], delta: float | None
 ) -> list[ChargeLine]:
-    """Return the lines that are new charges, once each; refuses when they would pass the cap."""
+    """Return the lines that are new charges, once each.  Raises BudgetRefusedError if they exceed the cap."""
     if any(line.rho <= 0 for line in lines):
         raise ValueError("every line of a reservation has a positive rho")
     for line in lines:
@@ -71,7 +71,7 @@ def _name_accountant(line: ChargeLine) -> str:
 
 
 def append_entry(connection: Connection, dataset: Dataset, run: str, line: ChargeLine, event: Event) -> None:
-    """Add one entry to the end of the chain; the caller's transaction holds the ledger's lock."""
+    """Append one entry to the chain; the caller's transaction holds the ledger's lock."""
     count, head = connection.execute(sa.select(ledger_table.c.entries, ledger_table.c.head)).one()
     values: dict[str, Any] = {
         "id": int(count) + 1,
@@ -91,20 +91,20 @@ def append_entry(connection: Connection, dataset: Dataset, run: str, line: Charg
 
 
 def as_text(rho: Fraction) -> str:
-    """Return an exact rho as the ledger keeps it, "numerator/denominator"."""
+    """Return an exact rho in the ledger's form, "numerator/denominator"."""
     return f"{rho.numerator}/{rho.denominator}"
 
 
 def format_now() -> str:
-    """Return this moment in UTC, as the ledger keeps it."""
+    """Return the current moment in UTC, in the ledger's form."""
     return dt.datetime.now(dt.UTC).isoformat(timespec="microseconds")
 
 
 def make_another_cap_error(registered: Dataset, cap: Guarantee) -> RequestError:
-    """Return the refusal of a spec whose lifetime cap is not the ledger's."""
+    """Return the error for a spec whose lifetime cap is not the ledger's."""
     return RequestError(
         f"the ledger holds epsilon {registered.cap.epsilon:g}, delta {registered.cap.delta:g} as the lifetime cap of "
-        f"{registered.name!r} since {registered.created}, and the spec asks for epsilon {cap.epsilon:g}, delta "
+        f"{registered.name!r} since {registered.created}, but the spec asks for epsilon {cap.epsilon:g}, delta "
         f"{cap.delta:g}",
         "A cap is set once: write the ledger's cap, or give truly different people's data another name",
         "budget",
@@ -112,11 +112,11 @@ def make_another_cap_error(registered: Dataset, cap: Guarantee) -> RequestError:
 
 
 def make_no_price_error(dataset: Dataset, accountant: str) -> RequestError:
-    """Return the refusal of a charge under an accountant that the data set's cap cannot add up."""
+    """Return the error for a charge whose accountant has no price in the data set's cap."""
     return RequestError(
         f"the cap of {dataset.name!r} is counted in Gaussian differential privacy, for which noise under accountant "
         f"{accountant!r} has no price; nothing was spent",
-        "Write accountant: gaussian, which the preset `paper` takes too, or leave it out without that preset",
+        "Write accountant: gaussian, which also fits the preset `paper`, or leave it out without that preset",
         "accountant",
     )
 
@@ -124,7 +124,7 @@ def make_no_price_error(dataset: Dataset, accountant: str) -> RequestError:
 def make_over_budget_error(
     dataset: Dataset, spent: Fraction, price: Fraction, delta: float, accountant: str
 ) -> BudgetRefusedError:
-    """Return the refusal of a run that would pass the cap, with what still fits at ``delta`` under ``accountant``."""
+    """Return the error for a run that would exceed the cap, with what still fits at ``delta`` under ``accountant``."""
     cap, remaining = dataset.cap, max(dataset.rho - spent, Fraction(0))
 
     def both(rho: Fraction) -> str:

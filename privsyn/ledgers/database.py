@@ -1,8 +1,8 @@
-"""The ledger's database: its address, transactions, what is made where it is missing, and what went wrong in words.
+"""The ledger's database: its address, transactions, missing tables, and messages for its errors.
 
-A PostgreSQL ledger's tables are named with their schema, whatever a role's search path says.  A role may set its own
-search path, and may own a schema: names without one would lead to tables that this role made there, with caps and a
-history of its own.
+A PostgreSQL ledger's tables are always named with their schema, whatever a role's search path is.  A role may set its
+own search path, and may own a schema: names without a schema could lead to the role's own tables, with other caps and
+another history.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from privsyn.ledgers.schema import (
 )
 
 _SQLITE_ROOM = (
-    "PRAGMA cache_size = 2",  # pages: what is inserted goes to the disk at once
+    "PRAGMA cache_size = 2",  # pages: inserted rows go to the disk at once
     "SAVEPOINT room",
     "CREATE TABLE room (filling BLOB)",
     "INSERT INTO room VALUES (zeroblob(65536))",
     "ROLLBACK TO room",
     "RELEASE room",
 )
-"""Whether there is room for many entries: 64 KiB are written and taken back."""
+"""Check for room for many entries: write 64 KiB and roll back."""
 TIMEOUT = 30.0
-"""Seconds to wait for other writers, unless told otherwise."""
+"""Default seconds to wait for other writers."""
 RESTART_SECONDS = 15.0
-"""Seconds in which a database that does not answer is waited for: it may be starting again."""
+"""Seconds to wait for a database that does not answer, since it may be restarting."""
 _PAUSE = 0.25
 _CREATION_LOCK = 7_096_531_844  # any number; two processes that create the tables at once take turns
 
@@ -66,7 +66,7 @@ def hide_password(address: str | Path) -> str:
 
 
 def check_connection(address: str) -> None:
-    """Raise LedgerError for a PostgreSQL database that lets nobody in; one that may be starting is waited for."""
+    """Raise LedgerError for a PostgreSQL database that refuses connections; a restarting one is waited for."""
     url, _ = take_schema(_make_url(address))
     engine = sa.create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": 10})
 
@@ -87,7 +87,7 @@ _P = ParamSpec("_P")
 
 
 def _wait_out(task: Callable[[], _T]) -> _T:
-    """Do ``task``, and do it again as long as the database does not answer, for RESTART_SECONDS."""
+    """Run ``task``, and repeat it while the database does not answer, for RESTART_SECONDS."""
     end = time.monotonic() + RESTART_SECONDS
     while True:
         try:
@@ -100,7 +100,7 @@ def _wait_out(task: Callable[[], _T]) -> _T:
 
 @contextmanager
 def _translate_errors(database: str, *, is_file: bool) -> Iterator[None]:
-    """Raise LedgerError about ``database`` for a database's error, DatabaseGoneError where it may be starting again."""
+    """Raise LedgerError about ``database`` for a database's error, DatabaseGoneError if it may be restarting."""
     try:
         yield
     except (sa.exc.SQLAlchemyError, OSError, ImportError, UnicodeDecodeError) as error:
@@ -113,10 +113,11 @@ class Database:
     """One ledger's database; every transaction opens and closes its own connection."""
 
     def __init__(self, address: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
-        """``address``: a PostgreSQL or SQLite URL, or the path of an SQLite file; ``timeout`` in seconds.
+        """Open the database.
 
-        A PostgreSQL server that does not answer is waited for, for RESTART_SECONDS.  Without ``create`` a ledger that
-        is not there is a LedgerMissingError.
+        ``address``: a PostgreSQL or SQLite URL, or the path of an SQLite file; ``timeout`` in seconds.  A PostgreSQL
+        server that does not answer is waited for, for RESTART_SECONDS.  Without ``create``, raises LedgerMissingError
+        for a missing ledger.
         """
         self.url = _make_url(address)
         self.sqlite = self.url.get_backend_name() == "sqlite"
@@ -145,7 +146,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Open a consistent read; LedgerError in place of database errors."""
+        """Open a consistent read; database errors become LedgerError."""
         with self._translate(), self._engine.connect() as connection:
             if not self.sqlite:
                 connection.execution_options(isolation_level="REPEATABLE READ")
@@ -154,7 +155,7 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """Open one serialized writing transaction: all or nothing, and nobody else writes meanwhile."""
+        """Open one serialized write transaction: all or nothing, and without other writers."""
         with self._translate(), self._engine.connect() as connection:
             connection.execution_options(immediate=True)
             with connection.begin():
@@ -164,7 +165,7 @@ class Database:
                 yield connection
 
     def guards_missing(self, connection: Connection) -> bool:
-        """Return whether a trigger that keeps the tables append-only has been taken away."""
+        """Return whether a trigger that keeps the tables append-only is missing."""
         guarded = (*FIRST_TABLES, *(table for table in CHAINED_TABLES if self.has(connection, table)))
         count = GUARD_COUNT[self.url.get_backend_name()]
         needed = POSTGRES_GUARDS
@@ -174,22 +175,22 @@ class Database:
         return any(connection.exec_driver_sql(counting).scalar_one() < needed for counting in counts)
 
     def list_shadows(self, connection: Connection) -> list[str]:
-        """Return, in sentences, what a program that names no schema could take for this ledger."""
+        """Return, as sentences, what a program that names no schema could mistake for this ledger."""
         return [] if self.schema is None else list_shadows(connection, self.schema)
 
     def has(self, connection: Connection, table: str) -> bool:
-        """Return whether the ledger has this one of the later tables."""
+        """Return whether the ledger has this later table."""
         return bool(sa.inspect(connection).has_table(table, schema=self.schema))
 
     def make(self, connection: Connection, table: str) -> None:
-        """Make this one of the later tables, with its chain, where it is missing; in a writing transaction."""
+        """Create this later table and its chain if missing, in a write transaction."""
         if not self.has(connection, table):
             metadata.create_all(connection, [metadata.tables[table], CHAINED_TABLES[table]])
             self._guard(connection, table)
             connection.execute(CHAINED_TABLES[table].insert().values(id=1, rows=0, head="0" * 64))
 
     def _guard(self, connection: Connection, *names: str) -> None:
-        """Let these tables only grow."""
+        """Make these tables append-only."""
         guards = list_sqlite_guards(names) if self.schema is None else list_postgres_guards(names, self.schema)
         for statement in guards:
             connection.exec_driver_sql(statement)
@@ -198,14 +199,14 @@ class Database:
         return {"timeout": self._timeout} if self.sqlite else {"connect_timeout": max(2, int(self._timeout))}
 
     def check_writable(self) -> None:
-        """Write, but change nothing: LedgerError where the database is read-only, full or locked for too long."""
+        """Write without changing anything.  Raises LedgerError if the database is read-only, full or long locked."""
         with self.write() as connection:
             for statement in _SQLITE_ROOM if self.sqlite else ():
                 connection.exec_driver_sql(statement)
             connection.execute(ledger_table.update().values(entries=ledger_table.c.entries))
 
     def _create(self, *, create: bool) -> None:
-        """Create what is missing, or refuse a schema from another version."""
+        """Create missing tables.  Raises LedgerError for a schema of another version."""
         with self._translate():
             self._create_missing(create=create)
 
@@ -221,12 +222,12 @@ class Database:
                     "Use the version of privsyn-flows that wrote it",
                 )
             elsewhere = None if self.sqlite else find_schema_in_path(connection)
-            if elsewhere not in (None, self.schema):  # here: another process has just made them
+            if elsewhere not in (None, self.schema):  # self.schema: another process has just created them
                 raise LedgerError(
-                    f"the ledger {self.name} has no tables in the schema {self.schema}, and there are some in "
-                    f"{elsewhere}, which an earlier version may have made",
-                    f"Write ?{LEDGER_OPTION}={elsewhere} at the end of the address if they are yours, or put them "
-                    "aside",
+                    f"the ledger {self.name} has no tables in the schema {self.schema}, but there are some in "
+                    f"{elsewhere}, possibly made by an earlier version",
+                    f"Write ?{LEDGER_OPTION}={elsewhere} at the end of the address if they are yours, or move them "
+                    "away",
                 )
         if not create:
             raise LedgerMissingError(self.name)
@@ -238,7 +239,7 @@ class Database:
                 self._create_tables(connection)
 
     def _guard_against_replacing(self, connection: Connection) -> None:
-        """Give an SQLite ledger of earlier versions its third guard; one that cannot be written needs none."""
+        """Add the third guard to an SQLite ledger of earlier versions; a read-only one needs none."""
         if not self.sqlite or _is_replacing_refused(connection):
             return
         connection.rollback()
@@ -250,7 +251,7 @@ class Database:
                 writing.exec_driver_sql(f"PRAGMA user_version = {REPLACE_REFUSED_VERSION}")
 
     def make_all(self) -> None:
-        """Make every table that a release may need, so that releases need no right to make any."""
+        """Create every table that a release may need, so that releases need no right to create any."""
         with self.write() as connection:
             for table in CHAINED_TABLES:
                 self.make(connection, table)
@@ -293,7 +294,7 @@ def _make_url(address: str | Path) -> URL:
 
 
 def _make_private_file(path: Path) -> None:
-    """Make the file (0600), and its folder (0700) where missing; an existing folder is left as it is."""
+    """Create the file (0600), and its folder (0700) if missing; an existing folder is unchanged."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
@@ -318,7 +319,7 @@ def _pin_path(connection: Connection) -> None:
 
 
 def wait_out_restarts(method: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let a method that may be done twice be done again when its database starts again meanwhile."""
+    """Retry an idempotent method while its database restarts."""
 
     @wraps(method)
     def waiting(*arguments: _P.args, **named: _P.kwargs) -> _T:
@@ -328,12 +329,12 @@ def wait_out_restarts(method: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class DatabaseGoneError(LedgerError):
-    """The database does not answer, or broke a connection off: it may be starting again."""
+    """The database does not answer, or broke a connection off: it may be restarting."""
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """What an error of this ``pattern`` is called, and its cure where the ledger is a file and where it is not."""
+    """The message for an error that matches ``pattern``, and its cure for a file and for a server."""
 
     pattern: str
     words: str
@@ -433,7 +434,7 @@ _PROBLEMS = (
 
 
 def describe_database_error(error: BaseException, *, is_file: bool) -> tuple[str, Text]:
-    """Return the end of a sentence about the ledger, and the cure; ``is_file``: whether it is an SQLite file."""
+    """Return the predicate of a sentence about the ledger, and the cure; ``is_file``: whether it is an SQLite file."""
     text = _join_texts(error)
     for problem in _PROBLEMS:
         cure = problem.file_cure if is_file else problem.server_cure
@@ -446,7 +447,7 @@ def describe_database_error(error: BaseException, *, is_file: bool) -> tuple[str
 
 
 def is_gone(error: BaseException) -> bool:
-    """Return whether the database does not answer, or broke the connection off, as one does that is restarted."""
+    """Return whether the database does not answer or broke the connection off, as during a restart."""
     return bool(getattr(error, "connection_invalidated", False) or re.search(_GONE, _join_texts(error), re.IGNORECASE))
 
 
@@ -458,7 +459,7 @@ DEFAULT_SCHEMA = "public"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 PINNED_PATH = "SET LOCAL search_path = pg_catalog"
-"""For every transaction: functions and operators are PostgreSQL's own."""
+"""Set in every transaction, so that functions and operators are PostgreSQL's own."""
 
 _RESTORE_PATH = "SELECT set_config('search_path', reset_val, true) FROM pg_settings WHERE name = 'search_path'"
 _FIRST_FOUND = "SELECT pg_catalog.to_regclass('ledger')::pg_catalog.oid"
@@ -491,19 +492,19 @@ WHERE c.relname = ANY(%(names)s) AND c.relkind IN ('r', 'v', 'm', 'f', 'p') AND 
 
 
 def take_schema(url: URL) -> tuple[URL, str]:
-    """Return the address without its option ``schema``, and the schema; RequestError for one that is no plain name."""
+    """Return the address without its option ``schema``, and the schema.  Raises RequestError for an invalid name."""
     named = url.query.get(LEDGER_OPTION, DEFAULT_SCHEMA)
     if not isinstance(named, str) or not _SCHEMA_NAME.fullmatch(named) or named.startswith("pg_"):
         raise RequestError(
             "the schema of the ledger's address is not a plain name",
-            "Write one of small letters, digits and _, as in postgresql://USER@HOST/DATABASE?schema=NAME",
+            "Use lower-case letters, digits and _, as in postgresql://USER@HOST/DATABASE?schema=NAME",
             "settings.ledger",
         )
     return url.difference_update_query([LEDGER_OPTION]), named
 
 
 def find_schema_in_path(connection: Connection) -> str | None:
-    """Return the schema of the ledger that is first in this session's own search path; None if there is none."""
+    """Return the schema of the first ledger in this session's own search path, or None."""
     connection.exec_driver_sql(_RESTORE_PATH)
     table = connection.exec_driver_sql(_FIRST_FOUND).scalar_one()
     connection.exec_driver_sql(PINNED_PATH)
@@ -512,15 +513,14 @@ def find_schema_in_path(connection: Connection) -> str | None:
 
 
 def list_shadows(connection: Connection, schema: str) -> list[str]:
-    """Return, in sentences, the ledgers and tables that names without a schema would take for those of ``schema``.
+    """Return, as sentences, the ledgers and tables that names without a schema could find in place of ``schema``'s.
 
-    A ledger of another schema counts where another role owns it, or where some role's search path has it first.  What
-    the owner has put aside does not.
+    A ledger of another schema counts if another role owns it, or if some role's search path has it first.  One that the
+    owner moved away does not count.
     """
     ledger = f"{schema}.ledger"
     problems = [
-        f"the role {owner} has a ledger of its own in the schema {other}: releases that were charged there are not in "
-        "this one"
+        f"the role {owner} has a ledger of its own in the schema {other}: this one lacks the releases charged there"
         for other, owner in connection.exec_driver_sql(_LEDGERS_OF_OTHERS, {"schema": schema, "own": ledger})
     ]
     names = {"schema": schema, "names": list(metadata.tables)}
@@ -537,7 +537,7 @@ def list_shadows(connection: Connection, schema: str) -> list[str]:
 
 
 def _list_search_paths(connection: Connection) -> dict[str, str]:
-    """Return the search path of each role that has one set here, and of this session's."""
+    """Return the search path of each role that has one set, and of this session."""
     paths = {str(role): str(path) for role, path in connection.exec_driver_sql(_SEARCH_PATHS)}
     role, path = connection.exec_driver_sql(_SESSION).one()
     return {**paths, str(role): str(path)}

@@ -1,4 +1,4 @@
-"""What a data set has spent of its lifetime cap, and what is left."""
+"""The spent and remaining parts of a data set's lifetime cap."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from privsyn.ledgers.audit import Dataset, Entry, sum_spent_rho
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
 AT_CAP_DELTA = (
-    "Percentages are shares of the cap's price (rho). Prices add up over releases; epsilons, which stand at the cap's "
+    "Percentages are shares of the cap's price (rho). Prices add up over releases; epsilons, which are at the cap's "
     "delta, do not."
 )
-"""Explains figures of what is used and left, wherever they are printed."""
+"""Note on used and remaining shares, wherever they are printed."""
 
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """What one data set has spent; epsilons are by its ``accountant``, at the cap's delta, rounded up.
+    """The spending of one data set; epsilons are by its ``accountant``, at the cap's delta, rounded up.
 
-    ``last_rho``: what the last run that was charged paid; None where none was.
+    ``last_rho``: the price of the last charged run; None without one.
     """
 
     dataset: str
@@ -36,7 +36,7 @@ class DatasetSummary:
 
     @property
     def use(self) -> str:
-        """The used share of the cap, and how many more releases like the last one fit, in words."""
+        """The used share of the cap, and how many more releases like the last one fit, as text."""
         return describe_use(self.rho, self.cap_rho, self.last_rho)
 
     @property
@@ -61,7 +61,7 @@ class DatasetSummary:
 
 
 def summarize_dataset(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSummary:
-    """Return the summary of a data set by its entries."""
+    """Return the summary of a data set from its entries."""
     history = list(entries)
     return DatasetSummary(
         dataset.name,
@@ -76,7 +76,7 @@ def summarize_dataset(dataset: Dataset, entries: Iterable[Entry]) -> DatasetSumm
 
 
 def _price_last_run(history: Sequence[Entry]) -> Fraction | None:
-    """Return what the last run that was charged paid (rho); None where none was."""
+    """Return the price (rho) of the last charged run; None without one."""
     for run in dict.fromkeys(entry.run for entry in reversed(history) if entry.event == "reserve"):
         paid = sum_spent_rho(entry for entry in history if entry.run == run)
         if paid > 0:

@@ -1,8 +1,8 @@
 """One table under two names: a second name is a second budget for the same people, so it needs a stated reason.
 
-A table is known by HMACs under a private root's key.  The ledger's mark of a run's table covers the data set's and the
-run's names too, so that no two marks are alike and a reader of the ledger learns nothing of the table, not even whether
-it changed; who holds the key, and a fingerprint, can look for it.
+A table is identified by HMACs under a private root's key.  The ledger's mark of a run's table also covers the names of
+the data set and the run, so all marks differ.  A reader of the ledger learns nothing about the table, not even whether
+it changed; with the key and a fingerprint, one can look for it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from privsyn.ledgers.marks import TABLE, Mark, mark_rows
 class KnownTable:
     """The private table of a run, as the ledger may know it.
 
-    ``fingerprints``: the whole table's, then those of its files; ``mark``: (data set, run, fingerprint) -> an HMAC;
-    ``elsewhere``: names under which the private folder knows one of them that it does not know under the run's own;
-    ``own``: the fingerprints that it knows under that; ``reason``: why it gets another name, if that is meant (empty:
-    nobody said).
+    ``fingerprints``: the whole table's, then its files'; ``mark``: (data set, run, fingerprint) -> an HMAC.  ``own``:
+    the fingerprints that the private folder knows under the run's own name; ``elsewhere``: the names under which it
+    knows any others.  ``reason``: the stated reason for another name (empty: none).
     """
 
     fingerprints: Sequence[str]
@@ -38,9 +37,9 @@ class KnownTable:
 
 
 def list_counting_marks(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[Mark]:
-    """Return the marks without those of tables whose runs gave back all that they had reserved.
+    """Return the marks, except for runs that gave back all their charges.
 
-    Nothing was spent there.
+    These runs spent nothing.
     """
     unspent = list_given_back(entries)
     return [row for row in rows if row.kind != "table" or (row.dataset, row.subject) not in unspent]
@@ -55,10 +54,10 @@ def list_given_back(entries: Iterable[Entry]) -> frozenset[tuple[str, str]]:
 
 
 def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) -> list[str]:
-    """Return the table's other names for which a reason is stated; ``rows``: as :func:`list_counting_marks` has them.
+    """Return the table's other names with a stated reason; ``rows``: as from :func:`list_counting_marks`.
 
-    What the data set has released before is no new name for it.  Raises RequestError if the table is known under
-    another name and not under this one, and nobody has stated a reason.
+    A table that the data set has released before is not new.  Raises RequestError if the table is known under another
+    name and not under this one, and no reason is stated.
     """
     new = set(table.fingerprints) - table.own
     new -= {f for row in rows if row.dataset == dataset for f in _find_matches(row, table, new)}
@@ -69,7 +68,7 @@ def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) ->
         raise RequestError(
             f"the private table, or a file of it, was released as {names}, and {dataset!r} would be a second lifetime "
             "budget for the same people; nothing was spent",
-            f"Write dataset: {open_names[0]}, or say in " + mention("release.new_dataset") + " why it is to be another",
+            f"Write dataset: {open_names[0]}, or give the reason for another one in " + mention("release.new_dataset"),
             "dataset",
         )
     return open_names
@@ -78,7 +77,7 @@ def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) ->
 def mark_table(
     connection: Connection, entries: Sequence[Entry], dataset: str, run: str, table: KnownTable, now: str
 ) -> None:
-    """Enter the run's table, once, and the reason for its second name; refusals as :func:`refuse_second_name`.
+    """Record the run's table, once, and the reason for its second name; raises as :func:`refuse_second_name` does.
 
     ``entries``: the whole ledger's.
     """
@@ -91,13 +90,13 @@ def mark_table(
 
 
 def find_reason(rows: Iterable[Mark], first: str, second: str) -> str | None:
-    """Return the stated reason why two data sets hold one table; None if nobody stated one."""
+    """Return the stated reason why two data sets share one table, or None."""
     pair = {first, second}
     return next((row.text for row in rows if row.kind == "reason" and {row.dataset, row.subject} == pair), None)
 
 
 def _find_matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -> list[str]:
-    """Return the fingerprints that a mark is of."""
+    """Return the fingerprints that match a mark."""
     if row.kind != "table":
         return []
     return [f for f in fingerprints if table.mark(row.dataset, row.subject, f) == row.text]

@@ -1,15 +1,14 @@
-"""The privacy ledger: what each data set has spent, its lifetime cap, and the refusal to pass it.
+"""The privacy ledger: the spent budget of each data set, its lifetime cap, and the refusal to exceed it.
 
 A charge is a lineage key of a release step.  Its life:
 
     reserve -> spent | abandon (the data was touched: it stays spent) | cancel (given back)
 
-and after abandon or cancel the key may be reserved anew, as a new charge.  What a data set has spent
-is the exact sum of its reserves less its cancels, whatever happens afterwards: prices add up over
-releases (docs/privacy.md), and one accountant, set with the cap, converts the sum.  Entries are only
-ever added; each carries the SHA-256 of itself and the one before, so an edited, removed or inserted
-entry shows.  The chain finds accidents and careless edits; whoever can rewrite the
-whole database can rewrite the chain.  Nothing here holds a private value.
+After abandon or cancel the key may be reserved again, as a new charge.  A data set's spent budget is the exact sum of
+its reserves minus its cancels, whatever happens afterwards.  Prices add up over releases (docs/privacy.md), and one
+accountant, set with the cap, converts the sum.  Entries are only ever added.  Each carries the SHA-256 of itself and
+its predecessor, so an edited, removed or inserted entry is detected.  The chain finds accidents and careless edits;
+anyone who can rewrite the whole database can rewrite the chain.  The ledger holds no private value.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_r
 def read_entries(connection: Connection, dataset: str | None = None, key: str | None = None) -> list[Entry]:
     """Return the entries of the ledger, or of one data set or charge, oldest first.
 
-    Raises LedgerError for a row that cannot be read.
+    Raises LedgerError for an unreadable row.
     """
     query = sa.select(*(entries_table.c[name] for name in Entry.__dataclass_fields__)).order_by(entries_table.c.id)
     for column, value in ((entries_table.c.dataset, dataset), (entries_table.c.key, key)):
@@ -65,7 +64,7 @@ def read_entries(connection: Connection, dataset: str | None = None, key: str | 
 
 
 def read_datasets(connection: Connection) -> dict[str, Dataset]:
-    """Return every data set by its name.  Raises LedgerError for a row that cannot be read."""
+    """Return every data set by name.  Raises LedgerError for an unreadable row."""
     rows = connection.execute(sa.select(datasets_table).order_by(datasets_table.c.name)).mappings()
     return {row["name"]: _read(Dataset.from_row, row) for row in rows}
 
@@ -79,7 +78,7 @@ def _read(make: Any, row: Any) -> Any:
 
 @dataclass(frozen=True)
 class History:
-    """All rows of a ledger as they were at one moment, oldest first."""
+    """All rows of a ledger at one moment, oldest first."""
 
     datasets: Mapping[str, Dataset]
     entries: Sequence[Entry]
@@ -91,16 +90,16 @@ class Ledger:
     """An append-only ledger in an SQLite file or a PostgreSQL database.
 
     Every method raises LedgerError if the ledger cannot be reached or trusted: without a ledger there is no release.
-    Each may be called twice with the same arguments, so a database that is restarted meanwhile is waited for.
+    Every method may run twice with the same arguments, so it is retried while the database restarts.
     """
 
     def __init__(self, url: str | Path, timeout: float | None = None, *, create: bool = True) -> None:
         """Open the ledger.
 
-        ``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers
-        (None: the default of privsyn/ledgers/database.py).
+        ``url``: postgresql://..., sqlite:///FILE or a path; ``timeout``: seconds to wait for other writers (None: the
+        default of privsyn/ledgers/database.py).
 
-        Without ``create`` a ledger that is not there is a LedgerMissingError.
+        Without ``create``, raises LedgerMissingError for a missing ledger.
         """
         self._database = Database(url, timeout, create=create)
 
@@ -111,15 +110,15 @@ class Ledger:
 
     @wait_out_restarts
     def make_tables(self) -> None:
-        """Make every table that a release may need: for an owner of the database who lets others only add rows."""
+        """Create every table that a release may need, so that a database owner can grant only the right to add rows."""
         self._database.make_all()
 
     @wait_out_restarts
     def register(self, dataset: str, cap: Guarantee, accountant: CapAccountant = "tight") -> None:
-        """Set the lifetime cap of a data set the first time; check later that it is the same.
+        """Set the lifetime cap of a new data set; for a known one, check that the cap is the same.
 
-        The cap is kept as rho, by ``accountant``; a known data set keeps its own.  Raises RequestError for a
-        different cap.
+        The cap is stored as rho, converted by ``accountant``; a known data set keeps its own.  Raises RequestError for
+        a different cap.
         """
         with self._database.write() as connection:
             registered = read_datasets(connection).get(dataset)
@@ -149,21 +148,20 @@ class Ledger:
     ) -> None:
         """Charge all lines of a run, or none, before the first look at the data.
 
-        A key that is reserved or spent already is not charged again: that is for the same lineage to be continued, so
-        whoever draws noise for a key must hold the lock of that key.  ``delta`` is the release's, for the message only.
-        Raises BudgetRefusedError, having written nothing, when the cap would be passed.  Raises LedgerError if the
-        history does not add up, or when a known key comes with another price.  Raises RequestError if the data set's
-        accountant has no price for such a line.  Raises ValueError for a price that is not positive.
+        A key that is already reserved or spent is not charged again: the same lineage continues, so a caller that draws
+        noise for a key must hold the key's lock.  ``delta``: the release's, for the message only.  Raises
+        BudgetRefusedError if the cap would be exceeded.  Raises LedgerError if the history does not add up, or a known
+        key comes with another price.  Raises RequestError if the data set's accountant has no price for a line,
+        ValueError for a price that is not positive.  After a refusal, nothing has been written.
 
-        With ``period`` the run begins that period of the data set in the same transaction, and its charges name it.
-        Raises PeriodReleasedError, having written nothing, where the period is released.  Raises RequestError if
-        another run has begun it and holds charges for it.
+        ``period``: the run begins this period of the data set in the same transaction, and its charges name it.  Raises
+        PeriodReleasedError if the period is released, RequestError if another run has begun it and holds charges for
+        it.
 
-        With ``table`` new charges enter what the run's table is known by, in the same transaction.  Raises
-        RequestError, having written nothing, if it is known under another name and nobody has stated a reason.
+        ``table``: new charges record the table's marks in the same transaction.  Raises RequestError if the table is
+        known under another name and no reason is stated.
 
-        With ``payer`` new charges are refused with RequestError if another private folder was the last to pay for the
-        request.
+        ``payer``: raises RequestError for new charges if another private folder was the last to pay for the request.
         """
         with self._database.write() as connection:
             registered, entries = self._read_trusted(connection, dataset)
@@ -182,14 +180,14 @@ class Ledger:
 
     @wait_out_restarts
     def check_table(self, dataset: str, table: KnownTable) -> None:
-        """Raise what :meth:`reserve` would raise for new charges on this table now; write nothing."""
+        """Raise the errors that :meth:`reserve` would raise for new charges on this table; write nothing."""
         with self._database.read() as connection:
             rows = list_counting_marks(self._list_marks(connection), read_entries(connection))
         refuse_second_name(rows, dataset, table)
 
     @wait_out_restarts
     def check_payer(self, dataset: str, payer: Payer) -> None:
-        """Raise what :meth:`reserve` would raise for new charges of this payer now; write nothing."""
+        """Raise the errors that :meth:`reserve` would raise for this payer's new charges; write nothing."""
         with self._database.read() as connection:
             refuse_second_price(read_entries(connection, dataset), payer)
 
@@ -203,7 +201,7 @@ class Ledger:
         delta: float | None,
         period: str,
     ) -> list[ChargeLine]:
-        """Begin the period where the run has not; the lines that are new charges, naming the period."""
+        """Begin the period unless the run has, and return the lines that are new charges, with the period's name."""
         charges = bool(list_unheld(entries, lines))
         rows = list_period_rows(connection, registered.name)
         begins = refuse_second_release(rows, entries, registered.name, period, run, charges=charges)
@@ -213,7 +211,7 @@ class Ledger:
         return [replace(line, detail={**line.detail, "period": period}) for line in new]
 
     def period(self, dataset: str, period: str) -> PeriodRow | None:
-        """Return where the period of the data set stands; None if it was never begun."""
+        """Return the state of the data set's period; None if it was never begun."""
         return find_latest(self.periods(dataset), dataset, period)
 
     @wait_out_restarts
@@ -227,29 +225,28 @@ class Ledger:
 
     @wait_out_restarts
     def release_period(self, dataset: str, period: str, run: str) -> None:
-        """Note that the release of this period is published: it is never released again.  Twice is once."""
+        """Record that this period's release is published, so it is never released again.  Idempotent."""
         with self._database.write() as connection:
             self._database.make(connection, "periods")
             close_period(connection, list_period_rows(connection, dataset), dataset, period, run, format_now())
 
     @wait_out_restarts
     def check_room(self, dataset: str, lines: Sequence[ChargeLine], delta: float | None = None) -> None:
-        """Raise what :meth:`reserve` would raise for these lines now; write nothing."""
+        """Raise the errors that :meth:`reserve` would raise for these lines; write nothing."""
         with self._database.read() as connection:
             registered, entries = self._read_trusted(connection, dataset)
             fit_charges(registered, entries, lines, delta)
 
     def settle(self, dataset: str, key: str) -> None:
-        """Note that the noise of this charge was drawn and its table is kept: reserve -> spent.  Twice is once."""
+        """Record that this charge's noise was drawn and its table is kept: reserve -> spent.  Idempotent."""
         self._close(dataset, key, "spent")
 
     @wait_out_restarts
     def claim(self, dataset: str, key: str, draw: str) -> None:
-        """Enter the one draw of noise of a reserved charge, before any row is read for it; the same draw again is fine.
+        """Record the one draw of noise of a reserved charge, before any row is read for it.  Idempotent.
 
-        ``draw``: what that noise is known by, an HMAC of it.  Raises LedgerError for another draw than the one that
-        was entered, and for a charge that is not reserved.  Two copies of a private folder have one charge between
-        them, and so the one that is first looks and the other does not.
+        ``draw``: an HMAC of the noise.  Raises LedgerError if another draw is recorded, or the charge is not reserved.
+        Two copies of a private folder share one charge, so only the first one looks at the data.
         """
         with self._database.write() as connection:
             self._database.make(connection, "marks")
@@ -258,13 +255,13 @@ class Ledger:
 
     @wait_out_restarts
     def claimed(self, dataset: str, key: str) -> str | None:
-        """Return the draw that was entered for this key's latest charge, here or from a copy of the private folder."""
+        """Return the draw recorded for this key's latest charge, by this private folder or a copy of it."""
         with self._database.read() as connection:
             return read_draw(self._list_marks(connection, dataset), read_entries(connection, dataset), key)
 
     @wait_out_restarts
     def marks(self, dataset: str | None = None) -> list[Mark]:
-        """Return what draws and tables are known by, oldest first."""
+        """Return the marks of draws and tables, oldest first."""
         with self._database.read() as connection:
             return self._list_marks(connection, dataset)
 
@@ -272,22 +269,22 @@ class Ledger:
         return mark_rows(connection, dataset) if self._database.has(connection, "marks") else []
 
     def abandon(self, dataset: str, key: str, touched: bool) -> None:
-        """Note that the step failed.  ``touched``: the data was looked at, so the charge stays; else it is given back.
+        """Record that the step failed.  ``touched``: the data was looked at, so the charge stays; else it is cancelled.
 
-        Raises LedgerError where a charge is to be given back whose noise was drawn (:meth:`claim`).
+        Raises LedgerError if a charge to be cancelled has a recorded draw (:meth:`claim`).
         """
         self._close(dataset, key, "abandon" if touched else "cancel")
 
     @wait_out_restarts
     def state(self, dataset: str, key: str) -> StateName | None:
-        """Return where the latest charge of this key stands; None if there never was one."""
+        """Return the state of this key's latest charge; None if there never was one."""
         with self._database.read() as connection:
             state = charge_states(read_entries(connection, dataset, key)).get(key)
         return None if state is None else state.name
 
     @wait_out_restarts
     def states(self, dataset: str) -> dict[str, StateName]:
-        """Return where the latest charge of every key of the data set stands."""
+        """Return the state of the latest charge of every key of the data set."""
         with self._database.read() as connection:
             return {key: state.name for key, state in charge_states(read_entries(connection, dataset)).items()}
 
@@ -299,7 +296,7 @@ class Ledger:
 
     @wait_out_restarts
     def summary(self, dataset: str | None = None) -> list[DatasetSummary]:
-        """Return the summaries of all data sets by name, or of the named one; empty if the ledger does not know it."""
+        """Return the summaries of all data sets by name, or of the named one; empty for an unknown one."""
         with self._database.read() as connection:
             datasets = [d for d in read_datasets(connection).values() if dataset in (None, d.name)]
             return [summarize_dataset(d, read_entries(connection, d.name)) for d in datasets]
@@ -334,7 +331,7 @@ class Ledger:
 
     @wait_out_restarts
     def verify(self) -> list[str]:
-        """Recompute chain, states and sums; one sentence a problem, nothing when all is well."""
+        """Recompute chain, states and sums, and return one sentence for each problem."""
         with self._database.read() as connection:
             problems = self._audit(connection, read_entries(connection))
             return problems + self._database.list_shadows(connection)
@@ -351,7 +348,7 @@ class Ledger:
         return problems
 
     def _read_trusted(self, connection: Connection, dataset: str) -> tuple[Dataset, list[Entry]]:
-        """Return the data set and its entries, once the whole ledger has passed its audit."""
+        """Return the data set and its entries, after an audit of the whole ledger."""
         entries = read_entries(connection)
         self._check_sums(connection, entries)
         return self._read_known(connection, dataset), [e for e in entries if e.dataset == dataset]
@@ -375,20 +372,20 @@ class Ledger:
     @wait_out_restarts
     def _close(self, dataset: str, key: str, event: Event) -> None:
         with self._database.write() as connection:
-            registered = self._read_known(connection, dataset)  # no audit: reserve had one, and this adds no charge
+            registered = self._read_known(connection, dataset)  # reserve made an audit, and this adds no charge
             entries = read_entries(connection, dataset)
             charge = charge_states(entries).get(key)
             if charge is not None and charge.event == event:
                 return
             if charge is None or charge.event != "reserve":
                 raise LedgerError(
-                    f"the charge {key[:16]} of {dataset!r} is {charge.name if charge else 'unknown'}, and only a "
+                    f"the charge {key[:16]} of {dataset!r} is {charge.name if charge else 'unknown'}, but only a "
                     f"reserved one can become {ChargeState.NAMES[event]}",
                     "Report this: a step closed a charge it does not hold",
                 )
             if event == "cancel" and read_draw(self._list_marks(connection, dataset), entries, key):
                 raise LedgerError(
                     f"the noise of the charge {key[:16]} of {dataset!r} was drawn, so it is not given back",
-                    "Run the release again: it goes on from that noise",
+                    "Run the release again: it continues from that noise",
                 )
             append_entry(connection, registered, charge.run, ChargeLine(charge.step, key, charge.rho), event)

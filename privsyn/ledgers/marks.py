@@ -1,7 +1,7 @@
-"""Marks in the ledger: what a charge's one draw of noise and a data set's tables are known by, and stated reasons.
+"""Marks in the ledger: identifiers of a charge's one draw of noise and of a data set's tables, and stated reasons.
 
-A mark is an HMAC under the key of a private root, so it tells nothing of the noise or the table; who holds that root
-can tell whether two are the same.  Marks are only ever added, and hashed in a chain of their own.
+A mark is an HMAC under the key of a private root, so it reveals nothing about the noise or the table.  With that root,
+one can tell whether two are the same.  Marks are only ever added, and hashed in a chain of their own.
 
     draw    subject: the number of a charge's reservation; text: the HMAC of its noise.  One a charge.
     table   subject: a run; text: the HMAC of its private table (privsyn/ledgers/known_tables.py).
@@ -32,14 +32,14 @@ class Mark(ChainedRow):
 
 
 def mark_rows(connection: Connection, dataset: str | None = None) -> list[Mark]:
-    """Return the marks, or those of one data set, oldest first; the table must be there."""
+    """Return the marks, or one data set's, oldest first; the table must exist."""
     return list_chain(connection, TABLE, Mark, dataset)
 
 
 def claim_charge(
     connection: Connection, dataset: Dataset, entries: Sequence[Entry], key: str, draw: str, now: str
 ) -> None:
-    """Enter the one draw of a reserved charge; the same again is once.
+    """Record the one draw of a reserved charge.  Idempotent.
 
     ``entries``: the data set's.  Raises LedgerError for another draw, and for a charge that is not reserved.
     """
@@ -47,9 +47,9 @@ def claim_charge(
     entered = _draw_of(mark_rows(connection, dataset.name), charge) if charge is not None else None
     if charge is not None and entered is not None and entered.text != draw:
         raise LedgerError(
-            f"the noise of the step {charge.step!r} of {charge.run} was drawn already, in another copy of this private "
+            f"the noise of the step {charge.step!r} of {charge.run} was already drawn in another copy of this private "
             "folder; nothing was read here",
-            "Go on in the folder that has drawn it, and keep one private folder a data set",
+            "Continue in the folder that has drawn it, and keep one private folder a data set",
         )
     if charge is None or last != "reserve":
         raise LedgerError(
@@ -61,9 +61,9 @@ def claim_charge(
 
 
 def read_draw(marks: Sequence[Mark], entries: Sequence[Entry], key: str) -> str | None:
-    """Return the draw that was entered for the latest charge of this key, if one was.
+    """Return the draw recorded for the latest charge of this key, or None.
 
-    Both arguments of one data set.
+    Both arguments are of one data set.
     """
     charge, _ = _charge(entries, key)
     entered = _draw_of(marks, charge) if charge is not None else None
@@ -73,7 +73,7 @@ def read_draw(marks: Sequence[Mark], entries: Sequence[Entry], key: str) -> str 
 def audit_marks(
     connection: Connection, *, present: bool, entries: Sequence[Entry], datasets: Mapping[str, Dataset]
 ) -> list[str]:
-    """Everything that is wrong with the marks, in sentences; ``present``: whether their table is there."""
+    """Return all problems of the marks, as sentences; ``present``: whether their table exists."""
     if not present:
         return []
     rows = mark_rows(connection)
@@ -81,7 +81,7 @@ def audit_marks(
 
 
 def _charge(entries: Sequence[Entry], key: str) -> tuple[Entry | None, str]:
-    """Return the latest reservation of a key, and what happened to it last."""
+    """Return the latest reservation of a key, and its last event."""
     of_key = [e for e in entries if e.key == key]
     return next((e for e in reversed(of_key) if e.event == "reserve"), None), of_key[-1].event if of_key else ""
 
@@ -91,7 +91,7 @@ def _draw_of(marks: Sequence[Mark], charge: Entry) -> Mark | None:
 
 
 def _find_unfitting_draws(rows: Sequence[Mark], entries: Sequence[Entry]) -> list[str]:
-    """Draw of no charge, second draws of one, and charges that were given back although their noise was drawn."""
+    """Return draws without a charge, second draws of a charge, and charges given back after their noise was drawn."""
     problems: list[str] = []
     charges = {str(e.id): e for e in entries if e.event == "reserve"}
     drawn: set[tuple[str, str]] = set()
@@ -99,7 +99,7 @@ def _find_unfitting_draws(rows: Sequence[Mark], entries: Sequence[Entry]) -> lis
     for row in (r for r in rows if r.kind == "draw"):
         charge = charges.get(row.subject)
         if charge is None or charge.dataset != row.dataset or row.subject in seen:
-            problems.append(f"row {row.id} of the marks is a draw of no charge, or the second one of a charge")
+            problems.append(f"row {row.id} of the marks is a draw without a charge, or a second draw of a charge")
         else:
             drawn.add((charge.dataset, row.subject))
         seen.add(row.subject)

@@ -1,9 +1,10 @@
-"""The private note of how long the ledger's history is, by which an older copy of the ledger is refused.
+"""The private note of the length of the ledger's history, for refusing an older copy of the ledger.
 
-A ledger that was put back from an old backup is whole by itself and knows of less than was spent.  So each release
-notes, after its charges are reserved and before any noise is drawn, how many entries there are and the last one's
-hash; that chain fixes all before it.  A later ledger has that entry at that place, whoever else has added more.  A
-note may be behind the ledger (a run killed between the two): it then asks for less, and nothing was drawn in between.
+A ledger restored from an old backup is consistent, but lacks later charges.  So each release notes the number of
+entries and the last one's hash.  It does so after its charges are reserved and before any noise is drawn; the hash
+chain fixes all earlier entries.  A later ledger has the same entry at the same place, whoever else has added more.  A
+note may be behind the ledger (if a run was killed between the two): it then requires less, and nothing was drawn in
+between.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ RECORD = "ledger"
 
 
 def open_noted_ledger(records: Records) -> LedgerRecord | None:
-    """Return what was noted; None where this private folder has charged nothing to the data set yet.
+    """Return the note; None if this private folder has charged nothing to the data set yet.
 
-    Raises PrivsynError where the note is missing beside records of steps, which are made after it.
+    Raises PrivsynError if the note is missing but records of steps exist, which are made after it.
     """
     noted = records.load_as(RECORD, LedgerRecord)
     if noted is None and records.has_any("step-", "generation-", "certificate-"):
@@ -35,7 +36,7 @@ def open_noted_ledger(records: Records) -> LedgerRecord | None:
 
 
 def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
-    """Keep in the private zone which ledger the data set is charged to, and how far its history goes."""
+    """Note in the private zone which ledger the data set is charged to, and the length of its history."""
     history = ledger.read_history()
     content: dict[str, Any] = {
         "created": history.datasets[dataset].created,
@@ -52,7 +53,7 @@ def note_ledger(ledger: Ledger, records: Records, dataset: str) -> None:
 def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
     """Raise LedgerError for a ledger that lacks noted entries: an older copy, or another history.
 
-    ``noted``: the record; one of versions that kept no more than ``created`` says nothing here.
+    ``noted``: the record; a record of early versions, with only ``created``, refuses nothing.
     """
     history = ledger.read_history()
     holds_all = _has_row(history.entries, noted.entries, noted.head)
@@ -67,7 +68,7 @@ def refuse_older(ledger: Ledger, noted: LedgerRecord, dataset: str) -> None:
 
 
 def _has_row(rows: Sequence[Entry] | Sequence[ChainedRow], number: int, head: str | None) -> bool:
-    """Return whether a row of this number (from 1; 0 for none) has this hash."""
+    """Return whether the row with this number (from 1; 0 for none) has this hash."""
     return number == 0 or (len(rows) >= number and rows[number - 1].hash == head)
 
 

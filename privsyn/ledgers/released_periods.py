@@ -1,10 +1,10 @@
-"""Periods in the ledger: which run began and which run released each period of a data set, at most one each.
+"""Periods in the ledger: the run that began and the run that released each period of a data set, at most one each.
 
-A period's life is begin -> release.  A run begins its period in the transaction that reserves its charges, so two
-runs never both draw for one period, wherever they run; it releases it when its folder is published.  What was begun
-and not finished is finished by the same run.  Another run may begin the period anew only where that costs no second
-charge: where the first holds none any more, or the other asks for none.  Rows are only ever added and hashed in a
-chain of their own; the charges of a period name it in their detail, and the audit holds both against each other.
+A period's life is begin -> release.  A run begins its period in the transaction that reserves its charges.  So two runs
+never both draw for one period, wherever they run; a run releases the period when its folder is published.  The run that
+began a period also finishes it.  Another run may begin the period again only if that costs no second charge: if the
+first run no longer holds any, or the other asks for none.  Rows are only ever added, and hashed in a chain of their
+own.  The charges of a period name it in their detail, and the audit compares the two.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TABLE = "periods"
 
 @dataclass(frozen=True)
 class PeriodRow(ChainedRow):
-    """One row: a run began or released a period, and its place in the chain."""
+    """One row: a run began or released a period."""
 
     period: str
     run: str
@@ -36,22 +36,22 @@ class PeriodRow(ChainedRow):
 
 
 def list_period_rows(connection: Connection, dataset: str | None = None) -> list[PeriodRow]:
-    """Return the rows, oldest first; the table must be there."""
+    """Return the rows, oldest first; the table must exist."""
     return list_chain(connection, TABLE, PeriodRow, dataset)
 
 
 def find_latest(rows: Sequence[PeriodRow], dataset: str, period: str) -> PeriodRow | None:
-    """Return where a period stands; None if it was never begun."""
+    """Return the latest row of a period; None if it was never begun."""
     return next((row for row in reversed(rows) if (row.dataset, row.period) == (dataset, period)), None)
 
 
 def refuse_second_release(
     rows: Sequence[PeriodRow], entries: Sequence[Entry], dataset: str, period: str, run: str, *, charges: bool
 ) -> bool:
-    """Return whether ``run`` has to begin the period; False if it has begun it already.
+    """Return whether ``run`` has to begin the period; False if it has already begun it.
 
     ``entries``: the data set's; ``charges``: whether the run asks for new ones.  Raises PeriodReleasedError for a
-    released period, RequestError where another run has begun it and holds charges for it.
+    released period, RequestError if another run has begun it and holds charges for it.
     """
     stands = find_latest(rows, dataset, period)
     if stands is None:
@@ -76,12 +76,12 @@ def _holds_charges(entries: Sequence[Entry], period: str) -> bool:
 
 
 def append(connection: Connection, dataset: str, period: str, run: str, event: str, now: str) -> None:
-    """Add one row to the end of the chain; the caller's transaction holds the ledger's lock."""
+    """Append one row to the chain; the caller's transaction holds the ledger's lock."""
     append_row(connection, TABLE, PeriodRow(0, dataset, now, "", "", period, run, event))
 
 
 def close(connection: Connection, rows: Sequence[PeriodRow], dataset: str, period: str, run: str, now: str) -> None:
-    """Note that the period's release is published, once for all.  Raises LedgerError if the run has not begun it."""
+    """Record, once, that the period's release is published.  Raises LedgerError if the run has not begun it."""
     stands = find_latest(rows, dataset, period)
     if stands is None or stands.run != run:
         raise LedgerError(
@@ -95,7 +95,7 @@ def close(connection: Connection, rows: Sequence[PeriodRow], dataset: str, perio
 def audit_periods(
     connection: Connection, *, present: bool, entries: Sequence[Entry], datasets: Mapping[str, Dataset]
 ) -> list[str]:
-    """Everything that is wrong with the periods, in sentences; ``present``: whether their tables are there."""
+    """Return all problems of the periods, as sentences; ``present``: whether their tables exist."""
     if not present:
         return _find_uncovered_charges([], entries)
     rows = list_period_rows(connection)
@@ -104,7 +104,7 @@ def audit_periods(
 
 
 def _order(rows: Sequence[PeriodRow]) -> list[str]:
-    """Return whether each period is begun, and released once by the run that began it last."""
+    """Return violations of the order: each period is begun, and released once by the run that began it last."""
     problems: list[str] = []
     stands: dict[tuple[str, str], PeriodRow] = {}
     for row in rows:

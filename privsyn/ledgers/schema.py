@@ -1,4 +1,4 @@
-"""The ledger's tables, and the triggers that let them only grow."""
+"""The ledger's tables, and the triggers that make them append-only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ entries_table = sa.Table(
     sa.Column("hash", sa.String(64), nullable=False),
     sa.CheckConstraint("event IN ('reserve', 'spent', 'abandon', 'cancel')", name="known_event"),
 )
-"""The history, numbered 1, 2, 3 ..., each entry hashed together with the one before."""
+"""The history, numbered 1, 2, 3 ..., each entry hashed together with its predecessor."""
 
 periods_table = sa.Table(
     "periods",
@@ -70,9 +70,9 @@ periods_table = sa.Table(
         postgresql_where=sa.text("event = 'release'"),
     ),
 )
-"""Table: the runs that began and that released each period of a data set, chained like the entries.
+"""The runs that began and that released each period of a data set, chained like the entries.
 
-Made when the first period is begun: ledgers of versions before have neither this table nor the next.
+Created when the first period begins: ledgers of earlier versions lack this table and the next.
 """
 
 period_chain_table = sa.Table(
@@ -82,7 +82,7 @@ period_chain_table = sa.Table(
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("head", sa.String(64), nullable=False),
 )
-"""One row: how many rows ``periods`` has, and the last one's hash."""
+"""One row: the number of rows in ``periods``, and the last one's hash."""
 
 marks_table = sa.Table(
     "marks",
@@ -104,9 +104,9 @@ marks_table = sa.Table(
         postgresql_where=sa.text("kind = 'draw'"),
     ),
 )
-"""What draws and tables are known by (privsyn/ledgers/marks.py), chained like the entries.
+"""The marks of draws and tables (privsyn/ledgers/marks.py), chained like the entries.
 
-Ledgers of versions before get this table and the next with their first mark.
+Ledgers of earlier versions get this table and the next with their first mark.
 """
 
 mark_chain_table = sa.Table(
@@ -116,7 +116,7 @@ mark_chain_table = sa.Table(
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("head", sa.String(64), nullable=False),
 )
-"""One row: how many rows ``marks`` has, and the last one's hash."""
+"""One row: the number of rows in ``marks``, and the last one's hash."""
 
 FIRST_TABLES = ("datasets", "entries")
 """The append-only tables that every ledger has."""
@@ -131,10 +131,10 @@ GUARD_COUNT = {
     "WHERE t.tgname ~ '_no_(change|truncate)$' AND t.tgenabled <> 'D' AND f.prosrc = $body$" + _GUARD_BODY + "$body$ "
     "AND t.tgrelid = '{schema}.{table}'::regclass",
 }
-"""How many triggers keep a table append-only."""
+"""Query for the number of triggers that keep a table append-only."""
 SQLITE_GUARDS, POSTGRES_GUARDS = 3, 2
 REPLACE_REFUSED_VERSION = 1
-"""SQLite's ``user_version`` of a ledger whose tables refuse REPLACE; earlier versions left it 0, without a guard."""
+"""SQLite's ``user_version`` of a ledger whose tables refuse REPLACE; earlier versions had no guard and left it 0."""
 _UNIQUE = {
     "datasets": "name = NEW.name",
     "entries": "id = NEW.id",
@@ -142,11 +142,11 @@ _UNIQUE = {
     "AND period = NEW.period)",
     "marks": "id = NEW.id OR (NEW.kind = 'draw' AND kind = 'draw' AND subject = NEW.subject)",
 }
-"""Append-only table -> when a new row would take the place of an old one."""
+"""Append-only table -> the condition under which a new row would replace an old one."""
 
 
 def list_sqlite_guards(names: Sequence[str]) -> list[str]:
-    """Return the statements that let these tables only grow, in SQLite."""
+    """Return the statements that make these tables append-only in SQLite."""
     return [
         f"CREATE TRIGGER IF NOT EXISTS {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
         f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
@@ -156,7 +156,7 @@ def list_sqlite_guards(names: Sequence[str]) -> list[str]:
 
 
 def make_sqlite_replace_guard(table: str) -> str:
-    """REPLACE deletes the old row without a DELETE trigger, unless a connection asks for those: refuse the new one."""
+    """Return a trigger that refuses REPLACE, which deletes the old row without a DELETE trigger by default."""
     taken = f"EXISTS (SELECT 1 FROM {table} WHERE {_UNIQUE[table]})"  # noqa: S608
     return (
         f"CREATE TRIGGER IF NOT EXISTS {table}_no_replace BEFORE INSERT ON {table} WHEN {taken} "
@@ -165,7 +165,7 @@ def make_sqlite_replace_guard(table: str) -> str:
 
 
 def list_postgres_guards(names: Sequence[str], schema: str) -> list[str]:
-    """Return the statements that let these tables of ``schema`` only grow, in PostgreSQL."""
+    """Return the statements that make these tables of ``schema`` append-only in PostgreSQL."""
     function = f"{schema}.privsyn_append_only()"
     return [
         f"CREATE OR REPLACE FUNCTION {function} RETURNS trigger LANGUAGE plpgsql AS $${_GUARD_BODY}$$",

@@ -1,5 +1,5 @@
-"""Where private rows come from: table files and tables in memory, read by the same rules.
+"""Sources of private rows: table files and tables in memory, read by the same rules.
 
 Belongs here: the check of a table's structure, streams of rows, and the fingerprint of a table.  Does not belong here:
-what a value means and how it is encoded (tasks/codecs/), where the program keeps its own tables (privsyn/storage/).
+the meaning and encoding of values (tasks/codecs/), the program's own tables (privsyn/storage/).
 """

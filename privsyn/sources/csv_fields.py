@@ -1,4 +1,4 @@
-"""What the fields of CSV records mean: texts that are null, and the marks of numbers.  Each field is read by itself."""
+"""The meaning of fields in CSV records: null texts, and decimal marks.  Each field is read by itself."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 NOT_A_NUMBER = "not a number: "
-"""Prefix of a text with other marks than the spec's, so that 1.5 is not taken for fifteen."""
+"""Prefix of a text with other marks than the spec's, so that 1.5 is not read as fifteen."""
 
 
 def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
-    """Return a batch of texts with nulls and numbers as the spec says that they are written."""
+    """Return a batch of texts with nulls and numbers parsed as the spec says."""
     columns = []
     for name, texts in zip(batch.schema.names, batch.columns, strict=True):
         texts = drop_null_texts(texts, spec.nulls_of(name))
@@ -27,14 +27,14 @@ def as_written(batch: pa.RecordBatch, spec: ReleaseSpec) -> pa.RecordBatch:
 
 
 def _holds_numbers(column: Column) -> bool:
-    """Return whether a column is of numbers, or of categories with decimals."""
+    """Return whether a column holds numbers, or categories with decimals."""
     if isinstance(column, CategoricalColumn):
         return any(isinstance(value, float) for value in column.values)
     return isinstance(column, IntegerColumn | NumberColumn)
 
 
 def drop_null_texts(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:
-    """Return the texts, null where one is of ``null_values``."""
+    """Return the texts, with those in ``null_values`` as null."""
     if not null_values:
         return texts
     is_null = pc.is_in(texts, value_set=pa.array(null_values, texts.type))
@@ -42,7 +42,7 @@ def drop_null_texts(texts: pa.Array, null_values: Sequence[str]) -> pa.Array:
 
 
 def parse_numbers(texts: pa.Array, options: CsvOptions) -> pa.Array:
-    """Numbers with the marks of the options as numbers with a point; others with NOT_A_NUMBER before them."""
+    """Return numbers with the options' marks as numbers with a point; other texts get the prefix NOT_A_NUMBER."""
     decimal, thousands = re.escape(options.decimal), re.escape(options.thousands)
     groups = f"|[0-9]{{1,3}}(?:{thousands}[0-9]{{3}})+" if thousands else ""
     whole = f"(?:[0-9]+{groups})"

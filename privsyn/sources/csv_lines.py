@@ -1,10 +1,10 @@
-"""CSV files whose records are lines: every line is read by itself, so that one record changes one row at most.
+"""CSV files with one record a line: each line is read by itself, so one record changes at most one row.
 
 Belongs here: where lines end, which of them are records, and rows as text.  Does not belong here: the header line
 (privsyn/storage/table_files.py), files whose values hold line breaks (privsyn/sources/file_source.py).
 
-pyarrow reads a block of lines at once.  That is as good as reading each alone if every record that it found is one
-line, which shows in their number; where it is not, a pattern says of each line by itself whether it is a record.
+pyarrow reads a block of lines at once.  That equals reading each line alone if every record is one line, which their
+number shows.  Otherwise, a pattern decides for each line whether it is a record.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ import pyarrow.csv as pacsv
 from privsyn.sources.private_table import LEFT_OUT, Note, with_valid_text
 
 MAX_LINE_BYTES = 1 << 23
-"""Bytes that a line may have."""
+"""Most bytes of a line."""
 
 _BLOCK = MAX_LINE_BYTES // 2
-"""Bytes that are read at a time, so that only the first line of a block can be longer than MAX_LINE_BYTES."""
+"""Bytes read at a time; only the first line of a block can then exceed MAX_LINE_BYTES."""
 
 _PIECE = 1 << 16
-"""Bytes whose lines are counted at a time, so that they stay in the processor's cache."""
+"""Bytes scanned for line ends at a time, small enough for the processor's cache."""
 
 _ENDS = re.compile(rb"[\r\n]+")
 
 
 class LineReader:
-    """The records of a CSV file with the columns ``names``, of which ``read`` are kept.
+    """The records of a CSV file with the columns ``names``; only the columns ``read`` are kept.
 
-    A line ends at a line feed, a carriage return, or both; an empty one is nothing.  A line is a record if its quoting
-    is closed, it has as many fields as there are names, and no more than MAX_LINE_BYTES bytes.  Others are left out.
+    A line ends at a line feed, a carriage return, or both; empty lines are ignored.  A line is a record if its quotes
+    are closed, it has as many fields as ``names``, and at most MAX_LINE_BYTES bytes.  Other lines are left out.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class LineReader:
         self._unchecked = build_text_options(read, null_values, check_utf8=False)
 
     def batches(self, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a stream of bytes that begins after the header line, text that is not UTF-8 as null.
+        """Yield the records of a byte stream that begins after the header line; text that is not UTF-8 becomes null.
 
-        ``note`` is told of lines that are left out and of such texts.
+        ``note`` counts the lines left out and the invalid texts.
         """
         for block in _read_blocks(stream):
             batch = self._read_whole_block(block)
@@ -64,7 +64,7 @@ class LineReader:
     def _read_whole_block(self, block: bytes) -> pa.RecordBatch | None:
         """Return the rows of a block; None unless each line is empty or a record, and all its text is UTF-8.
 
-        A record that does not end with its line takes in a later one, at the latest the guard.
+        A record with an open quote takes in a later line, at the latest the guard, so the number of rows falls short.
         """
         if len(block) > MAX_LINE_BYTES:
             return None
@@ -79,7 +79,7 @@ class LineReader:
         return batch.slice(0, rows) if rows == _count_lines(block) else None
 
     def _read_one_by_one(self, block: bytes, note: Note) -> pa.RecordBatch:
-        """Return the rows of those lines of a block that are records."""
+        """Return the rows of the records among a block's lines."""
         lines = [line for line in _ENDS.split(block) if line]
         records = [line for line in lines if len(line) <= MAX_LINE_BYTES and self._is_record(line)]
         note("", +Counter({LEFT_OUT: len(lines) - len(records)}))
@@ -94,7 +94,7 @@ class LineReader:
 
 
 def build_text_options(read: Sequence[str], null_values: Sequence[str], *, check_utf8: bool) -> pacsv.ConvertOptions:
-    """Return the columns ``read`` as text, null where a field is one of ``null_values``."""
+    """Return options that read the columns ``read`` as text, null where a field is one of ``null_values``."""
     return pacsv.ConvertOptions(
         column_types=dict.fromkeys(read, pa.string()),
         include_columns=list(read),
@@ -105,9 +105,9 @@ def build_text_options(read: Sequence[str], null_values: Sequence[str], *, check
 
 
 def _read_blocks(stream: Any) -> Iterator[bytes]:
-    """Yield the stream in blocks of whole lines, the last with an end added; lines beyond MAX_LINE_BYTES are cut.
+    """Yield the stream in blocks of whole lines, with a final line end added; lines are cut above MAX_LINE_BYTES.
 
-    Each begins with an empty line: pyarrow takes a byte order mark off whatever begins with one.
+    Each block begins with an empty line, because pyarrow strips a byte order mark from the start of its input.
     """
     rest = b""
     while chunk := stream.read(_BLOCK):
@@ -122,7 +122,7 @@ def _read_blocks(stream: Any) -> Iterator[bytes]:
 
 
 def _count_lines(block: bytes) -> int:
-    """Return how many lines of the block, which ends with one, are not empty."""
+    """Return the number of non-empty lines of the block, which ends with a line end."""
     characters, lines = np.frombuffer(block, np.uint8), 0
     for start in range(0, len(characters), _PIECE):
         piece = characters[max(0, start - 1) : start + _PIECE]
@@ -132,9 +132,9 @@ def _count_lines(block: bytes) -> int:
 
 
 def _build_record_pattern(fields: int, delimiter: bytes, quote: bytes = b'"') -> re.Pattern[bytes]:
-    """Match lines of so many fields.  A field that begins with a quotation mark is quoted up to the next single one.
+    """Match lines with ``fields`` fields.  A field that begins with a quote ends at the next single quote.
 
-    Whatever follows up to the delimiter belongs to it, further marks too, as pyarrow has it.
+    As in pyarrow, anything after it up to the delimiter belongs to the field, including more quotes.
     """
     other = rb"[^%s]*+" % re.escape(delimiter)
     field = rb"(?:Q(?:[^Q]++|QQ)*+Q%s|(?!Q)%s)".replace(b"Q", quote) % (other, other) if quote else other

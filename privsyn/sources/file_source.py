@@ -1,9 +1,9 @@
 """A private table in files: CSV or Parquet, one file or a folder of them, streamed.
 
-CSV columns are always text, because a type guessed from private values would depend on them; what its fields mean is
-said in csv_fields.py; wholly empty lines are left out.  A record is a line (csv_lines.py), unless ``csv.line_breaks``
-says otherwise.  Parquet columns keep their stored types, which may differ from file to file; a moment with a time zone
-is read in the clock time of the column's ``zone`` (tasks/codecs/parsing.py).
+CSV columns are always text, because a type guessed from private values would depend on them; csv_fields.py interprets
+the fields.  Empty lines are left out.  A record is a line (csv_lines.py), unless ``csv.line_breaks`` is set.  Parquet
+columns keep their stored types, which may differ from file to file.  Moments with a time zone are converted to the
+clock time of the column's ``zone`` (tasks/codecs/parsing.py).
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from privsyn.storage.store import Store
 
 _RECORDS_BLOCK = 1 << 23
-"""Bytes of CSV parsed at a time where records may take several lines; also the most that one may have."""
+"""Bytes of CSV parsed at a time if records may span lines; also the most bytes of one record."""
 
 _BROKEN = (OSError, EOFError, ValueError, KeyError, pa.ArrowException)
-"""What pyarrow raises on a file that is not what its name says."""
+"""The exceptions of pyarrow for a damaged file, or a file of another format."""
 
 _WHOLE: dict[tuple[Any, ...], int] = {}
-"""Files, as they were when every row of theirs could be read."""
+"""Stamps of files that were read to the end -> their number of rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +71,13 @@ class FileSource(Source):
     def open(cls, path: Place, spec: ReleaseSpec) -> FileSource:
         """Check that the table at ``path`` is readable and has exactly the spec's columns.
 
-        Looks at headers and schemas only.  Raises RequestError that names the column or file.
+        Reads only headers and schemas.  Raises RequestError that names the column or file.
         """
         if not path:
             raise RequestError("names no table", "Give a path, or hand over a table in memory", "data")
         layout = read_layout(path, spec.columns, spec.csv)
         if layout.format == "parquet" and spec.csv != CsvOptions():
-            raise RequestError("says how CSV files are written, and the table is Parquet", "Take it out", "csv")
+            raise RequestError("describes CSV files, but the table is Parquet", "Take it out", "csv")
         layout = _adopt_names_of(layout, spec)
         read = list_columns_to_read(layout.columns, spec, layout.files[0].name)
         types = {name: layout.type_of(name) for name in read} | _check_types(layout, read, spec)
@@ -85,7 +85,7 @@ class FileSource(Source):
 
     @property
     def files(self) -> tuple[File, ...]:
-        """The table's files, in the order in which they are read."""
+        """The table's files, in reading order."""
         return self.layout.files
 
     @property
@@ -94,11 +94,11 @@ class FileSource(Source):
         return tuple(str(file) for file in self.files)
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of the files' bytes, or of the digests that a store has of its objects, by the root's key."""
+        """Return the HMAC (hex) by the root's key of the files' bytes, or of the store's digests of its objects."""
         return store.fingerprint_of_macs([_mark(file, store) for file in self.files])
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        """Return the table's fingerprint; with several files, also the fingerprint of each as a table of its own."""
         macs = [_mark(file, store) for file in self.files]
         single = [store.fingerprint_of_macs([mac]) for mac in macs] if len(macs) > 1 else []
         return (store.fingerprint_of_macs(macs), *single)
@@ -106,7 +106,7 @@ class FileSource(Source):
     def check_rows(self) -> int:
         """Read every row once and keep none; see :class:`Source`.
 
-        Files that were read whole are not read again in this process unless one was written since.
+        Files read to the end once in this process are read again only if they were written since.
         """
         key = (tuple(_stamp(file) for file in self.files), self.read, self.spec.csv)
         if key not in _WHOLE:
@@ -138,13 +138,13 @@ class FileSource(Source):
                     yield as_written(batch, self.spec)
         except _BROKEN as error:
             failure = _find_store_error(file, error) or _make_csv_error(file, str(error))
-        if failure is not None:  # raised here, so that the parser's error is not even its context
+        if failure is not None:  # raised here, so that the parser's error is not its context
             raise failure
 
     def _iterate_records(self, names: Sequence[str], mark: str, stream: Any, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield records that may take several lines; those with more or fewer fields than names are left out.
+        """Yield records that may span several lines, if they have as many fields as there are names.
 
-        Where one ends depends on every quotation mark before it.
+        The end of a record depends on every quotation mark before it.
         """
 
         def left_out(row: pacsv.InvalidRow) -> str:
@@ -159,14 +159,14 @@ class FileSource(Source):
             for batch in pacsv.open_csv(stream, options, parse, convert):
                 yield with_valid_text(batch, note)
         except pa.ArrowInvalid as error:
-            if "Empty CSV file" not in str(error)[:60]:  # that is a header line without records
+            if "Empty CSV file" not in str(error)[:60]:  # a header line without records
                 raise
 
 
 def read_parquet(
     file: File | str, read: Sequence[str], batch_rows: int, note: Note, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns ``read`` of a Parquet file's rows, or of those of some row groups.
+    """Yield the columns ``read`` of a Parquet file's rows, or of some row groups.
 
     Raises RequestError that names the file if it cannot be read.
     """
@@ -189,10 +189,10 @@ def read_parquet(
 
 
 def _mark(file: File, store: Store) -> str:
-    """Return what tells a file from others: the HMAC of its bytes, or of the digest that a store has of an object.
+    """Return the HMAC that identifies a file: of its bytes, or of the store's digest of an object.
 
-    Two objects may bear the same ETag of Azure, or the same size and time, and differ; then one's noise would be drawn
-    on the other's rows.
+    Objects with equal Azure ETags, or equal size and time, may differ; then noise drawn for one would be reused for the
+    other.  So only real digests are trusted.
     """
     if not isinstance(file, StoredObject):
         return store.mac(file)
@@ -212,17 +212,17 @@ def _stamp(file: File) -> tuple[Any, ...]:
 
 
 def _find_store_error(file: File, error: Exception) -> RequestError | None:
-    """Return the error of a store, or of an object that changed; None where the object itself is damaged."""
+    """Return the error of a store, or of an object that changed; None if the object itself is damaged."""
     try:
         refuse_store_error(file, error)
     except RequestError as failure:
-        failure.__context__ = failure.__cause__ = None  # the parser's and the store's words may hold a row or a key
+        failure.__context__ = failure.__cause__ = None  # the original messages may hold a row or a key
         return failure
     return None
 
 
 def _make_csv_error(file: File, words: str) -> RequestError:
-    """Return which of the known failures the parser's words mean; the words themselves may hold a row."""
+    """Return the known failure behind the parser's message; the message itself may hold a row."""
     if words.startswith("straddling"):
         return RequestError(
             f"{file} has a record longer than {_RECORDS_BLOCK >> 20} MiB, or an open quotation mark {BY_A_VALUE}",
@@ -242,7 +242,7 @@ def _adopt_names_of(layout: TableLayout, spec: ReleaseSpec) -> TableLayout:
 
 
 def _check_types(layout: TableLayout, read: tuple[str, ...], spec: ReleaseSpec) -> dict[str, pa.DataType]:
-    """Check the types of all files; return those of columns that some file has as short floats."""
+    """Check the types of all files; return the types of columns stored as short floats in some file."""
     short: dict[str, pa.DataType] = {}
     if layout.types is None:
         return short

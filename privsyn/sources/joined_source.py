@@ -1,16 +1,16 @@
-"""Private tables, one of persons and one of their rows, read as one: each row with its person's columns beside it.
+"""Two private tables, persons and their rows, read as one: each row with its person's columns beside it.
 
-A further table is read so, too, with the table that it is of.  Where that is of rows, as visits, whose rows are drugs,
-one visit of each person stands for all, drawn by a rule that knows that person's visits alone: so one person is one
-visit with its drugs, or none.
+A further table is read with the table above it.  If that table holds rows (visits, with drugs below), one visit
+represents each person.  The draw depends on that person's visits alone, so one person is one visit with its drugs, or
+none.
 
-The table above is held in memory; rows are streamed.  A person without rows is one row that has no place in the order.
-Rows that do not fit into the other table are left out, each by a rule that knows the rows of one person or household
-alone, and counted with the repairs, which are private.  Of several rows that claim one place the first one stays in the
-order of tasks/panels/row_order.py, so the order in which rows are stored says nothing.
+The table above is held in memory; rows are streamed.  A person without rows becomes one row without a place in the
+order.  Rows that do not fit the other table are left out and counted as repairs (private).  Each such rule looks at the
+rows of one person or household alone.  If several rows claim one place, the first in the order of
+tasks/panels/row_order.py stays, so the stored order reveals nothing.
 
-A table above without one row that is kept, which no such rule can mend, is
-refused in words that hold no value and say that they are private.
+A table above without any kept row is refused, since no such rule can repair it; the message holds no value and says
+that it is private.
 """
 
 from __future__ import annotations
@@ -44,27 +44,29 @@ if TYPE_CHECKING:
     from privsyn.storage.store import Store
 
 NOBODY, NO_KEY, AGAIN = "not in the table above", "null in the table above", "again in the table above"
-"""Repairs of a key: rows below whose key no row above has; rows above without a key, and all but one of a key."""
+"""Repairs of a key: rows below whose key is not above; rows above without a key; repeated rows of one key above."""
 
 TWICE, ELSEWHERE = "again in the household", "in another household, too"
-"""Repairs of the key of members: all but one row of a key in a household; rows whose key other households have, too,
-which stay: a rule that left one of them out would depend on both households."""
+"""Repairs of the key of members: repeated rows of a key in one household; rows whose key is also in other households.
+
+The latter stay, since a rule that left one of them out would depend on both households.
+"""
 
 SHARED = "of another person, too"
-"""Repair of the key of drawn rows: those whose key another person's drawn row has, who has the rows below."""
+"""Repair of the key of drawn rows: another person's drawn row has the same key, and keeps the rows below."""
 
 PRIVATE = "(PRIVATE: it is about rows; pass it on to nobody); nothing was spent"
-"""What an error about rows ends with."""
+"""End of an error message about rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class JoinedSource(Source):
     """Two tables whose structure fits the spec.
 
-    ``above`` and ``below``: the tables, by name; ``key``: the column that says whose each row is; ``row_key``: that
-    identifies a row below, where it is checked; ``all_persons``: whether persons without rows are read, too;
-    ``joined``: by further table, that one with the table above it; ``person``: the column below that names the person
-    beside the drawn row's key, if there is one.  ``order``: by which one is chosen of several rows.
+    ``above`` and ``below``: the tables, by name; ``key``: the column that names each row's owner; ``row_key``: the key
+    of a row below, if it is checked.  ``all_persons``: whether persons without rows are read, too.  ``joined``: further
+    table -> its join with the table above it.  ``person``: the column below that names the person beside the drawn
+    row's key, if any.  ``order``: chooses one of several rows.
     """
 
     above: tuple[str, Source]
@@ -83,8 +85,8 @@ class JoinedSource(Source):
     ) -> JoinedSource:
         """Check that all tables are readable and have exactly the columns that the spec lists for them.
 
-        ``data``: table's name -> where it is, or the table in memory; ``open_one``: opens one of them; ``order``: by
-        which one is chosen of several rows.  Raises RequestError that names the table and the column.
+        ``data``: table name -> its place, or the table in memory; ``open_one``: opens one table; ``order``: chooses one
+        of several rows.  Raises RequestError that names the table and the column.
         """
         if set(data) != set(spec.tables):
             names = " and ".join(spec.tables)
@@ -94,7 +96,7 @@ class JoinedSource(Source):
                 "release.data",
             )
         branches = spec.branches or {get_below(spec.tables)[0]: spec}
-        named = {str(table.of) for table in spec.tables.values()}  # of these rows below name the key
+        named = {str(table.of) for table in spec.tables.values()}  # tables with rows below, which name their key
         root, persons = get_above(spec.tables)
         household, opened = spec.unit.household_id is not None, {}
         for name, branch in branches.items():
@@ -123,7 +125,7 @@ class JoinedSource(Source):
     def _join_two(
         cls, opened: Mapping[str, Source], spec: ReleaseSpec, order: RowOrder, above: Source | None = None
     ) -> JoinedSource:
-        """Join the opened tables of a spec of two; ``above``: rows in place of those of the upper one."""
+        """Join the opened tables of a spec of two; ``above``: rows that replace the upper table."""
         (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
         one, many, key = above or opened[upper], opened[below], str(persons.key)
         person = one.rows.key if isinstance(one, DrawnSource) and one.rows.key in many.columns else None
@@ -150,17 +152,17 @@ class JoinedSource(Source):
 
     @property
     def further(self) -> Mapping[str, Source]:
-        """By further table, its rows with those of the table above."""
+        """Further table -> its rows, joined with the table above."""
         return self.joined
 
     def get_rows(self, name: str) -> Source:
-        """Return a further table alone."""
+        """Return a further table without its join."""
         return self.joined[name].below[1]
 
     def join_every_row(self, name: str) -> JoinedSource:
-        """Return a further table with every row of the table above, and not one of each person.
+        """Return a further table joined with every row of the table above, not with one of each person.
 
-        No look of a release counts that.
+        No look of a release counts this join.
         """
         joined = self.joined[name]
         table, above = joined.above
@@ -172,15 +174,15 @@ class JoinedSource(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Where all tables are."""
+        """The places of all tables."""
         return tuple(name for _, source in self._tables for name in source.names)
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of all tables' content, by the private root's key."""
+        """Return the HMAC (hex) of all tables' content, by the private root's key."""
         return self.fingerprints(store)[0]
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the fingerprint of all, and those of each table and of its files, as tables of their own."""
+        """Return the fingerprint of all tables, then of each table and its files as tables of their own."""
         by_table = [source.fingerprints(store) for _, source in self._tables]
         all_ = store.fingerprint_of_table(
             f"{name}\0".encode() for name in ("above and below", *(f[0] for f in by_table))
@@ -188,18 +190,18 @@ class JoinedSource(Source):
         return (all_, *(fingerprint for of_table in by_table for fingerprint in of_table))
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
-        """Return the place of each table as it is read."""
+        """Return the place of each table with the version that is read."""
         if isinstance(place, str):
             return place
         return {name: str(source.pin(place[name])) for name, source in self._tables}
 
     def close(self) -> None:
-        """End what is held open between passes."""
+        """Close what is held open between passes."""
         for _, source in self._tables:
             source.close()
 
     def check_rows(self) -> int:
-        """Read every row once, of further tables, too; see :class:`Source`: it counts those of all tables."""
+        """Read every row once, including further tables, and return the number over all tables; see :class:`Source`."""
         if not self._checked:
             further = sum(joined.check_rows() for joined in self.joined.values())
             own = sum(batch.num_rows for batch in self._join(choose_batch_rows(len(self.read)), ignore_repairs))
@@ -211,7 +213,7 @@ class JoinedSource(Source):
             yield batch.select(self.read)
 
     def _join(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield each row below with the columns of its row above, then the rows above that have no rows below."""
+        """Yield each row below with the columns of its row above, then the rows above without rows below."""
         persons, _, left_out = self._persons
         note(self.key, left_out)
         (keys, rows), seen, schema, start = self._keys, np.zeros(persons.num_rows, bool), None, 0
@@ -249,10 +251,10 @@ class JoinedSource(Source):
 
     @cached_property
     def _persons(self) -> tuple[pa.Table, pa.Array, Counter[str]]:
-        """The rows above that are kept, in memory, their keys, and how many were left out.
+        """The kept rows above, in memory, their keys, and the number of rows left out.
 
-        Of each key the first row in order is kept.  Drawn rows are kept all: each is another person's.  But the rows
-        below of a key are one person's, with whom they leave.
+        The first row in order of each key is kept.  Drawn rows are all kept, since each belongs to another person.  But
+        a key's rows below belong to one person only, and leave with that person.
         """
         name, source = self.above
         if isinstance(source, DrawnSource):
@@ -276,9 +278,9 @@ class JoinedSource(Source):
 
     @cached_property
     def _members(self) -> tuple[NDArray[np.int64], int]:
-        """The places of the rows below that are again in their household, and how many are in others, too.
+        """The places of repeated rows below in one household, and the number of rows whose key is also in others.
 
-        Of the rows of one key in one household the first one in order stays.
+        Of the rows of one key in one household, the first in order stays.
         """
         if self.row_key is None:
             return np.empty(0, np.int64), 0
@@ -303,7 +305,7 @@ class JoinedSource(Source):
 
     @cached_property
     def _keys(self) -> tuple[_Keys, pa.Array]:
-        """Different keys, and the row above that each is of: of drawn rows of one key the first one in order."""
+        """The distinct keys, and the row above of each; of drawn rows with one key, the first in order."""
         persons, keys, _ = self._persons
         places = np.arange(len(keys))
         if isinstance(self.above[1], DrawnSource):
@@ -316,7 +318,7 @@ class JoinedSource(Source):
 
 @dataclass(frozen=True, eq=False)
 class PlacedSource(Source):
-    """The rows of a table that has no order, each at the same ``place`` of one: a column that no table is read for."""
+    """The rows of a table without an order, each at the same ``place``, a column that is in no table."""
 
     rows: Source
     place: str
@@ -328,23 +330,23 @@ class PlacedSource(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Where the table is."""
+        """The place of the table."""
         return self.rows.names
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of the table's content, by the private root's key."""
+        """Return the HMAC (hex) of the table's content, by the private root's key."""
         return self.rows.fingerprint(store)
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the fingerprint of the table, and those of its files."""
+        """Return the fingerprints of the table and of its files."""
         return self.rows.fingerprints(store)
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
-        """Return where the table is as it is read."""
+        """Return the place of the table with the version that is read."""
         return self.rows.pin(place)
 
     def close(self) -> None:
-        """End what is held open between passes."""
+        """Close what is held open between passes."""
         self.rows.close()
 
     def check_rows(self) -> int:
@@ -360,7 +362,7 @@ class PlacedSource(Source):
 class DrawnSource(Source):
     """One row of each person in a table of rows, with the person's columns beside it.
 
-    ``rows``: all rows, with those above; ``row_key``: what identifies one; ``every``: every row of a person is drawn.
+    ``rows``: all rows, joined with those above; ``row_key``: the key of a row; ``every``: draw every row of a person.
     """
 
     rows: JoinedSource
@@ -369,7 +371,7 @@ class DrawnSource(Source):
 
     @classmethod
     def of(cls, rows: JoinedSource, row_key: str) -> DrawnSource:
-        """Return the drawn ones of these rows, which have a key."""
+        """Return the drawn rows among those that have a key."""
         return cls(
             rows.columns,
             (*rows.read, row_key),
@@ -380,15 +382,15 @@ class DrawnSource(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Where both tables are."""
+        """The places of both tables."""
         return self.rows.names
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of both tables' content, by the private root's key."""
+        """Return the HMAC (hex) of both tables' content, by the private root's key."""
         return self.rows.fingerprint(store)
 
     def close(self) -> None:
-        """End what is held open between passes."""
+        """Close what is held open between passes."""
         self.rows.close()
 
     def check_rows(self) -> int:
@@ -396,9 +398,9 @@ class DrawnSource(Source):
         return sum(batch.num_rows for batch in self.batches())
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield the drawn rows: of each person the first one in order, by the row's key and all other columns.
+        """Yield the drawn rows: the first in order of each person, by the row's key and all other columns.
 
-        Which row that is depends on that person's own rows alone.
+        The draw depends on that person's own rows alone.
         """
         place, start = np.sort(self._draw()), 0
         for batch in self.rows._join(batch_rows, note):
@@ -407,7 +409,7 @@ class DrawnSource(Source):
             start += batch.num_rows
 
     def read_drawn(self) -> tuple[pa.Table, pa.Array]:
-        """Return the drawn rows, and their keys; what identifies a row in the table is its person and its key."""
+        """Return the drawn rows, and their keys; in the table, the pair of person and key replaces the row key."""
         schema = pa.schema([(name, self.types[name] or pa.string()) for name in self.read])
         table = pa.Table.from_batches(batches) if (batches := list(self.batches())) else schema.empty_table()
         person, key = (to_keys(table[name].combine_chunks(), pa.string()) for name in (self.rows.key, self.row_key))
@@ -432,7 +434,7 @@ class DrawnSource(Source):
 
 
 class _Keys:
-    """Different keys, of which each batch of rows looks up its own: they are hashed once, and not for each batch."""
+    """Distinct keys for look-ups by batches of rows; they are hashed once, not for each batch."""
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
@@ -445,8 +447,8 @@ class _Keys:
         return pd.Index(_hash_texts(texts))
 
     def find(self, texts: pa.Array) -> pa.Array:
-        """Return the place of each text among the keys, shape (rows,); null where it is none."""
-        if not self._index.is_unique:  # two keys of one hash: in one of 40 million tables of a million keys
+        """Return the place of each text among the keys, shape (rows,); null for an unknown text."""
+        if not self._index.is_unique:  # a hash collision: in one of 40 million tables of a million keys
             return pc.index_in(texts, value_set=self._keys)
         place = self._index.get_indexer(self._hash(texts))
         positions = pa.array(place, mask=place < 0)
@@ -454,17 +456,17 @@ class _Keys:
 
 
 def _read_simply(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """Return rows of a table in memory, to be compared."""
+    """Return rows of a table in memory, for comparison."""
     return gather_rows(table.take(pa.array(rows)).combine_chunks().to_batches())
 
 
 def _name_both(person: pa.Array, key: pa.Array) -> pa.Array:
-    """Return one text for a person and a key, null where one of them is; with the length no two pairs are one text."""
+    """Return one text for a person and a key, null if either is; the length makes the text unique for each pair."""
     return pc.binary_join_element_wise(pc.cast(pc.utf8_length(person), pa.string()), person, key, " ")
 
 
 def _hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return the hash of each text, that of the empty text of null."""
+    """Return the hash of each text; null hashes as the empty text."""
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
     return hash_texts(texts.fill_null(""))
@@ -481,7 +483,7 @@ def _open(
 ) -> Source:
     """Open the table ``name`` with the spec of its columns.
 
-    ``row_key``: a key of its own that is read, too; ``person``: the persons' key, read where the table has it.
+    ``row_key``: a key of its own to read as well; ``person``: the persons' key, read if the table has it.
     """
     place = name_one_place(name)
     columns = {c: spec.columns[c] for c in spec.tables[name].columns if c in spec.columns and c != place}

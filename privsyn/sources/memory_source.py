@@ -1,8 +1,8 @@
-"""A private table in memory: pyarrow, pandas, polars and whatever else exports an Arrow stream.
+"""A private table in memory: pyarrow, pandas, polars and any other object that exports an Arrow stream.
 
-The rules are those of Parquet files.  A column's type never depends on its values: where a pandas column says only
-that it holds objects, each is read by itself (object_cells.py), because Arrow's own choice would let one row change how
-the others are read (a date beside a moment makes dates of all).
+The same rules apply as for Parquet files.  A column's type never depends on its values.  In a pandas column of objects,
+each cell is read by itself (object_cells.py).  Arrow's own choice would let one row change how others are read (a date
+beside a moment turns all into dates).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 WHERE = "the table in memory"
-"""How errors name it."""
+"""The table's name in errors."""
 
 FINGERPRINT_ROWS = 1 << 16
-"""Rows of a block of canonical bytes; another number would give every table another fingerprint."""
+"""Rows of a block of canonical bytes; another number would change every fingerprint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +57,9 @@ class MemorySource(Source):
     def open(cls, data: SupportsArrowStream, spec: ReleaseSpec) -> MemorySource:
         """Check that ``data`` is a table with exactly the spec's columns; dropped ones are not converted.
 
-        The index of a pandas DataFrame is not part of the table: ``reset_index()`` makes a column of it.  Where
-        pyarrow can, the rows stay where they are, so they must not change before the run ends.  Raises RequestError
-        that names the column or ``data``.
+        The index of a pandas DataFrame is not part of the table: ``reset_index()`` turns it into a column.  If pyarrow
+        can, it shares the caller's memory, so the rows must not change before the run ends.  Raises RequestError that
+        names the column or ``data``.
         """
         names = list_column_names(data, spec.columns)
         columns = adopt_names(names, spec.columns)
@@ -76,14 +76,14 @@ class MemorySource(Source):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Words for the private run note: a table in memory has no path."""
+        """A description for the private run note: a table in memory has no path."""
         return ("a table in memory",)
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of the columns that are read, by the private root's key.
+        """Return the HMAC (hex) of the columns that are read, by the private root's key.
 
-        Equal values of equal types have the same fingerprint however they are held in memory; no file has it.  Objects
-        that are all of one type have that of a column of this type.
+        Equal values of equal types have the same fingerprint in any memory layout; no file has it.  Objects all of one
+        type count as a column of this type.
         """
         narrow = replace(self, table=_narrow_objects(self.table))
         return store.fingerprint_of_table(
@@ -95,7 +95,7 @@ class MemorySource(Source):
         return sum(batch.num_rows for batch in self.batches())
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Batches of ``batch_rows`` rows (the last: what is left), checked, without dictionaries and views."""
+        """Yield checked batches of ``batch_rows`` rows (the last: the rest), without dictionaries and views."""
         for start in range(0, self.table.num_rows, batch_rows):
             rows = self.table.slice(start, batch_rows)
             arrays = [_to_one_array(name, rows.column(name), note) for name in self.read]
@@ -103,10 +103,9 @@ class MemorySource(Source):
 
 
 def list_column_names(data: SupportsArrowStream, known: Collection[str]) -> tuple[str, ...]:
-    """Return names of columns of a table in memory, in its order.  Raises RequestError unless all are text and differ.
+    """Return the column names of a table in memory, in order.  Raises RequestError unless they are distinct texts.
 
-    ``known`` are the names that errors may show: a table that was read without its header line may have its first row
-    as names.
+    ``known``: the names that errors may show; a table read without its header line may have its first row as names.
     """
     names = list(data.columns) if isinstance(data, pd.DataFrame) else _read_arrow_schema(data).names
     for number, name in enumerate(names, 1):
@@ -119,7 +118,7 @@ def list_column_names(data: SupportsArrowStream, known: Collection[str]) -> tupl
 
 
 def map_stored_types(data: SupportsArrowStream) -> dict[str, pa.DataType | None]:
-    """Return the Arrow type of each column, without a look at its values; None: a pandas column of objects says none.
+    """Return the Arrow type of each column without reading values; None for a pandas column of objects.
 
     The names must have passed :func:`list_column_names`.
     """
@@ -163,8 +162,8 @@ def _refuse_other_objects(data: Any) -> None:
 
 
 def _export_table(data: Any, export: Any) -> Any:
-    """Return what ``export`` makes of ``data``.  Raises RequestError if the object's own code or Arrow refuses."""
-    with suppress(Exception):  # another library's code may raise anything; its words, which may hold a value, end here
+    """Return ``export`` of ``data``.  Raises RequestError if the object's own code or Arrow refuses."""
+    with suppress(Exception):  # another library may raise anything, with words that may hold a value
         return export()
     raise RequestError(
         f"is of the type {type(data).__name__}, and cannot be read as an Arrow table",
@@ -178,7 +177,7 @@ def _list_pandas_columns(frame: pd.DataFrame, read: Sequence[str]) -> pa.Table:
 
 
 def _convert_pandas_column(name: str, column: pd.Series) -> Any:
-    """Return the column in Arrow.  Raises RequestError for a type that Arrow does not have."""
+    """Return the column in Arrow.  Raises RequestError for a type that Arrow lacks."""
     if isinstance(column.dtype, pd.CategoricalDtype) and _is_stored_as_objects(column):
         categories = read_objects([*column.cat.categories, None])
         return categories.take(pa.array(column.cat.codes.to_numpy() % len(categories)))  # -1: the last one, null
@@ -195,7 +194,7 @@ def _convert_pandas_column(name: str, column: pd.Series) -> Any:
 
 
 def _is_stored_as_objects(column: pd.Series) -> bool:
-    """Return whether the cells are Python objects, also those of a type that says that they are texts."""
+    """Return whether the cells are Python objects, including texts stored as objects."""
     return _holds_objects(column) or getattr(_get_dtype_of_values(column), "storage", "") == "python"
 
 
@@ -217,7 +216,7 @@ def _get_declared_type(column: pd.Series) -> pa.DataType | None:
 
 
 def _to_one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
-    """Return the column as one valid array without a dictionary or views, null where text is not UTF-8.
+    """Return the column as one valid array without a dictionary or views, null for text that is not UTF-8.
 
     Raises RequestError if its buffers are not valid.
     """
@@ -231,7 +230,7 @@ def _to_one_array(name: str, column: pa.ChunkedArray, note: Note) -> pa.Array:
 
 
 def _narrow_objects(table: pa.Table) -> pa.Table:
-    """Return the table with the cells of each column of objects that are all of one type as a column of that type."""
+    """Return the table with each column of objects that all have one type as a column of that type."""
     for place, column in enumerate(table.columns):
         if column.type != OBJECTS or not table.num_rows:
             continue
@@ -251,13 +250,13 @@ def _narrow_objects(table: pa.Table) -> pa.Table:
 def iterate_canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield the bytes of a table in blocks: its schema, then each batch, column by column.
 
-    ``batches`` hold no dictionaries, views or nested types but OBJECTS, and all but the last have one fixed number of
-    rows: where they are cut is part of the bytes.
+    ``batches``: no dictionaries, views or nested types except OBJECTS; all but the last have one fixed number of rows,
+    since the cuts are part of the bytes.
 
-    Equal tables have equal bytes, however Arrow holds them: names, types, values, nulls and the order of rows and
-    columns enter; chunks, slices, what lies under a null, unused bits, dictionaries and the layout of text do not.  The
-    bytes are not those of an Arrow file, which may differ between versions of Arrow: noise that was paid for belongs to
-    the fingerprint of its table, which has to last.
+    Equal tables have equal bytes, however Arrow holds them.  Names, types, values, nulls and the order of rows and
+    columns count.  Chunks, slices, memory under nulls, unused bits, dictionaries and text layouts do not.  The bytes
+    are not an Arrow file's, which may differ between versions of Arrow: paid noise belongs to the fingerprint of its
+    table, which has to last.
     """
     header = json.dumps([[field.name, _name_type(field.type)] for field in schema]).encode()
     yield len(header).to_bytes(8, "little") + header
@@ -268,7 +267,7 @@ def iterate_canonical_bytes(schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 
 def _name_type(type_: pa.DataType) -> str:
-    """Return the type's name; every layout of text has the same, and a dictionary that of its values."""
+    """Return the type's name; all text layouts share one name, and a dictionary has its values' name."""
     if pa.types.is_dictionary(type_):
         return _name_type(type_.value_type)
     if type_ == OBJECTS:
@@ -281,9 +280,9 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _iterate_column(array: pa.Array) -> Iterator[bytes]:
-    """Yield which rows are not null, as bits; then lengths and bytes of texts, or values of fixed width (0: null).
+    """Yield the validity bits, then lengths and bytes of texts, or values of fixed width (0 for null).
 
-    Of objects the types of the cells, then so the cells of each type; those that no column can hold are alike.
+    For objects: the cells' types, then the cells of each type in the same way.  All unsupported objects are alike.
     """
     if pa.types.is_union(array.type):
         yield get_type_codes(array).tobytes()
@@ -310,7 +309,7 @@ def _get_fixed_width(array: pa.Array) -> NDArray[np.uint8]:
         array = array.cast(pa.uint8())
     width = array.type.bit_width // 8
     values = np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, array.offset * width)
-    if pa.types.is_floating(array.type):  # every NaN is one NaN, and negative zero is zero, as a release reads them
+    if pa.types.is_floating(array.type):  # all NaN are equal and -0.0 is 0.0, as a release reads them
         numbers = values.view(f"f{width}")
         values = np.where(np.isnan(numbers), np.nan, numbers + 0).astype(numbers.dtype).view(np.uint8)
     return values.reshape(-1, width)

@@ -1,7 +1,7 @@
 """Columns of Python objects: each cell is read by itself, so a column may hold cells of several types.
 
-Belongs here: which Arrow type one object has.  What a cell of a type means to a column of the spec is said by the
-parsers (tasks/codecs/parsing.py), which read each cell of a union as a column of that cell's type.
+Belongs here: the Arrow type of one object.  The parsers (tasks/codecs/parsing.py) interpret each cell of a union as a
+column of the cell's type.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _FIELDS = {
     "time": pa.time64("us"),
     "other": pa.binary(),
 }
-"""The types that a cell may have; other: an object that no column can hold, such as a list, without its content."""
+"""The types of cells; other: an object that no column can hold, such as a list, without its content."""
 
 OBJECTS = pa.dense_union([pa.field(name, type_) for name, type_ in _FIELDS.items()])
-"""The type of every column of objects, whatever it holds."""
+"""The type of every column of objects, whatever its cells are."""
 
 NULL, TEXT, TRUTH, WHOLE, LARGE, NUMBER, DAY, MOMENT, ZONED, TIME, OTHER = range(len(_FIELDS))
 
 Cell = tuple[int, Any]
-"""The number of a cell's type, and its value: of days and times their count of days or microseconds."""
+"""The index of a cell's type, and its value; days and times as a count of days or microseconds."""
 
 _NULL: Cell = (NULL, None)
 _OTHER: Cell = (OTHER, b"")
 _EPOCH, _MICROSECOND = dt.datetime(1970, 1, 1), dt.timedelta(microseconds=1)
 _PER_SECOND = {unit: 1000**power for power, unit in enumerate(("s", "ms", "us", "ns", "ps", "fs", "as"))}
 _MOST_SECONDS = {"m": 60, "h": 3_600, "D": 86_400, "W": 604_800, "M": 31 * 86_400, "Y": 366 * 86_400}
-"""Seconds that each of NumPy's larger units has at most."""
+"""Most seconds in each of NumPy's larger units."""
 _MOST_TICKS = 2**63 - 1
 _MOST_DIGITS = 400
-"""Powers of ten up to which a decimal is written without an exponent; beyond, every float is infinite."""
+"""Most powers of ten that a decimal is written with instead of an exponent; beyond, every float is infinite."""
 
 
 def read_objects(cells: Iterable[object]) -> pa.Array:
-    """Return the objects as an array of the type OBJECTS; none raises an error, and none changes another's cell."""
+    """Return the objects as an array of the type OBJECTS; no object raises an error or changes another's cell."""
     codes, offsets = list[int](), list[int]()
     values: list[list[Any]] = [[] for _ in _FIELDS]
     for cell in cells:
@@ -89,7 +89,7 @@ def _read_null(cell: Any) -> Cell:
 def _read_text(cell: Any) -> Cell:
     text = str.__str__(cell)
     if not text.isascii():
-        text.encode()  # a lone surrogate is no text
+        text.encode()  # raises for a lone surrogate
     return TEXT, text
 
 
@@ -110,12 +110,12 @@ def _read_float(cell: Any) -> Cell:
 
 
 def _read_short_float(cell: Any) -> Cell:
-    """Read a float of 16 or 32 bits as the decimal that it is written as."""
+    """Read a float of 16 or 32 bits as its shortest decimal."""
     return _read_float(str(cell))
 
 
 def _read_decimal(cell: Decimal) -> Cell:
-    """Read a decimal as an equal number of another type where there is one, so that equal values have one text."""
+    """Read a decimal as an equal number of another type if there is one, so that equal values have one text."""
     if cell.is_nan():
         return _NULL
     if not cell.is_finite():
@@ -145,7 +145,7 @@ def _read_numpy_moment(cell: np.datetime64) -> Cell:
 
 
 def _count_microseconds(cell: np.datetime64) -> int:
-    """Return the microseconds since 1970, of a moment beyond 64 bits the last or first that they hold."""
+    """Return the microseconds since 1970, clipped to 64 bits."""
     unit, step = np.datetime_data(cell.dtype)
     ticks = int(cell.astype(np.int64)) * step
     if unit in _PER_SECOND:
@@ -186,6 +186,6 @@ _BASES: tuple[tuple[type, Callable[[Any], Cell]], ...] = (
     (np.datetime64, _read_numpy_moment),
     (uuid.UUID, lambda cell: (TEXT, str(cell))),
 )
-"""Classes of objects that a column can hold, and how one is read; a subclass stands before its base."""
+"""Classes of objects that a column can hold, and their readers; a subclass stands before its base."""
 
 _READERS = dict(_BASES)

@@ -1,4 +1,4 @@
-"""Opening a private table: a path, the URL of a database's table, or a table in memory."""
+"""Open a private table: a path, the URL of a database's table, or a table in memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from privsyn.storage.table_files import Place, read_layout
 from privsyn.tasks.panels.row_order import RowOrder
 
 AnyPlace: TypeAlias = Place | SupportsArrowStream | Mapping[str, Place | SupportsArrowStream]
-"""Where a table is, or the table in memory; of two tables a mapping from the name of each."""
+"""The place of a table, or the table in memory; for several tables, a mapping from their names."""
 
 
 def open_source(data: AnyPlace, spec: ReleaseSpec, order: RowOrder | None = None) -> Source:
     """Check that the table ``data`` is readable and has exactly the spec's columns; no row is encoded.
 
-    ``data``: the path of a file or of a folder of files (CSV or Parquet), or of an Excel, SPSS,
-    Stata, SAS or Feather file, the URL of a table or query of a database or of a store's object or folder, or
-    a table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or any object that exports a table
-    as an Arrow stream (``__arrow_c_stream__``) as often as it is asked.  The index of a pandas DataFrame is not part of
-    the table.  ``spec.data`` is not looked at.  Of two tables, where the spec has them, a mapping from the name of
-    each.  ``order``: by which one is chosen of several rows of linked tables; None: by the empty key.  Raises
-    RequestError that names the file, the column or ``data``.
+    ``data`` is a path, a URL or a table in memory.  A path: of a file or a folder of files (CSV or Parquet), or of an
+    Excel, SPSS, Stata, SAS or Feather file.  A URL: of a database's table or query, or of a store's object or folder.
+    A table in memory: a pyarrow Table or RecordBatch, a pandas or polars DataFrame, or any object that exports an Arrow
+    stream (``__arrow_c_stream__``) repeatedly.  The index of a pandas DataFrame is not part of the table.  If the spec
+    has several tables, ``data`` is a mapping from their names.  ``spec.data`` is ignored.  ``order``: chooses one of
+    several rows of linked tables; None: with the empty key.  Raises RequestError that names the file, the column or
+    ``data``.
     """
     if isinstance(data, Mapping) and spec.tables:
         from privsyn.sources.joined_source import JoinedSource
@@ -43,9 +43,9 @@ def open_source(data: AnyPlace, spec: ReleaseSpec, order: RowOrder | None = None
 
 
 def list_table_columns(data: AnyPlace, spec: ReleaseSpec) -> tuple[str, ...]:
-    """Return the names of the table's columns, whatever the spec says of them.
+    """Return the names of the table's columns, whether the spec lists them or not.
 
-    It tells how a CSV's header is written.
+    The spec says how a CSV's header is written.
     """
     if isinstance(data, Mapping) and spec.tables:
         return tuple(name for table in spec.tables.values() for name in table.columns)

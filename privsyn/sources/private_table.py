@@ -1,7 +1,7 @@
-"""The private table as a run reads it, wherever it is: what every source offers, and the structure that it checks.
+"""The private table as a run reads it: the interface of every source, and the check of its structure.
 
-What can fail a release is structure only (a missing column, a table that cannot be read), and no message holds anything
-from a row: a parser's or converter's own words can contain one, so they are never passed on.
+Only structure can fail a release (a missing column, a table that cannot be read).  No message holds anything from a
+row: the messages of parsers and converters can, so they are never passed on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from privsyn.tasks.codecs.encode_rows import Repairs
 
 Note = Callable[[str, Counter[str]], None]
-"""Takes a column's name, empty for whole records, and how many rows each repair touched."""
+"""Called with a column's name, empty for whole records, and the number of rows that each repair touched."""
 
 LEFT_OUT = "record left out"
 NOT_UTF8 = "not UTF-8"
@@ -37,7 +37,7 @@ NOT_UTF8 = "not UTF-8"
 
 
 BY_A_VALUE = "(PRIVATE: a value may be why); no budget is lost"
-"""What an error ends with that is found while rows are read."""
+"""End of the message of an error found while rows are read."""
 
 
 def ignore_repairs(column: str, repairs: Counter[str]) -> None:
@@ -52,18 +52,20 @@ class SupportsArrowStream(Protocol):
 
 
 Table: TypeAlias = str | Path | SupportsArrowStream | Mapping[str, str | Path | SupportsArrowStream]
-"""A private table: a path (CSV or Parquet, a file or a folder), the URL of a database's table, or a table in memory
-(pandas, pyarrow, polars, or any object that exports an Arrow stream as often as it is asked).  Of a spec of two tables
-a mapping from the name of each."""
+"""A private table: a path (CSV or Parquet, a file or a folder), the URL of a database's table, or a table in memory.
+
+In memory: pandas, pyarrow, polars, or any object that exports an Arrow stream repeatedly.  For a spec of several
+tables, a mapping from their names.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Source(ABC):
     """A private table whose structure fits the spec; :func:`privsyn.sources.open_source.open_source` opens one.
 
-    ``columns``: every column of the table, in the table's order.  ``read``: those that are streamed: all but the
-    dropped ones and those that are not measured, and the unit's identifier if the spec names one.  ``types``: the
-    stored Arrow type of each column that is read; None: its values are text.
+    ``columns``: every column of the table, in the table's order.  ``read``: the columns that are streamed: the measured
+    ones, and the unit's identifier if the spec names one.  ``types``: the stored Arrow type of each column that is
+    read; None: its values are text.
     """
 
     columns: tuple[str, ...]
@@ -73,45 +75,45 @@ class Source(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Where the table is, for the private run note."""
+        """The table's places, for the private run note."""
 
     @abstractmethod
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of the table's content by the private root's key.
+        """Return the HMAC (hex) of the table's content by the private root's key.
 
-        It reads the table anew, unless every pass over the rows is compared with the first one.
+        It reads the table again, unless every pass over the rows is compared with the first.
         """
 
     def fingerprints(self, store: Store) -> tuple[str, ...]:
-        """Return the table's fingerprint, and those of its files, each as a table of its own, where it has several."""
+        """Return the table's fingerprint; with several files, also the fingerprint of each as a table of its own."""
         return (self.fingerprint(store),)
 
     def pin(self, place: str | dict[str, str]) -> str | dict[str, str]:
-        """Return ``place`` with the version that is read, for each table; unchanged where a table has no versions."""
+        """Return ``place`` with the version that is read, for each table; unchanged for a table without versions."""
         return place
 
     @property
     def further(self) -> Mapping[str, Source]:
-        """By further table of the spec, its rows with those of the table above; none of one table, nor of two."""
+        """Further table of the spec -> its rows, joined with the table above; empty for one or two tables."""
         return {}
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing open
-        """End what is held open between passes; a later pass opens it again."""
+        """Close what is held open between passes; a later pass opens it again."""
 
     @abstractmethod
     def check_rows(self) -> int:
-        """Read every row once and keep none; return how many there are (private).  RequestError as of :meth:`batches`.
+        """Read every row once, keep none, and return their number (private).  Raises RequestError like :meth:`batches`.
 
-        So a table that cannot be read to its end is refused before its release reserves anything.
+        A table that cannot be read to its end is thus refused before its release reserves anything.
         """
 
     def batches(self, repairs: Repairs | None = None, *, batch_rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows as batches of at most ``batch_rows`` rows with the columns ``read``, in their order.
 
-        None: as many as :func:`choose_batch_rows` says.
+        None: the batch size of :func:`choose_batch_rows`.
 
-        A record is read by itself: it becomes one row or none, whatever the others hold.  How many are left out, and
-        how many cells of a column are null because they are not UTF-8 text, is added to ``repairs`` (private).
+        Each record is read by itself: it becomes one row or none, whatever the other records hold.  ``repairs``
+        (private) counts the records left out, and the cells of each column set to null because they are not UTF-8 text.
 
         Streams: memory depends on the width of the table, not on its length.  Raises RequestError that names the file
         or column that cannot be read.
@@ -126,16 +128,16 @@ class Source(ABC):
 
     @abstractmethod
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Return the rows in batches of any size near ``batch_rows``; ``note`` is told what was repaired."""
+        """Yield the rows in batches of any size near ``batch_rows``; ``note`` counts repairs."""
 
 
 def list_columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) -> tuple[str, ...]:
     """Return the columns that a release of ``spec`` reads, in the table's order.
 
-    Raises RequestError unless it has exactly the spec's columns.
+    Raises RequestError unless the table has exactly the spec's columns.
 
-    Names that only the table has are shown once all of the spec's are there, because without a header line they would
-    be the first row.  ``where`` names the table in errors.
+    The error shows the table's unlisted names only if no column of the spec is missing: without a header line, they
+    would be the first row.  ``where``: the table's name in errors.
     """
     names_of_table = set(columns)
     missing = [name for name in spec.columns if name not in names_of_table]
@@ -159,14 +161,13 @@ def list_columns_to_read(columns: Sequence[str], spec: ReleaseSpec, where: str) 
 
 
 def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: ReleaseSpec, where: str) -> None:
-    """RequestError that names the first column of ``read`` whose type cannot be encoded, or whose zone is not known."""
+    """Raise RequestError for the first column of ``read`` whose type cannot be encoded, or whose zone is unknown."""
     for name in read:
         column = spec.columns[name]
         if isinstance(column, Zoned) and column.zone is None and _get_zone(types[name]) is not None:
             zone = str(_get_zone(types[name]))[:60]
             raise RequestError(
-                f"its moments in {where} have a time zone ({zone}), and the spec does not say in whose clock time they "
-                "are to be read",
+                f"its moments in {where} have a time zone ({zone}), and the spec does not say which clock time to read",
                 f"Write `zone: {zone}`, or another zone",
                 f"columns.{name}.zone",
             )
@@ -181,7 +182,7 @@ def check_types(types: Mapping[str, pa.DataType], read: Sequence[str], spec: Rel
 
 
 def _check_moment_type(name: str, column: Written | TimeColumn, type_: Any, where: str) -> None:
-    """RequestError for a type whose values are never moments of the column: numbers without a format for them."""
+    """Raise RequestError for numbers in a column of moments without a format for numbers."""
     stored = type_.value_type if pa.types.is_dictionary(type_) else type_
     kind = "time" if isinstance(column, TimeColumn) else "date or moment"
     if isinstance(column, TimeColumn):
@@ -198,7 +199,7 @@ def _check_moment_type(name: str, column: Written | TimeColumn, type_: Any, wher
 
 
 def _describe_type(type_: Any) -> str:
-    """Return a type in words: of one that only its database knows, the database's name for it."""
+    """Return the name of a type; for a type that only its database knows, the database's name."""
     if pa.types.is_dictionary(type_):
         return _describe_type(type_.value_type)
     own = getattr(type_, "type_name", None) or getattr(type_, "extension_name", "").removeprefix("arrow.")
@@ -206,7 +207,7 @@ def _describe_type(type_: Any) -> str:
 
 
 def _get_zone(type_: Any) -> str | None:
-    """Return the zone that a stored type has."""
+    """Return the time zone of a stored type, if any."""
     if pa.types.is_dictionary(type_):
         return _get_zone(type_.value_type)
     return type_.tz if pa.types.is_timestamp(type_) else None
@@ -233,10 +234,7 @@ def is_readable(type_: Any) -> bool:
 
 
 def replace_views(array: pa.Array) -> pa.Array:
-    """Return the array with string views as large strings, which every Arrow function takes.
-
-    Also within a dictionary.
-    """
+    """Return the array with string views, also in a dictionary, as large strings, which every Arrow function takes."""
     if pa.types.is_string_view(array.type):
         return array.cast(pa.large_string())
     if pa.types.is_dictionary(array.type) and pa.types.is_string_view(array.type.value_type):
@@ -245,16 +243,15 @@ def replace_views(array: pa.Array) -> pa.Array:
 
 
 def with_valid_text(batch: pa.RecordBatch, note: Note) -> pa.RecordBatch:
-    """Return the batch with each column as :func:`check_valid_text` has it."""
+    """Return the batch with :func:`check_valid_text` applied to each column."""
     names = batch.schema.names
     return pa.RecordBatch.from_arrays([check_valid_text(name, batch.column(name), note) for name in names], names=names)
 
 
 def check_valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
-    """Return the column's array without views, null where its text is not UTF-8; ``note`` is told in how many rows.
+    """Return the column's array without views, null for text that is not UTF-8; ``note`` counts these rows.
 
-    Each row is looked at by itself, and only text is.  Raises pyarrow.ArrowException or IndexError if the array's own
-    structure is broken.
+    Each row is checked by itself.  Raises pyarrow.ArrowException or IndexError if the array's own structure is broken.
     """
     values = array.dictionary if pa.types.is_dictionary(array.type) else array
     if not _is_text(values.type):
@@ -270,7 +267,7 @@ def check_valid_text(name: str, array: pa.Array, note: Note) -> pa.Array:
 
 
 def _drop_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
-    """Return the same for an array that is not valid, one row after the other; a dictionary is resolved."""
+    """Return an invalid array with null for bad text, and the number of bad texts; a dictionary is decoded."""
     type_, cells = array.type, array
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
@@ -282,7 +279,7 @@ def _drop_bad_text(array: pa.Array) -> tuple[pa.Array, int]:
 
 
 def _as_bytes(array: pa.Array) -> pa.Array:
-    """Return the text as its bytes.  Raises pyarrow.ArrowInvalid unless they can be read."""
+    """Return the text as bytes.  Raises pyarrow.ArrowInvalid if they cannot be read."""
     array = array.cast(pa.large_binary())
     array.validate(full=True)
     return array

@@ -1,7 +1,7 @@
-"""The tables that a spec calls public: found, hashed and read, whatever names them.  No private row is near them.
+"""The tables that a spec calls public: found, hashed and read.  No private row is read here.
 
-The rows of lookups and totals are read where a spec is read; those of a prior, which may be many, are encoded by the
-spec's codecs where the request is made.
+Rows of lookups and totals are read with the spec.  Rows of a prior, possibly many, are encoded by the spec's codecs
+when the request is made.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.kernels.counting import CodeTable
 
 MAX_BYTES = 4 << 30
-"""Largest file of a prior."""
+"""Most bytes of a prior's file."""
 
 MAX_LISTED_BYTES = 64 << 20
-"""Largest file whose rows are listed in a spec: of a lookup, a total, or a universe of items."""
+"""Most bytes of a file whose rows a spec lists: a lookup, a total, or a universe of items."""
 
 MAX_ROWS = 1_000_000
-"""Rows of a prior that are read, its first ones: more say no more of a distribution."""
+"""Rows of a prior that are read, from its start: more rows hardly improve a distribution."""
 
 _SUFFIXES = (".parquet", ".csv")
 
 
 class ListedFile(NamedTuple):
-    """A file whose rows are listed in a spec: its path, its whole content, and what the spec keeps of it."""
+    """A file whose rows a spec lists: its path, its content, and the spec's record of it."""
 
     path: Path
     content: bytes
@@ -59,7 +59,7 @@ class ListedFile(NamedTuple):
 def read_listed_file(place: str, folder: Path, private: Sequence[str], field: str) -> ListedFile:
     """Return the public file that the field names, relative to ``folder``, with its content.
 
-    ``private``: where the private tables are.  Raises RequestError for a file that cannot be read, is too large or is a
+    ``private``: the places of the private tables.  Raises RequestError if the file cannot be read, is too large or is a
     private table.
     """
     path = folder.absolute() / expand_path(place, field)
@@ -67,7 +67,7 @@ def read_listed_file(place: str, folder: Path, private: Sequence[str], field: st
     try:
         refuse_url(path, field)
         if not path.is_file():  # a pipe or a device may have no end
-            raise RequestError(f"{path.name} is not there, or is no file", "Name a file beside the spec", field)
+            raise RequestError(f"{path.name} does not exist, or is not a file", "Name a file beside the spec", field)
         if path.stat().st_size > MAX_LISTED_BYTES:
             problem = f"{path.name} is larger than {MAX_LISTED_BYTES >> 20} MiB"
             raise RequestError(problem, "Keep the columns that are named", field)
@@ -80,24 +80,24 @@ def read_listed_file(place: str, folder: Path, private: Sequence[str], field: st
 
 
 def refuse_private_file(path: Path, private: Sequence[str], folder: Path, field: str) -> None:
-    """Raise RequestError for a public file that is a private table, a file of one, or a hard link to one.
+    """Raise RequestError if a public file is a private table, a file of one, or a hard link to one.
 
-    ``private``: where the private tables are, from ``folder``.  It looks at places only, and reads nothing.
+    ``private``: the places of the private tables, relative to ``folder``.  Only paths are compared; nothing is read.
     """
     for place in private:
         try:
             table, public = (folder / place).resolve(), path.resolve()
             files = [table, *(table.iterdir() if table.is_dir() else ())]
             linked = path.exists() and any(file.exists() and path.samefile(file) for file in files)
-        except (OSError, ValueError):  # what cannot be looked at cannot be read either
+        except (OSError, ValueError):  # a place that cannot be inspected cannot be read either
             continue
         if linked or public == table or table in public.parents:
-            cure = "Name a public table: what it says shows in the release"
+            cure = "Name a public table: its content shows in the release"
             raise RequestError("is the private table itself", cure, field)
 
 
 def read_records(file: ListedFile, names: Iterable[str], field: str) -> list[dict[str, Any]]:
-    """Return the rows of a public CSV (all text) or Parquet table, with the columns ``names`` and no others.
+    """Return the rows of a public CSV (all text) or Parquet table, with only the columns ``names``.
 
     Raises RequestError for a file that is neither, or that lacks a column.
     """
@@ -105,7 +105,7 @@ def read_records(file: ListedFile, names: Iterable[str], field: str) -> list[dic
     header, rows = _read_parquet(file, wanted, field) if is_parquet(file.path) else _read_csv(file, field)
     missing = [name for name in wanted if name not in header]
     if missing:
-        cure = "Let it be a table with a header and the columns " + ", ".join(wanted)
+        cure = "Provide a table with a header and the columns " + ", ".join(wanted)
         raise RequestError(f"{file.path.name} has no column {missing[0]!r}", cure, field)
     for line, row in enumerate(rows, start=2):
         if not row.keys() >= set(wanted) or (not is_parquet(file.path) and None in [row[name] for name in wanted]):
@@ -120,7 +120,9 @@ def _read_csv(file: ListedFile, field: str) -> tuple[list[str], list[dict[str, A
         rows: list[dict[str, Any]] = list(reader)
     except (ValueError, csv.Error):
         raise RequestError(
-            f"{file.path.name} cannot be read as a CSV file", "Let it be CSV in UTF-8 with a header, or Parquet", field
+            f"{file.path.name} cannot be read as a CSV file",
+            "Write it as CSV in UTF-8 with a header, or Parquet",
+            field,
         ) from None
     return list(reader.fieldnames or ()), rows
 
@@ -131,29 +133,29 @@ def _read_parquet(file: ListedFile, wanted: tuple[str, ...], field: str) -> tupl
             names = table.schema_arrow.names
             if table.metadata.num_rows > MAX_ROWS:
                 problem = f"{file.path.name} has {table.metadata.num_rows:,} rows, more than {MAX_ROWS:,}"
-                raise RequestError(problem, "Let it have one row for each value", field)
+                raise RequestError(problem, "Keep one row for each value", field)
             return names, table.read(columns=[name for name in wanted if name in names]).to_pylist()
     except (OSError, ValueError, pa.ArrowException):
         raise RequestError(
-            f"{file.path.name} cannot be read as a Parquet file", "Let it be one beside the spec", field
+            f"{file.path.name} cannot be read as a Parquet file", "Name a Parquet file beside the spec", field
         ) from None
 
 
 def locate_public_file(prior: Prior) -> Path:
-    """Return the file of the public rows.  Raises RequestError where there is none, or it is too large."""
+    """Return the file of the public rows.  Raises RequestError if it is missing or too large."""
     field = "prior.table" if prior.table else "prior.release"
     path = Path(prior.place)
     refuse_url(path, field)
     if prior.release:
         if not path.is_dir():
             raise RequestError(
-                "is not the folder of a release", "Name the folder of a release, or its table by `table`", field
+                "is not the folder of a release", "Name the folder of a release, or its table with `table`", field
             )
         tables = [path / f"synthetic{suffix}" for suffix in _SUFFIXES if (path / f"synthetic{suffix}").is_file()]
         if not tables and (path / "synthetic").is_dir():
             raise RequestError(
-                f"{path.name} has its rows in parts, and a prior is one file",
-                "Join the parts in its folder `synthetic` to one Parquet file, and name that by `table`",
+                f"{path.name} has its rows in parts, but a prior is one file",
+                "Join the parts in its folder `synthetic` to one Parquet file, and name it with `table`",
                 field,
             )
         if not tables:
@@ -163,13 +165,13 @@ def locate_public_file(prior: Prior) -> Path:
         manifest = read_manifest_if_readable(path)
         if manifest is None or not manifest.differentially_private:
             raise RequestError(
-                f"{path.name} is not the folder of a release: it has no manifest that says so",
-                "Name the folder of a release, or its table by `table`",
+                f"{path.name} is not the folder of a release: it has no manifest of one",
+                "Name the folder of a release, or its table with `table`",
                 field,
             )
         path = check_released_file(path, manifest, tables[0].name, field)
-    if not path.is_file() or not path.stat().st_size:  # a file of the system, which may have no end, has size 0
-        raise RequestError("is not there, or is no file with rows", "Name a CSV or Parquet file beside the spec", field)
+    if not path.is_file() or not path.stat().st_size:  # an endless file of the system has size 0
+        raise RequestError("does not exist or has no rows", "Name a CSV or Parquet file beside the spec", field)
     if path.stat().st_size > MAX_BYTES:
         raise RequestError(f"{path.name} is larger than {MAX_BYTES >> 30} GiB", "Take a sample of it", field)
     return path
@@ -185,15 +187,15 @@ def compute_sha256(path: Path) -> str:
 
 
 def check_file(prior: Prior) -> Path:
-    """Return the prior's file, which has the content that the spec says.
+    """Return the prior's file, after a check of its content against the spec's hash.
 
-    Raises RequestError for a prior whose hash is not stated: whoever may start runs must not choose which file is read.
+    Raises RequestError for a prior without a hash, so that a user who may start runs cannot choose the file.
     """
     if not prior.place:
-        raise RequestError("names no place: this is a released spec", "Name the public file again", "prior")
+        raise RequestError("names no file: this is a released spec", "Name the public file again", "prior")
     if not prior.sha256:
         raise RequestError(
-            "names a file without its `sha256`, and a run takes none",
+            "names a file without its `sha256`, which a run requires",
             "Start the release from the spec's file, or state the file's SHA-256",
             "prior",
         )
@@ -203,8 +205,8 @@ def check_file(prior: Prior) -> Path:
         if compute_sha256(path) == prior.sha256:
             return path
     except RequestError:
-        pass  # one sentence for all: who names a file must not learn what is there
-    raise RequestError("names no file of the content that its `sha256` says", "Name the file that was meant", field)
+        pass  # one message for every failure, since it must not reveal which files exist
+    raise RequestError("names no file with its `sha256`", "Name the file that was meant", field)
 
 
 def read_public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
@@ -218,7 +220,7 @@ def read_public_rows(spec: ReleaseSpec, encoding: EncodingPlan) -> CodeTable:
 
 
 class _Plan:
-    """A spec and its encoding, equal where their codes are; for the cache."""
+    """A cache key for a spec and its encoding, equal if their codes are."""
 
     def __init__(self, spec: ReleaseSpec, encoding: EncodingPlan) -> None:
         self.spec, self.encoding = spec, encoding
@@ -233,9 +235,9 @@ class _Plan:
 
 
 def open_shared_columns(path: Path, spec: ReleaseSpec) -> Source | None:
-    """Return a public file as a table of the measured columns that it shares with the private one, by name.
+    """Return a public file as a table of the measured columns that it shares by name with the private table.
 
-    None where it shares fewer than two, or is no table: one column of few values is soon that of another table, too.
+    None if it shares fewer than two, or is not a table: one column of few values is soon equal to another table's.
     """
     for options in dict.fromkeys((spec.csv, CsvOptions())):
         written = spec.model_copy(update={"csv": options, "columns": spec.measured_columns})
@@ -271,14 +273,14 @@ def _read_rows(path: str, sha256: str, plan: _Plan) -> CodeTable:
 
 
 def _widen_floats(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return short floats as the numbers that they are, not as multiples: a prior's key knows its bytes alone."""
+    """Return short floats as exact numbers, not as multiples, since a prior's key covers only its bytes."""
     short = {f.name for f in batch.schema if get_short_float(f.type) is not None}
     fields = [f.with_type(pa.float64()) if f.name in short else f for f in batch.schema]
     return batch.cast(pa.schema(fields)) if short else batch
 
 
 def _read_for_prior(spec: ReleaseSpec, path: str) -> ReleaseSpec:
-    """Return the spec without what the prior's rows need not have: persons, and columns that are not measured."""
+    """Return the spec without parts that the prior's rows may lack: persons, and unmeasured columns."""
     columns: dict[str, Any] = dict(spec.measured_columns)
     others = set(list_table_columns(path, spec)) - columns.keys()
     columns.update(dict.fromkeys(sorted(others), DropColumn(kind="drop")))

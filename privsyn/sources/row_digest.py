@@ -1,17 +1,18 @@
-"""A keyed digest of a table's rows as they stream by: equal rows have the same, wherever they are stored.
+"""A keyed digest of a table's rows as they stream by: equal rows have the same digest, wherever they are stored.
 
-Whole numbers are one whatever their width, and in a float or a decimal; days, moments and texts whatever their layout.
-Columns are known by their names.
+Integers are equal in any width, float or decimal type; days, moments and texts are equal in any layout.  Columns are
+identified by name.
 
 The digest is MSet-Add-Hash of Clarke, Devadas, van Dijk, Gassend and Suh, "Incremental Multiset Hash Functions and
-Their Application to Memory Integrity Checking" (ASIACRYPT 2003): the sum modulo 2^256 of a keyed hash of each row,
-here BLAKE2b of 256 bits, beside the number of rows.  What is hashed of a row can be read back, so different rows have
-different bytes.  Sums of hashes that everybody can compute can be steered, wide ones too (Wagner, "A Generalized
-Birthday Problem", CRYPTO 2002).  So the key is what counts: without it, the hashes of rows are as good as random.  Two
-different tables that are chosen without the key, of fewer than 2^40 rows each, have equal sums with probability at
-most 2^-216: some row is in one of them more often by m, where 0 < m < 2^40, and m times a random number has to be one
-value modulo 2^256.  No digest leaves the process.  The store records an HMAC of it, so whoever compares fingerprints
-learns only whether two tables are equal.
+Their Application to Memory Integrity Checking" (ASIACRYPT 2003): the sum modulo 2^256 of a keyed hash of each row, here
+BLAKE2b of 256 bits, beside the number of rows.  The hashed bytes of a row can be decoded, so different rows have
+different bytes.
+
+The key matters: sums of public hashes can be steered, even wide ones (Wagner, "A Generalized Birthday Problem", CRYPTO
+2002).  Without the key, the hashes of rows are as good as random.  Two different tables chosen without the key, of
+fewer than 2^40 rows each, have equal sums with probability at most 2^-216.  For some row occurs m more times in one of
+them, with 0 < m < 2^40, and m times a random number must equal one value modulo 2^256.  No digest leaves the process.
+The store records an HMAC of it, so comparing fingerprints reveals only whether two tables are equal.
 """
 
 from __future__ import annotations
@@ -31,22 +32,22 @@ KEY_BYTES = 32
 """Bytes of a digest's key, and of the hash of a row."""
 
 _BLOCK_ROWS = 1 << 14
-"""Rows whose bytes are in memory at a time."""
+"""Rows whose bytes are in memory at one time."""
 
 _INT64 = float(1 << 63)
 
 _CELL = np.dtype([("word", "<u8"), ("tag", "<u4")])
-"""The bytes of a cell: a number, or the number of bytes of a text, and what the number is."""
+"""The bytes of a cell: a number, or the length of a text in bytes, and a tag for its meaning."""
 
 _NULL, _INTEGER, _LARGE, _FLOAT, _TIME, _TEXT = (np.uint32(0xFFFFFFFF - i) for i in range(6))
-"""Tags of cells; that of a moment is its nanoseconds, which are fewer."""
+"""Tags of cells; the tag of a moment is its nanoseconds, which are smaller."""
 
 
 class RowDigest:
-    """The digest of the rows so far: ``content``, which does not depend on their order, and ``order``, which does."""
+    """The digest of the rows so far: ``content``, which ignores their order, and ``order``, which does not."""
 
     def __init__(self, key: bytes) -> None:
-        """Begin the digest of no rows; ``key``: KEY_BYTES secret bytes."""
+        """Start the digest without rows; ``key``: KEY_BYTES secret bytes."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
         self.key, self.rows, self.content = key, 0, 0
@@ -59,7 +60,7 @@ class RowDigest:
         return self._of_order.digest()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in the rows of a batch, whatever the size of batches."""
+        """Add the rows of a batch; the digest does not depend on batch sizes."""
         columns = [column for _, column in sorted(zip(batch.schema.names, batch.columns, strict=True), key=_get_name)]
         for start in range(0, batch.num_rows, _BLOCK_ROWS):
             hashes = b"".join(self._hash_rows([column.slice(start, _BLOCK_ROWS) for column in columns]))
@@ -68,7 +69,7 @@ class RowDigest:
         self.rows += batch.num_rows
 
     def _hash_rows(self, columns: Sequence[pa.Array]) -> Iterator[bytes]:
-        """Yield the keyed hash of each row; a sum of hashes, so each is of all the bytes of its row."""
+        """Yield the keyed hash of each row, over all bytes of the row."""
         offsets, content = _lay_out_rows(columns)
         begin = self._of_row.copy
         for start, end in pairwise(offsets):
@@ -77,7 +78,7 @@ class RowDigest:
             yield hashed.digest()
 
     def iterate_bytes(self, names: tuple[str, ...]) -> Iterator[bytes]:
-        """Yield the bytes of a fingerprint of the rows, whose columns are ``names``."""
+        """Yield the bytes for a fingerprint of the rows with the columns ``names``."""
         yield f"keyed rows {self.rows} {self.content:x} {sorted(names)}".encode()
 
 
@@ -86,14 +87,14 @@ def _get_name(column: tuple[str, pa.Array]) -> str:
 
 
 def _sum_hashes(hashes: bytes) -> int:
-    """Return the sum of hashes of KEY_BYTES bytes each, as numbers whose first byte counts least."""
+    """Return the sum of hashes of KEY_BYTES bytes each, as little-endian numbers."""
     words = np.frombuffer(hashes, "<u4").reshape(-1, KEY_BYTES // 4).sum(axis=0, dtype=np.uint64)
     return sum(int(word) << 32 * place for place, word in enumerate(words))
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """The cells of a column; ``words`` and ``tags``, shape (rows,); ``texts``: those of a column of texts."""
+    """The cells of a column; ``words`` and ``tags``, shape (rows,); ``texts``: the texts of a text column."""
 
     words: NDArray[np.uint64]
     tags: NDArray[np.uint32] | np.uint32
@@ -101,7 +102,7 @@ class _Cells:
 
 
 def _lay_out_rows(columns: Sequence[pa.Array]) -> tuple[list[int], memoryview]:
-    """Return where the bytes of each row begin, and where the last ones end; and the bytes of all.
+    """Return the offsets of the rows' bytes, ending with the total, and the bytes of all rows.
 
     A row has a fixed number of bytes for each cell, then the texts in the order of their columns.
     """
@@ -121,7 +122,7 @@ def _lay_out_rows(columns: Sequence[pa.Array]) -> tuple[list[int], memoryview]:
 
 
 def _read_cells(array: pa.Array) -> _Cells:
-    """Return what the cells hold, the same for equal values in whatever type they are stored."""
+    """Return the content of the cells, the same for equal values of any stored type."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     kind, valid = array.type, np.asarray(array.is_valid())
@@ -158,7 +159,7 @@ def _to_floats(array: pa.Array) -> NDArray[np.float64]:
 
 
 def _read_unsigned(array: pa.Array) -> _Cells:
-    """Return numbers up to 2^64: as the floats that hold them exactly, where integers of 64 bits with a sign do not."""
+    """Return numbers up to 2^64; beyond 63 bits as exact floats, if there are any."""
     values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
     floats, small = values.astype(np.float64), values < 1 << 63
     exact = ~small & (floats.astype(np.longdouble) == values.astype(np.longdouble))
@@ -167,7 +168,7 @@ def _read_unsigned(array: pa.Array) -> _Cells:
 
 
 def _read_decimals(array: pa.Array) -> _Cells:
-    """Return decimals: whole numbers as integers, all others as floats."""
+    """Return decimals: whole numbers as integers, others as floats."""
     floats, zero = _to_floats(array), pa.scalar(Decimal(0), array.type)
     values = pc.fill_null(array, zero)
     whole = np.asarray(pc.equal(pc.trunc(values), values)) & (np.abs(floats) < _INT64)
@@ -185,7 +186,7 @@ def _read_floats(numbers: NDArray[np.float64]) -> _Cells:
 
 
 def _read_moments(array: pa.Array) -> _Cells:
-    """Return days and moments, by seconds and the rest: nanoseconds reach no farther than 2262."""
+    """Return days and moments as seconds and the rest, since nanoseconds reach only until 2262."""
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
     if not pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("s" if pa.types.is_date32(array.type) else "ms"))

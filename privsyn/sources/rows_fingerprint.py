@@ -1,7 +1,7 @@
-"""A fingerprint of the rows of a whole table, the same in whatever order and file format they lie.
+"""A fingerprint of a whole table's rows, independent of their order and file format.
 
-It answers whether two tables are equal, and nothing about rows that they share.  Numbers, moments and truth values are
-one however they are written: 1, 1.0 and "1"; 2024-01-05, 05/01/2024 and 5 Jan 2024; true, TRUE and 1.
+It tells only whether two tables are equal, not which rows they share.  Equal numbers, moments and truth values count as
+equal in any spelling: 1, 1.0 and "1"; 2024-01-05, 05/01/2024 and 5 Jan 2024; true, TRUE and 1.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 from privsyn.tasks.codecs.parsing import split_union
 
 RowsFingerprint = tuple[int, int]
-"""Rows, and their digest by a key of this process (privsyn/sources/row_digest.py); kept in memory only."""
+"""The number of rows, and their digest by a key of this process (privsyn/sources/row_digest.py); never stored."""
 
 _KEY = secrets.token_bytes(KEY_BYTES)
 _TEXT = pa.large_string()
 
 _NULL = "\0"
 _LARGEST_POWER = 400
-"""Numbers of more digits are compared as they are written."""
+"""Numbers with more digits are compared as written."""
 
 _DAY = (
     r"(?:[a-z]{3,9}\.?,? +)?(?P<first>\d{1,4}|[a-z]{3,9})[-/., ]+(?P<second>\d{1,2}|[a-z]{3,9})[-/., ]+"
@@ -48,15 +48,15 @@ _TRUTH = {**dict.fromkeys(("true", "t", "yes", "y"), "1"), **dict.fromkeys(("fal
 def compute_rows_fingerprint(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], moments: Collection[str] = ()
 ) -> RowsFingerprint:
-    """Return the fingerprint of the columns ``names``; ``moments``: those of dates or times, also as 20240105."""
+    """Return the fingerprint of the columns ``names``; ``moments``: date and time columns, where 20240105 is a date."""
     digest = RowDigest(_KEY)
     for batch in batches:
         texts = []
         for name in names:
             column = batch.column(batch.schema.get_field_index(name))
-            if pa.types.is_dictionary(column.type):  # encoding it again would leave its nulls without a code
+            if pa.types.is_dictionary(column.type):  # dictionary_encode would leave its nulls without a code
                 column = column.dictionary_decode()
-            if pa.types.is_decimal(column.type):  # Arrow encodes no decimals of 32 or 64 bits
+            if pa.types.is_decimal(column.type):  # Arrow cannot encode decimals of 32 or 64 bits
                 column = column.cast(pa.decimal256(column.type.precision, column.type.scale))
             rows, parts = [np.empty(0, np.int64)], [pa.array([], _TEXT)]
             for some, part in split_union(column):
@@ -70,7 +70,7 @@ def compute_rows_fingerprint(
 
 
 def compute_lines_fingerprint(files: Iterable[Path]) -> RowsFingerprint:
-    """Return the fingerprint of the lines of text files, without space around them and without empty ones."""
+    """Return the fingerprint of the lines of text files, stripped of spaces, without empty lines."""
     digest = RowDigest(_KEY)
     for lines in _iterate_lines(files):
         digest.add(pa.RecordBatch.from_arrays([pa.array(lines, _TEXT)], names=["line"]))
@@ -86,7 +86,7 @@ def _iterate_lines(files: Iterable[Path], size: int = 1 << 24) -> Iterator[list[
 
 
 def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:
-    """Return each value as text that does not depend on the format of its file."""
+    """Return each value as text, independent of its file's format."""
     if pa.types.is_integer(values.type) and not moment:
         return [_NULL if text is None else text for text in values.cast(pa.string()).to_pylist()]
     if pa.types.is_timestamp(values.type):
@@ -96,7 +96,7 @@ def _format_cells(values: pa.Array, *, moment: bool) -> list[str]:
 
 
 def _list_values(values: pa.Array) -> list[Any]:
-    """Return the values in Python; of moments, days and times that Python does not have, their number as text."""
+    """Return the values in Python; values beyond Python's dates and times as text with their number."""
     with suppress(OverflowError, ValueError):
         return values.to_pylist()
     return [_get_value(value) for value in values]
@@ -126,7 +126,7 @@ def _format_cell(value: Any, *, moment: bool = False) -> str:
 
 
 def _format_number(value: Decimal) -> str:
-    """Return a whole number exactly, and another one to the digits that every format keeps: those of 32 bits."""
+    """Return a whole number exactly, and another to the digits that every format keeps: 32-bit precision."""
     if not value.is_finite():
         return _NULL if value.is_nan() else str(value)
     if value and abs(value.adjusted()) > _LARGEST_POWER:
@@ -141,7 +141,7 @@ def _format_number(value: Decimal) -> str:
 def _format_moment(text: str, *, compact: bool) -> str | None:
     """Return a date, moment or time of day in any common spelling; None for other text.
 
-    Day, month and the year's last digits are sorted, since spellings differ in their order.
+    Day, month and the year's last two digits are sorted, since spellings differ in their order.
     """
     match = _MOMENT.fullmatch(text) or (_COMPACT.fullmatch(text) if compact else None)
     if match is None:
@@ -153,7 +153,7 @@ def _format_moment(text: str, *, compact: bool) -> str | None:
         return None
     year, month, day = (int(number or 0) for number in numbers)
     seconds = _count_seconds(parts)
-    if parts["zone_hour"] and year > 31:  # the clock time of UTC, which may be another day's
+    if parts["zone_hour"] and year > 31:  # convert to UTC, possibly another day
         try:
             moment = dt.datetime(year, month, day) + dt.timedelta(seconds=seconds) - _read_zone(parts)
         except (ValueError, OverflowError):
@@ -164,7 +164,7 @@ def _format_moment(text: str, *, compact: bool) -> str | None:
 
 
 def _read_part(text: str) -> int | None:
-    """Return the number that a part of a date is, also a month by its name."""
+    """Return the number of a date's part, which may be a month's name; None for other words."""
     return int(text) if text.isdecimal() else 1 + MONTHS.index(text[:3]) if text[:3] in MONTHS else None
 
 

@@ -1,7 +1,7 @@
-"""A private table that a reader streams: of a database, or of whatever else has no files of CSV or Parquet.
+"""A private table that a reader streams: from a database, or from a file other than CSV and Parquet.
 
-A release passes over its table several times.  Each pass is held to the rows of the first one, and to their order, so
-that all of them see one table, also where a snapshot had to be opened again.
+A release passes over its table several times.  Each pass is compared with the rows and the order of the first one, so
+all passes see one table, even if a snapshot had to be opened again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_streamed(place: object) -> TypeGuard[str | Path]:
 def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) -> Reader:
     """Return a reader of the table; its snapshot begins here.  Raises RequestError.
 
-    ``columns``: the spec's, which say how the values of statistics programs are meant; None: there is no spec yet.
+    ``columns``: the spec's columns, which interpret the values of statistics programs; None without a spec.
     """
     failure = None
     try:
@@ -105,7 +105,7 @@ def _open_database(url: DataUrl) -> Reader:
 
 
 def _drop_context(error: RequestError) -> RequestError:
-    """Return the error without the one behind it, whose words may hold a value or a password."""
+    """Return the error without its cause, whose message may hold a value or a password."""
     error.__context__ = error.__cause__ = None
     return error
 
@@ -113,7 +113,7 @@ def _drop_context(error: RequestError) -> RequestError:
 def read_schema(place: str | Path, columns: Mapping[str, Column] | None = None) -> pa.Schema:
     """Return the columns of the table with their types; no row is read.  Raises RequestError.
 
-    ``columns``: as of :func:`open_reader`.
+    ``columns``: as in :func:`open_reader`.
     """
     reader = open_reader(place, columns)
     reader.close()
@@ -121,15 +121,15 @@ def read_schema(place: str | Path, columns: Mapping[str, Column] | None = None) 
 
 
 def name_place(place: str | Path) -> str:
-    """Return the table at a place as errors name it."""
+    """Return the table's name in errors."""
     return DataUrl.parse(str(place)).where if is_url(place) else Path(place).name
 
 
 @dataclass
 class _Snapshot:
-    """The reader that is open now, and the digest of the first whole pass.
+    """The open reader, and the digest of the first whole pass.
 
-    ``key``: that of the digests; random until a fingerprint is asked for, which needs the private root's.
+    ``key``: the key of the digests; random until a fingerprint is asked for, which needs the private root's key.
     """
 
     reader: Reader | None = None
@@ -145,9 +145,9 @@ class _Snapshot:
 
 @dataclass(frozen=True, eq=False)
 class StreamSource(Source):
-    """A table behind a reader whose structure fits the spec; ``place`` is where it is, as it is noted privately.
+    """A table behind a reader, whose structure fits the spec; ``place``: its place in the private run note.
 
-    ``stored``: the names of the columns ``read`` as they are stored.
+    ``stored``: the stored names of the columns ``read``.
     """
 
     place: str
@@ -159,10 +159,10 @@ class StreamSource(Source):
     def open(cls, place: str | Path, spec: ReleaseSpec) -> StreamSource:
         """Check that the table is readable and has exactly the spec's columns.  Raises RequestError.
 
-        The first pass begins in the snapshot that is opened here.
+        The first pass uses the snapshot that is opened here.
         """
         if spec.csv != CsvOptions():
-            raise RequestError("says how CSV files are written, and the table is no CSV file", "Take it out", "csv")
+            raise RequestError("describes CSV files, but the table is not one", "Take it out", "csv")
         where, reader = name_place(place), open_reader(place, spec.columns)
         try:
             refuse_repeats(reader.schema.names, where, spec.columns)
@@ -191,10 +191,10 @@ class StreamSource(Source):
         return self.place
 
     def fingerprint(self, store: Store) -> str:
-        """HMAC (hex) of the columns that are read, by the private root's key, of the rows that every pass is held to.
+        """Return the HMAC (hex), by the private root's key, of the rows of the columns that are read.
 
-        Equal rows have the same in any order, and in whatever database they are.  Who chooses rows cannot choose them
-        so that two tables have the same (privsyn/sources/row_digest.py).
+        Every pass is checked against these rows.  Equal rows have the same fingerprint in any order and any database.
+        Without the key, nobody can choose rows so that two tables share one (privsyn/sources/row_digest.py).
         """
         digest = self._measure_by(store.derive_key("rows of a table"))
         return store.fingerprint_of_table(digest.iterate_bytes(self.read))
@@ -204,13 +204,13 @@ class StreamSource(Source):
         return self._measure().rows
 
     def _measure_by(self, key: bytes) -> RowDigest:
-        """Return the rows' digest by the key, which later passes are held to; a pass of another key is made again."""
+        """Return the rows' digest by the key, for later passes to match; a digest by another key is computed again."""
         snapshot = self._snapshot
         if snapshot.first is None:
             snapshot.key = key
         if snapshot.key != key:
             digest = RowDigest(key)
-            for batch in self.batches():  # held to the digest of the first pass, as every pass is
+            for batch in self.batches():  # compared with the first pass, as every pass is
                 digest.add(batch)
             snapshot.first, snapshot.key = digest, key
         return self._measure()
@@ -223,7 +223,7 @@ class StreamSource(Source):
         return self._snapshot.first
 
     def close(self) -> None:
-        """End the snapshot; a later pass opens another one, which has to have the same rows."""
+        """End the snapshot; a later pass opens another one, which must have the same rows."""
         self._snapshot.close()
 
     def _stream(self, batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -247,7 +247,7 @@ class StreamSource(Source):
             raise _drop_context(failure)
 
     def _compare(self, digest: RowDigest) -> None:
-        """Hold a whole pass to the first one.  Raises RequestError."""
+        """Compare a whole pass with the first one.  Raises RequestError."""
         first = self._snapshot.first
         if first is None:
             self._snapshot.first = digest
@@ -258,6 +258,6 @@ class StreamSource(Source):
         elif digest.order != first.order:
             raise RequestError(
                 "the rows came in another order when they were read again; no budget is lost",
-                "Name a table, or end the query with ORDER BY over columns that tell every row apart",
+                "Name a table, or end the query with ORDER BY over columns that identify every row",
                 "data",
             )

@@ -1,4 +1,4 @@
-"""A private table of transactions in files: the columns that an itemset spec's layout names, streamed as they stand."""
+"""A private table of transactions in files: the columns in an itemset spec's layout, streamed as stored."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from privsyn.sources.private_table import check_valid_text, ignore_repairs, is_r
 from privsyn.storage.table_files import join_names, list_parquet_columns, read_layout
 
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
-"""Texts, in small letters, of a cell whose item is held."""
+"""Lower-case texts of a cell whose item is held."""
 
 HeldItems: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], int, int]
-"""The row and the code of each held item, the number of transactions, and how many items are unlisted."""
+"""The row and the code of each held item, the number of transactions, and the number of unlisted items."""
 
 
 def list_columns_read(itemset_spec: ItemsetSpec) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def list_columns_read(itemset_spec: ItemsetSpec) -> tuple[str, ...]:
 def open_transactions(place: AnyPlace, spec: ReleaseSpec, itemset_spec: ItemsetSpec) -> FileSource:
     """Return the table at ``place``; no row is read.
 
-    Raises RequestError for a missing column or one of another type.
+    Raises RequestError for a missing column, or one of an unsuitable type.
     """
     if not isinstance(place, str | Path | tuple) or not place:
         raise RequestError("names no table", "Give the path of a CSV or Parquet file or folder", "data")
@@ -46,7 +46,7 @@ def open_transactions(place: AnyPlace, spec: ReleaseSpec, itemset_spec: ItemsetS
     if missing := [name for name in read if name not in set(layout.columns)]:
         raise RequestError(
             f"asks for {join_names(missing)}, which {layout.files[0].name} does not have",
-            "Correct the names: of the layout's columns, or for a wide table of the items",
+            "Correct the names of the layout's columns, or of the items for a wide table",
             "layout",
         )
     for file in layout.files if layout.types is not None else ():
@@ -64,9 +64,9 @@ def open_transactions(place: AnyPlace, spec: ReleaseSpec, itemset_spec: ItemsetS
 
 
 def iterate_held_items(batches: Iterable[pa.RecordBatch], itemset_spec: ItemsetSpec) -> Iterator[HeldItems]:
-    """Yield what the transactions of a table hold.
+    """Yield the items that a table's transactions hold.
 
-    Each batch by itself, except for pairs, where one transaction's rows may lie anywhere: these are held together.
+    Each batch by itself, except for pairs: one transaction's rows may be anywhere, so all rows are held in memory.
     """
     universe = pa.array(itemset_spec.items, pa.large_string())
     if isinstance(itemset_spec.layout, PairsLayout):
@@ -80,7 +80,7 @@ def iterate_held_items(batches: Iterable[pa.RecordBatch], itemset_spec: ItemsetS
 
 
 def _encode_items(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Return the code of each value, -1 where it is null or unlisted, and how many are unlisted."""
+    """Return the code of each value, -1 for null or unlisted values, and the number of unlisted ones."""
     text = _to_text(values)
     codes = pc.fill_null(pc.index_in(text, value_set=universe), -1).to_numpy(zero_copy_only=False).astype(np.int64)
     empty = int(pc.sum(pc.equal(text, "")).as_py() or 0)
@@ -88,7 +88,7 @@ def _encode_items(values: pa.Array, universe: pa.Array) -> tuple[NDArray[np.int6
 
 
 def _to_text(values: pa.Array) -> pa.Array:
-    """Return values as text without surrounding spaces; whole numbers as they are written."""
+    """Return values as text without surrounding spaces; whole numbers without a decimal point."""
     values = check_valid_text("", values, ignore_repairs)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -101,12 +101,12 @@ def _to_text(values: pa.Array) -> pa.Array:
 
 
 def _make_computable(values: pa.Array) -> pa.Array:
-    """Numbers that Arrow computes with: not of 16 bits."""
+    """Return numbers that Arrow can compute with, not of 16 bits."""
     return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
 
 
 def _read_names(transactions: pa.Array) -> pa.Array:
-    """Transactions as text; null where a cell names none, so that rows of many persons are not taken for one."""
+    """Return transactions as text; null for empty cells, so that rows of many persons are not merged into one."""
     text = _to_text(transactions)
     empty = pc.equal(text, "")
     if pa.types.is_floating(transactions.type):
@@ -132,7 +132,7 @@ def _read_wide(batch: pa.RecordBatch, items: Sequence[str]) -> HeldItems:
 
 
 def _is_held(column: pa.Array) -> NDArray[np.bool_]:
-    """Return whether each cell says that the item is held; null does not."""
+    """Return whether each cell holds its item; null does not."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_boolean(column.type):

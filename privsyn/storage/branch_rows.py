@@ -1,4 +1,4 @@
-"""The synthetic rows of a further table of a release, with those above them."""
+"""The synthetic rows of a release's further table, with the rows above them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 
 
 def read_branch(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) -> pa.Table:
-    """Return the synthetic rows of a further table, with the columns of the tables above it beside them.
+    """Return the synthetic rows of a further table, joined with the columns of the tables above it.
 
     ``read``: returns a file of the released folder.
     """
@@ -20,7 +20,7 @@ def read_branch(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) 
     while linked.of is not None:
         above, key = linked.of, str(spec.tables[linked.of].key)
         upper = read(f"tables/{above}.parquet")
-        place = np.searchsorted(upper[key].to_numpy(), rows[key].to_numpy())  # keys are numbered in order
+        place = np.searchsorted(upper[key].to_numpy(), rows[key].to_numpy())  # keys are ascending numbers
         upper = upper.take(pa.array(place))
         for name in upper.column_names:
             rows = rows if name in rows.column_names else rows.append_column(name, upper[name])

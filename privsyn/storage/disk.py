@@ -1,4 +1,4 @@
-"""Writing files whole or not at all, and the system's errors as errors for people."""
+"""Writing files whole or not at all, and translating errors of the operating system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from privsyn.base.errors import PrivsynError
 
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-"""Errors that no other path would cure."""
+"""Errors that another path would not cure."""
 
 _CURES = {
     errno.ENOSPC: "Free some space and run again: finished steps are kept",
@@ -27,9 +27,9 @@ _CURES = {
 
 @contextlib.contextmanager
 def replace_file(target: Path, *, for_good: bool = True) -> Iterator[Path]:
-    """Yield a temporary path beside ``target`` that becomes it when the block succeeds, and is on disk ``for_good``.
+    """Yield a temporary path beside ``target`` that replaces it when the block succeeds; ``for_good``: sync to disk.
 
-    Without it the file outlives the process, but not a loss of power.
+    Without ``for_good`` the file survives the process, but not a power failure.
     """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -46,9 +46,9 @@ def replace_file(target: Path, *, for_good: bool = True) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replace_folder(target: Path, *, for_good: bool = True) -> Iterator[Path]:
-    """Replace, as :func:`replace_file` does, a folder of plain files.
+    """Replace a folder of plain files as :func:`replace_file` replaces a file.
 
-    What stood in its place is removed just before.
+    The old folder is removed just before.
     """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     temporary.mkdir(mode=0o700)
@@ -66,7 +66,7 @@ def replace_folder(target: Path, *, for_good: bool = True) -> Iterator[Path]:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what killed writers left of files and folders that never became whole; the caller holds the lock."""
+    """Remove incomplete files and folders of killed writers; the caller holds the lock."""
     with translate_os_errors(folder):
         for path in folder.glob(".*.part"):
             if path.is_dir():
@@ -76,7 +76,7 @@ def remove_parts(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Put a file's content, or a folder's list of names, on the disk for good."""
+    """Sync a file's content, or a folder's list of names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -86,9 +86,9 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def translate_os_errors(path: Path) -> Iterator[None]:
-    """Translate an error of the system to PrivsynError: one paragraph with the path and the cure.
+    """Translate an error of the operating system to PrivsynError: one paragraph with the path and the cure.
 
-    Only errors with a system error number are turned; others (a lock's timeout, our own) pass as they are.
+    Only errors with a system error number are translated; others (a lock's timeout, our own) pass unchanged.
     """
     try:
         yield

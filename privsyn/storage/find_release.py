@@ -1,4 +1,4 @@
-"""Where a release is: here, by its run's name or its path, or at a URL."""
+"""Find a release: a local one by its run's name or its path, or one at a URL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privsyn.base.wording import mention
 
 
 def find_release(release: str, settings: Settings, field: str) -> Path:
-    """Return a release's folder, by its run's name in the released root or by its path; of a URL, a copy.
+    """Return a release's folder, by its run's name in the released root or by its path; for a URL, a copy.
 
     Raises RequestError if there is none.
     """
@@ -25,7 +25,7 @@ def find_release(release: str, settings: Settings, field: str) -> Path:
         if (folder / "manifest.json").is_file():
             return folder.absolute()
     raise RequestError(
-        f"there is no release {release!r} here: no folder with a manifest.json, and no run of that name in "
+        f"there is no release {release!r}: no folder with a manifest.json, and no run of that name in "
         f"{settings.released_root}",
         "Name the folder of a release, or a run of the output folder (" + mention("settings.out") + ")",
         field,

@@ -1,7 +1,7 @@
-"""Files of a table elsewhere: objects of S3 and what speaks as it does, Google's and Azure's stores, and SFTP servers.
+"""A table's files elsewhere: objects of S3-compatible, Google's and Azure's stores, and files of SFTP servers.
 
-Keys come from the environment or from the files that the provider's own programs read, and so does the address of a
-store that is not the provider's.  A store's own words can hold a key or a request, and are never passed on.
+Keys come from the environment or from the files of the provider's own programs; so does the address of a store that is
+not the provider's.  A store's own messages can hold a key or a request, and are never passed on.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from privsyn.base.wording import mention
 
 _READ_AHEAD = 1 << 22
 _DIGESTS = {"gs": "md5Hash", "s3": "ETag"}
-"""What a store says that is made from an object's bytes; Google's own ETag is also one of what stands beside it."""
+"""The metadata field derived from an object's bytes; Google's own ETag also covers other metadata."""
 
 _VERSIONS = {"gs": "generation", "abfs": "ETag"}
-"""What a store says of each write, whatever was written."""
+"""The metadata field that changes with each write, whatever was written."""
 
 _CREDENTIALS = {
     "s3": "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of a role that may list and read there",
@@ -42,8 +42,8 @@ _AGAIN = "Look at the connection and at the store's address; the same request th
 class StoredObject:
     """An object as it was when the table was opened: each later look at it has to find the same ``mark``.
 
-    ``path``: bucket and key, or the path on the server ``host``; ``mark``: the store's ETag, digest or generation, or
-    a server file's size and time; ``is_digest``: whether it is made from the object's bytes.
+    ``path``: bucket and key, or the path on the server ``host``.  ``mark``: the store's ETag, digest or generation, or
+    a server file's size and time.  ``is_digest``: whether the mark is derived from the object's bytes.
     """
 
     scheme: str
@@ -62,27 +62,27 @@ class StoredObject:
         return f"{self.scheme}://{self.host}{self.path}"
 
     def open_file(self) -> Any:
-        """Return the object for reads at any place.  Raises RequestError if it is another one by now."""
+        """Open the object for random access.  Raises RequestError if it changed."""
         with translate_store_errors(self.scheme, str(self)):
             return self._hold(self.filesystem.open_input_file(self.path))
 
     def open_stream(self) -> Any:
-        """Return the object's bytes as a stream.  Raises RequestError if it is another one by now."""
+        """Return the object's bytes as a stream.  Raises RequestError if it changed."""
         with translate_store_errors(self.scheme, str(self)):
             return self._hold(self.filesystem.open_input_stream(self.path, None, _READ_AHEAD))
 
     def iterate_bytes(self) -> Iterator[bytes]:
-        """Yield the object's bytes in blocks.  Raises RequestError if it is another one by now, or breaks off."""
+        """Yield the object's bytes in blocks.  Raises RequestError if it changed, or breaks off."""
         with self.open_stream() as stream, translate_store_errors(self.scheme, str(self)):
             while block := stream.read(_READ_AHEAD):
                 yield block
 
     def refuse_changed(self) -> None:
-        """Raise RequestError if the object is another one by now, or cannot be reached."""
+        """Raise RequestError if the object changed, or cannot be reached."""
         self.open_file().close()
 
     def refuse_failed(self, error: Exception) -> None:
-        """Raise RequestError for an error in the middle of a read, unless the object is there, whole and the same."""
+        """Raise RequestError for an error during a read, unless the object exists, whole and unchanged."""
         self.refuse_changed()
         if _IN_STORE.search(str(error)):
             raise make_store_error(self.scheme, str(self), str(error))
@@ -96,7 +96,7 @@ class StoredObject:
 
 
 def list_objects(place: str, field: str = "data") -> tuple[StoredObject, ...]:
-    """Return the objects of the URL: one object, or those of a folder in the order of their names.
+    """Return the objects of the URL: one object, or a folder's objects in the order of their names.
 
     Names that start with ``.`` or ``_`` are left out.  Raises RequestError about ``field``.
     """
@@ -129,9 +129,9 @@ def _find_object(filesystem: Any, scheme: str, path: str, host: str) -> StoredOb
 
 
 def _read_mark(filesystem: Any, scheme: str, path: str, opened: Any) -> tuple[str, bool]:
-    """Return what the store says of the content, and whether that is made from its bytes.
+    """Return the store's mark of the content, and whether it is derived from the bytes.
 
-    Raises RequestError where it says nothing.
+    Raises RequestError if the store has no mark.
     """
     if scheme == "sftp":
         entry = filesystem.get_file_info(path)
@@ -153,7 +153,7 @@ def check_store(place: str, field: str) -> DataUrl:
 
 
 def open_filesystem(url: DataUrl) -> Any:
-    """Return the store of a URL, by Arrow, with what the environment says of keys, region and address."""
+    """Return Arrow's filesystem for the store of a URL, with keys, region and address from the environment."""
     from pyarrow import fs  # here: most runs read files
 
     if url.scheme == "sftp":
@@ -178,7 +178,7 @@ def open_filesystem(url: DataUrl) -> Any:
 
 @contextmanager
 def translate_store_errors(scheme: str, where: str, field: str = "data") -> Iterator[None]:
-    """Raise RequestError for what a store's filesystem raises."""
+    """Raise RequestError for an error of a store's filesystem."""
     failure = None
     try:
         yield
@@ -187,11 +187,11 @@ def translate_store_errors(scheme: str, where: str, field: str = "data") -> Iter
     except (OSError, pa.ArrowException) as error:
         failure = make_store_error(scheme, where, str(error), field)
     if failure is not None:
-        raise failure from None  # the store's words may hold a key or a signed request
+        raise failure from None  # the store's message may hold a key or a signed request
 
 
 def make_store_error(scheme: str, where: str, words: str, field: str = "data") -> RequestError:
-    """Return what a store's words mean: that it refuses the user, or does not answer."""
+    """Return the error behind a store's message: the bucket is missing, the user is refused, or no answer."""
     if "NO_SUCH_BUCKET" in words or re.search(r"Bucket '[^']*' not found", words):
         return RequestError(f"{where} is in a bucket that does not exist", "Correct its name", field)
     if _DENIED.search(words):

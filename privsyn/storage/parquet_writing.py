@@ -1,4 +1,4 @@
-"""Writing tables as Parquet, as the store and the workers of a cluster do: the same rows are the same bytes."""
+"""Write tables as Parquet, for the store and for a cluster's workers: equal rows give equal bytes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 from privsyn.tasks.kernels.batches import cut_batches
 
 PANDAS = b"pandas"
-"""The metadata of a schema by which pandas knows what types a table is read as."""
+"""The schema metadata with the types that pandas reads a table as."""
 
 
 def name_part(number: int) -> str:
-    """Return the name of a file of a table in several parts."""
+    """Return the name of one file of a table in several parts."""
     return f"part-{number:05}.parquet"
 
 
 def write_parts(
     folder: Path, table: pa.Table | Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]
 ) -> None:
-    """Write a table into a folder, as files of so many rows each."""
+    """Write a table into a folder, as files with ``rows`` rows each."""
     batches = table.to_batches() if isinstance(table, pa.Table) else table
     for number, part in groupby(cut_batches(batches, rows), key=lambda numbered: numbered[0]):
         write_parquet(folder / name_part(number), (batch for _, batch in part), schema)
@@ -66,9 +66,6 @@ class TableWriter:
 
 
 def strip_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with nothing more than what pandas reads types from, where it has that.
-
-    It is written with it.
-    """
+    """Return the schema with only pandas' types in its metadata, if there are any."""
     pandas_types = (schema.metadata or {}).get(PANDAS)
     return schema.remove_metadata() if pandas_types is None else schema.with_metadata({PANDAS: pandas_types})

@@ -1,4 +1,4 @@
-"""The models of the private records, one for each kind: a record that does not fit its model is damaged."""
+"""The models of the private records, one for each kind; a record that does not fit its model is damaged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class _Record(BaseModel):
-    """The base of all kinds: a record with an unknown field is damaged."""
+    """The base of all kinds; a record with an unknown field is damaged."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class RequestRecord(_Record):
-    """An earlier request, and whether its last run was finished or refused."""
+    """An earlier request, and whether its last run finished or was refused."""
 
     dataset: str
     finished: bool
@@ -33,7 +33,7 @@ class GenerationRecord(_Record):
 
 
 class CounterRecord(_Record):
-    """The last generation that was given out for a table of codes."""
+    """The last generation assigned to a table of codes."""
 
     last: Count
 
@@ -45,15 +45,15 @@ class RunRecord(_Record):
 
 
 class DataRecord(_Record):
-    """The fingerprint of the data that a period's run was begun with."""
+    """The fingerprint of the data with which a period's run began."""
 
     fingerprint: str
 
 
 class LedgerRecord(_Record):
-    """Record of the ledger that a data set is charged to, and of how far its history went.
+    """Record of the ledger that a data set is charged to, and of its history's length.
 
-    Versions before kept ``created`` only.
+    Early versions kept only ``created``.
     """
 
     created: str
@@ -66,7 +66,7 @@ class LedgerRecord(_Record):
 
 
 class RefusedInput(_Record):
-    """A public input that was taken for a private table."""
+    """A public input that equals a private table."""
 
     field: str
     last: str
@@ -74,20 +74,20 @@ class RefusedInput(_Record):
 
 
 class PublicInputsRecord(_Record):
-    """The public inputs that were compared with the data set's private tables, by their fingerprints."""
+    """The fingerprints of the public inputs that were compared with the data set's private tables."""
 
     compared: Annotated[tuple[str, ...], Field(strict=False)] = ()
     refused: dict[str, RefusedInput] = {}
 
 
 class FormatsRecord(_Record):
-    """The formats that were added to a run's release."""
+    """The formats added to a run's release."""
 
     formats: list[Format]
 
 
 class VersionsRecord(_Record):
-    """The versions that made a released folder's files, in their order."""
+    """The versions that wrote a released folder's files, in order."""
 
     files: dict[str, str]
     versions: list[Annotated[tuple[str, str], Field(strict=False)]]

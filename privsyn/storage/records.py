@@ -1,4 +1,4 @@
-"""Small private records beside the tables: which steps are whole, run names, kept noise."""
+"""Small private records beside the tables: finished steps, run names, kept noise."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Records:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def remove_leftovers(self) -> None:
-        """Remove what killed runs left of records that never became whole; hold the data set's lock."""
+        """Remove incomplete records of killed runs; the caller holds the data set's lock."""
         for folder in (self._folder, self._noise):
             remove_parts(folder)
 
     def save(self, name: str, content: dict[str, Any]) -> None:
-        """Write the record whole or not at all, unless it stands there already."""
+        """Write the record whole or not at all, unless the same record exists."""
         path = self._locate_record(name)
         if not _exists(path, content):
             write_json(path, content)
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """Return the record; None if there is none.  Raises PrivsynError if it is not a whole JSON object."""
+        """Return the record, or None.  Raises PrivsynError if it is not a whole JSON object."""
         path = self._locate_record(name)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -55,7 +55,7 @@ class Records:
         return content
 
     def load_as(self, name: str, kind: type[Kind]) -> Kind | None:
-        """Return the record as ``kind``; None if there is none.  Raises PrivsynError if it is none of that kind."""
+        """Return the record as ``kind``, or None.  Raises PrivsynError if it does not fit ``kind``."""
         content = self.load(name)
         try:
             return None if content is None else kind.model_validate(content)
@@ -63,19 +63,19 @@ class Records:
             raise self.damaged(name) from error
 
     def has_any(self, *beginnings: str) -> bool:
-        """Return whether there is a record whose name begins with one of these."""
+        """Return whether there is a record whose name begins with one of ``beginnings``."""
         return any(path.name.startswith(beginnings) for path in self._folder.glob("*.json"))
 
     def damaged(self, name: str) -> PrivsynError:
-        """Return the error for a record that is missing beside others, or does not fit its kind."""
+        """Return the error for a record that is missing beside later ones, or does not fit its kind."""
         path = self._locate_record(name)
         problem = "cannot be read" if path.exists() else "is missing beside those that are made after it"
         return PrivsynError(f"the private record {path} {problem}", "Restore it from a backup")
 
     def keep_noise(self, key: str, noise: pa.Table) -> None:
-        """Keep the noise of a charge (contract NOISY), with its metadata, until it is settled.
+        """Keep the noise of a charge (contract NOISY), with its metadata, until the charge is settled.
 
-        As sensitive as the data.
+        It is as sensitive as the data.
         """
         path = self._locate_noise(key)
         with translate_os_errors(path), replace_file(path) as temporary:
@@ -95,7 +95,7 @@ class Records:
         return self._locate_noise(key).exists()
 
     def noise_digest(self, key: str) -> str:
-        """Return the SHA-256 (hex) of the noise kept for this charge, as it is on disk.  As private as the noise."""
+        """Return the SHA-256 (hex) of the noise kept for this charge, as stored.  As private as the noise."""
         path = self._locate_noise(key)
         with translate_os_errors(path):
             return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -109,7 +109,7 @@ class Records:
         return False
 
     def discard_noise(self, key: str) -> None:
-        """Forget the noise of a settled charge; fine when there is none."""
+        """Delete the noise of a settled charge, if there is any."""
         with translate_os_errors(self._locate_noise(key)):
             self._locate_noise(key).unlink(missing_ok=True)
 
@@ -121,12 +121,12 @@ class Records:
 
 
 def locate_private_records(private_root: Path, dataset: str) -> Path:
-    """Return the folder of a data set's records, which may not be there."""
+    """Return the folder of a data set's records, which may not exist."""
     return Path(private_root).absolute() / "records" / make_safe_name(dataset, "dataset")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write readable JSON whole or not at all, for the owner only."""
+    """Write readable JSON whole or not at all, readable only by the owner."""
     with translate_os_errors(path), replace_file(path) as temporary:
         temporary.write_text(_format_json(content), encoding="utf-8")
 
@@ -136,7 +136,7 @@ def _format_json(content: dict[str, Any]) -> str:
 
 
 def _exists(path: Path, content: dict[str, Any]) -> bool:
-    """Return whether the file is there with just this content, as :func:`write_json` left it: on disk for good."""
+    """Return whether the file exists with exactly this content, as :func:`write_json` leaves it."""
     try:
         return path.read_text(encoding="utf-8") == _format_json(content)
     except (OSError, ValueError):
@@ -144,7 +144,7 @@ def _exists(path: Path, content: dict[str, Any]) -> bool:
 
 
 def read_note(note: Path) -> dict[str, Any]:
-    """Return a run's private note; empty where it cannot be read."""
+    """Return a run's private note; empty if it cannot be read."""
     try:
         content = json.loads(note.read_text(encoding="utf-8"))
     except (OSError, ValueError):

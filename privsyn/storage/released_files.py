@@ -1,4 +1,4 @@
-"""Reading what a release says of itself: its manifest and certificate, of a version that this program knows."""
+"""Reading a release's manifest and certificate, in a version that this program knows."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 
 
 class VersionError(RequestError):
-    """A file of a release is of a version that this program does not know."""
+    """A release's file has a version that this program does not know."""
 
 
 _Model = TypeVar("_Model", Certificate, Manifest)
 
 SYNTHETIC = "synthetic.parquet"
-"""The synthetic table in a released folder; one in parts is ``synthetic/part-00000.parquet`` .. instead."""
+"""The synthetic table in a released folder; in parts, ``synthetic/part-00000.parquet`` .. instead."""
 
 _PART = re.compile(r"synthetic/part-[0-9]+\.parquet")
 
 NOT_KNOWN = "not-known"
-"""What a request says of a released folder's private table."""
+"""The private table's place in a request read from a released folder."""
 
 ITEMSETS = "itemsets"
 """The last step of a release of itemsets."""
@@ -59,13 +59,13 @@ def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
     if name is not None:
         raise RequestError(
             f"{manifest.run} did not measure the column {name!r}: its values there are random",
-            "Name a release that measured it, or do not measure it here either",
+            "Name a release that measured it, or leave it unmeasured here, too",
             field,
         )
 
 
 def check_table(manifest: Manifest, field: str) -> None:
-    """Raise RequestError, which says what the release is, unless it is one of a table."""
+    """Raise RequestError, naming the release's kind, unless it is a release of a table."""
     make_safe_name(manifest.run, field)
     if list_synthetic_names(manifest):
         return
@@ -83,7 +83,7 @@ def make_itemsets_error(run: str, field: str) -> RequestError:
 
 
 def read_public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
-    """Return the request of a release, as public as its manifest: where the private table lies is not known.
+    """Return a release's request, as public as its manifest, without the private table's place.
 
     Raises RequestError for figures of another release, for itemsets, for test noise, and for another version's request.
     """
@@ -94,12 +94,12 @@ def read_public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:
 
 
 def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
-    """Return the request that a manifest states.  Raises RequestError for one of another version.
+    """Return the request in a manifest.  Raises RequestError for one of another version.
 
-    ``synthesis.kappa``, which versions before 0.3.0 had, is left out: rows made with it are not made again.
+    ``synthesis.kappa``, an option before version 0.3.0, is left out: rows made with it cannot be made again.
     """
     content = {**manifest.spec, **hide_places(manifest.spec.get("tables"))}
-    if isinstance(content.get("prior"), dict):  # a received folder does not choose which file is read here
+    if isinstance(content.get("prior"), dict):  # a received folder must not choose a local file
         content["prior"] = {name: v for name, v in content["prior"].items() if name not in ("table", "release")}
     if isinstance(content.get("synthesis"), dict):
         content["synthesis"] = {name: value for name, value in content["synthesis"].items() if name != "kappa"}
@@ -112,7 +112,7 @@ def request_of(manifest: Manifest, field: str = "") -> ReleaseSpec:
 
 
 def hide_places(tables: Any) -> dict[str, Any]:
-    """Return where the private table is, or each of two, in words that say that it is not known."""
+    """Return the fields with the place of the private table, or of each of several, as unknown."""
     if not isinstance(tables, dict) or not tables:
         return {"data": NOT_KNOWN}
     return {"tables": {n: {**t, "data": NOT_KNOWN} if isinstance(t, dict) else t for n, t in tables.items()}}
@@ -124,7 +124,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_manifest_if_readable(folder: Path) -> Manifest | None:
-    """Return ``folder``'s manifest.json; None where :func:`read_manifest` would refuse."""
+    """Return ``folder``'s manifest.json; None if :func:`read_manifest` would refuse it."""
     try:
         return read_manifest(folder)
     except RequestError:
@@ -134,15 +134,15 @@ def read_manifest_if_readable(folder: Path) -> Manifest | None:
 def read_certificate(folder: Path) -> Certificate:
     """Return ``folder``'s certificate.json.
 
-    Raises RequestError if it cannot be read, is not a certificate, or is of an unknown version.
+    Raises RequestError if it cannot be read, is not a certificate, or has an unknown version.
     """
     return _read(Certificate, folder / "certificate.json")
 
 
 def check_released_file(folder: Path, manifest: Manifest, name: str, field: str) -> Path:
-    """Return the path of a released file, once its bytes are those that the manifest states.
+    """Return the path of a released file, after checking it against its hash in the manifest.
 
-    Raises RequestError, about ``field``, for a file that is missing, unknown to the manifest or changed.
+    Raises RequestError, about ``field``, for a file that is missing, changed, or not in the manifest.
     """
     listed, path = manifest.files.get(name), folder / name
     try:
@@ -151,7 +151,7 @@ def check_released_file(folder: Path, manifest: Manifest, name: str, field: str)
     except OSError:
         is_whole = False
     if not is_whole:
-        problem = f"{name} of {manifest.run} is missing or was changed after its publication: it is not the file of "
+        problem = f"{name} of {manifest.run} is missing or was changed after its publication: it does not match "
         raise RequestError(problem + "manifest.json", "Get the folder again from its publisher", field)
     return path
 
@@ -170,5 +170,5 @@ def _read(model: type[_Model], path: Path) -> _Model:
         return model.model_validate(content)
     except ValidationError:
         raise RequestError(
-            f"{path} is not the {kind} of a release", "Run the release again, which puts it right"
+            f"{path} is not the {kind} of a release", "Run the release again, which repairs it"
         ) from None

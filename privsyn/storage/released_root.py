@@ -23,10 +23,10 @@ class ZoneError(PermissionError):
 
 
 class ReleasedRoot:
-    """The released folders of one root; ``locks`` is the folder of the private root that holds their locks."""
+    """The released folders of one root; ``locks``: the folder of the private root with their locks."""
 
     def __init__(self, root: Path, locks: Path) -> None:
-        """Create the root where it is missing.  Raises PrivsynError if that fails."""
+        """Create the root if it is missing.  Raises PrivsynError if that fails."""
         self.root, self._locks = root, locks
         with translate_os_errors(root):
             root.mkdir(parents=True, exist_ok=True)
@@ -34,14 +34,14 @@ class ReleasedRoot:
     def publish(self, run: str, build: Callable[[Path], None], *, replace: bool = False) -> Path:
         """Let ``build`` fill a folder, then make it ``root/run`` in one rename.
 
-        Leftovers of crashed attempts at the same run are removed first.  When ``build`` fails nothing is released and
-        what was published stays.  Raises RequestError if the run is published already and ``replace`` is false.  Raises
+        Leftovers of crashed attempts at the same run are removed first.  If ``build`` fails, nothing is released, and
+        an earlier publication stays.  Raises RequestError if the run is already published and ``replace`` is false,
         PrivsynError if the disk refuses.
         """
         target = self.root / make_safe_name(run)
         with self._hold_place(run, target):
             if target.exists() and not replace:
-                raise RequestError(f"{target} is published already", "Choose another name, or ask to replace it")
+                raise RequestError(f"{target} is already published", "Choose another name, or ask to replace it")
             building = self.root / f".building-{run}-{secrets.token_hex(8)}"
             building.mkdir(mode=0o755)
             try:
@@ -54,39 +54,39 @@ class ReleasedRoot:
         return target
 
     def check_place(self, run: str) -> None:
-        """Raise RequestError if a link or a file stands in the place of the run's released folder."""
+        """Raise RequestError if the path of the run's released folder is a link or a file."""
         place = self.root / make_safe_name(run)
         if place.is_symlink() or (place.exists() and not place.is_dir()):
             raise RequestError(
-                f"{place} is a link or a file where the release's folder belongs",
+                f"{place} is a link or a file, but the release's folder belongs there",
                 "Move it away: a release is written in the released folder itself, never behind a link",
                 "settings.released",
             )
 
     def recover(self, run: str) -> None:
-        """Remove what killed attempts to publish this run left; put back what a killed replacement took away."""
+        """Remove leftovers of killed attempts to publish this run; restore what a killed replacement moved away."""
         with self._hold_place(run, self.root / make_safe_name(run)):
             pass
 
     @contextlib.contextmanager
     def _hold_place(self, run: str, target: Path) -> Iterator[None]:
-        """Hold the run's place in the released root, cleaned of leftovers."""
+        """Lock the run's place in the released root, and clean it of leftovers."""
         with translate_os_errors(target), filelock.FileLock(self._locks / f".publish-{run}.lock"):
             self._refuse_outside(target)
             self._clean(run, target)
             yield
 
     def is_building(self, place: Path) -> bool:
-        """Return whether the resolved ``place`` lies in a folder of this root that :meth:`publish` is building."""
+        """Return whether the resolved ``place`` is inside a folder of this root that :meth:`publish` is building."""
         return self.root in place.parents and place.relative_to(self.root).parts[0].startswith(".building-")
 
     def _refuse_outside(self, path: Path) -> None:
-        """Refuse a link, and a path that a link leads out of the released root."""
+        """Raise ZoneError for a link, and for a path outside the released root after resolving links."""
         if path.is_symlink() or self.root not in path.resolve().parents:
             raise ZoneError(f"{path} does not lie in the released folder itself")
 
     def _clean(self, run: str, target: Path) -> None:
-        """Remove what crashed builds of this run left behind; put back what a crashed replacement took away."""
+        """Remove leftovers of crashed builds of this run; restore what a crashed replacement moved away."""
         leftover = re.compile(rf"\.(building|replaced)-{re.escape(run)}-[0-9a-f]{{16}}")
         for path in list(self.root.iterdir()):
             match = leftover.fullmatch(path.name)
@@ -112,12 +112,12 @@ class ReleasedRoot:
 
 
 def is_released_name(name: str) -> bool:
-    """Return whether ``name``, which may have folders in it, is a plain name of a file in a released folder."""
+    """Return whether ``name``, possibly with folders, is a plain name of a file in a released folder."""
     return all(_RELEASED_FILE.fullmatch(part) for part in name.split("/"))
 
 
 def _seal(folder: Path) -> None:
-    """Readable for everyone, plain files and folders only, on disk for good."""
+    """Make the folder readable for everyone and sync it; only plain files and folders are allowed."""
     for path in [*folder.rglob("*"), folder]:
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             raise ZoneError(f"{path.name} is neither a file nor a folder and cannot be released")

@@ -1,7 +1,7 @@
-"""Released folders in an object store: each is there whole, with its manifest, or it is no release.
+"""Released folders in an object store: a folder without its manifest is not a release.
 
-The manifest is written last and taken away first, so that a reader who finds it finds the files that it names; their
-hashes tell a copy that was changed since.
+The manifest is written last and removed first, so whoever finds it finds the files that it names; their hashes detect
+later changes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class CopiedFolder:
 def copy_released(folder: Path, store: str, field: str) -> CopiedFolder:
     """Copy a whole released folder into the store's folder ``store``, under the run's name.
 
-    A folder with this manifest is there already, and stays.  Raises RequestError, about ``field``, for a wrong URL;
-    PrivsynError where the store refuses or does not answer: the folder here stays as it is, and a further attempt
-    completes the copy.
+    A folder with the same manifest stays as it is.  Raises RequestError, about ``field``, for a wrong URL; PrivsynError
+    if the store refuses or does not answer.  The local folder is unchanged then, and another attempt completes the
+    copy.
     """
     url, manifest = check_store(store, field), read_manifest(folder)
     top = "/".join(filter(None, (url.bucket, url.path.strip("/"), manifest.run)))
@@ -67,9 +67,9 @@ def copy_released(folder: Path, store: str, field: str) -> CopiedFolder:
 
 
 def fetch_released(place: str, field: str) -> Path:
-    """Return a copy of the released folder at the URL, for as long as this process runs; every file is checked.
+    """Return a copy of the released folder at the URL, kept while this process runs; every file is checked.
 
-    Raises RequestError, about ``field``, where there is no release, or a file is not the one of its manifest.
+    Raises RequestError, about ``field``, if there is no release, or a file does not match its manifest.
     """
     url = DataUrl.parse(place, field)
     top = "/".join(filter(None, (url.bucket, url.path.strip("/"))))
@@ -85,7 +85,7 @@ def fetch_released(place: str, field: str) -> Path:
 
 
 _FETCHED: dict[tuple[str, bytes], tempfile.TemporaryDirectory[str]] = {}
-"""Place and manifest -> the folder's copy, which is removed at the end of the process."""
+"""Place and manifest -> the folder's copy, which is removed when the process ends."""
 
 
 def _fetch(filesystem: Any, top: str, manifest_bytes: bytes, field: str) -> tempfile.TemporaryDirectory[str]:

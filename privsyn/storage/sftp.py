@@ -1,4 +1,4 @@
-"""Files of a server by SFTP, as pyarrow's filesystems are read: fsspec's client, which trusts known servers only."""
+"""Files of a server by SFTP, as a pyarrow filesystem over fsspec's client; only known servers are trusted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SECONDS = 30
 
 
 def open_sftp(url: DataUrl) -> Any:
-    """Return the filesystem of the server of a URL.
+    """Return the filesystem of a URL's server.
 
-    The user is that of the URL or of ``~/.ssh/config``, else who runs this; keys are those of the SSH agent and of
-    ``~/.ssh``.  A server whose key is not in ``known_hosts`` is refused.  Raises RequestError where a package is
-    missing, and OSError as pyarrow's filesystems do.
+    The user comes from the URL or ``~/.ssh/config``, else it is the current user; keys come from the SSH agent and
+    ``~/.ssh``.  A server whose key is not in ``known_hosts`` is refused.  Raises RequestError if a package is missing,
+    and OSError as pyarrow's filesystems do.
     """
     try:
         import paramiko
@@ -29,7 +29,7 @@ def open_sftp(url: DataUrl) -> Any:
     from pyarrow import fs
 
     class Server(SFTPFileSystem):
-        """fsspec's client: known servers only, and errors as those of files."""
+        """fsspec's client, which trusts known servers only and raises the errors of files."""
 
         cachable = False
 
@@ -54,7 +54,7 @@ def open_sftp(url: DataUrl) -> Any:
 
 
 def _find_options(url: DataUrl, config: Any) -> dict[str, Any]:
-    """Return how to connect: the URL's host, port and user, with what ``~/.ssh/config`` says of the host."""
+    """Return the connection options: the URL's host, port and user, with the host's settings in ``~/.ssh/config``."""
     host, _, port = url.host.partition(":")
     written = Path("~/.ssh/config").expanduser()
     host_options = config.from_path(str(written)).lookup(host) if written.is_file() else {}
@@ -68,7 +68,7 @@ def _find_options(url: DataUrl, config: Any) -> dict[str, Any]:
 
 
 class _ServerFile(io.RawIOBase):
-    """A file of the server whose lost connection is an OSError."""
+    """A file of the server that raises OSError for a lost connection."""
 
     def __init__(self, file: Any, failure: type[Exception]) -> None:
         self._file, self._failure = file, failure

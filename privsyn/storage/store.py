@@ -1,15 +1,14 @@
 """Artifacts on disk: two zones, whole files only, and an HMAC for each.
 
-The private root holds every step's table, of either zone, under ``store/``, the HMAC key and the
-locks.  The released root holds published runs, one folder each, that appear whole or not at all.  A
-plain hash of private data would confirm a right guess of the data, so checks and
-fingerprints are HMAC-SHA256 under a key that never leaves the private root.
+The private root holds every step's table, of either zone, under ``store/``, the HMAC key and the locks.  The released
+root holds published runs, one folder each, that appear whole or not at all.  A plain hash of private data would confirm
+a right guess of the data, so checks and fingerprints are HMAC-SHA256 under a key that never leaves the private root.
 
-One look at a file is enough for a run (:meth:`Store.verify`): the store knows it again by device, inode, size and
-the times of its last writing and change, if those lay SETTLED_SECONDS before the look.  The look is there for disks,
-copies, restores and other programs that change files; each such change sets the time of change, which programs cannot
-set back.  It does not defend against a writer in the private root, where the key lies too.  What leaves for the
-released root, and the private table itself, are looked at afresh every time.
+A run hashes each file once (:meth:`Store.verify`).  The store then recognizes it by device, inode, size, and the times
+of its last write and change, if those lie SETTLED_SECONDS before the hash.  The hash protects against disks, copies,
+restores and other programs that change files; each such change sets the time of change, which programs cannot set back.
+It does not protect against a writer in the private root, where the key is, too.  Files for the released root, and the
+private table itself, are hashed every time.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ from privsyn.storage.zones import get_roots, make_private_root
 _BUFFER = 1 << 20
 
 _LOOK_EVERY = 0.5
-"""Seconds of waiting for a lock after which it is looked whether somebody asked to stop."""
+"""Seconds between checks for a request to stop, while waiting for a lock."""
 
 _ROWS_FOR_THREADS = 50_000
-"""Rows of a file from which on its columns are read by several threads: for fewer, waiting for them takes longer."""
+"""Least rows of a file to read its columns with several threads: below, starting threads costs more."""
 
 SETTLED_SECONDS = 2.0
-"""Seconds.  A file changed just before a look may change again within one tick of its file system's clock."""
+"""Seconds after which a changed file counts as settled; before, it may change again within one tick of the clock."""
 
 Stamp = tuple[int, int, int, int, int]
 
 
 class TableSeals:
-    """The HMACs of a private root's tables, under its key: to tell what is whole there, with nothing written."""
+    """The HMACs of a private root's tables, under its key, to check which tables are whole, without writing."""
 
     def __init__(self, private_root: Path, key: bytes) -> None:
         self.private_root, self._key = private_root, key
@@ -68,12 +67,12 @@ class TableSeals:
         return digest.hexdigest()
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
-        """Return whether the stored file is whole and its own.
+        """Return whether the stored file is whole and belongs to the reference.
 
-        In this store, byte for byte the one that was written, and the
-        reference (zone, name, step, key) the one that was given out for it.
+        The file must be inside this store, byte for byte as written, and the reference (zone, name, step, key) must be
+        the one issued for it.
 
-        ``afresh``: look at every byte although this store did so before and the file has not changed since.
+        ``afresh``: hash all bytes even if this store did so before and the file has not changed since.
         """
         path = Path(ref.path)
         if not path.exists() or not path.resolve().is_relative_to(self.private_root):
@@ -84,11 +83,11 @@ class TableSeals:
         return hmac.compare_digest(self._sign(ref, mac), ref.check)
 
     def place_here(self, ref: ArtifactRef, dataset: str) -> ArtifactRef:
-        """Return the reference at the table's place under this root: a copy of a root has it at another path."""
+        """Return the reference with the table's path under this root; a copied root has other paths."""
         return ref.model_copy(update={"path": str(self.private_root / "store" / dataset / Path(ref.path).name)})
 
     def _compute_mac(self, path: Path, mac: Callable[[Path], str]) -> str:
-        """Return the HMAC of a table: its file's, or one over the names and HMACs of all that is in its folder."""
+        """Return the HMAC of a table: of its file, or of the names and HMACs of its folder's files."""
         if not path.is_dir():
             return mac(path)
         parts = "\0".join(f"{file.name}\0{mac(file)}" for file in list_part_files(path))
@@ -99,7 +98,7 @@ class TableSeals:
         return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
 
     def _recall_mac(self, path: Path) -> str:
-        """Return the file's HMAC, from memory if the file is the one that was looked at."""
+        """Return the file's HMAC, from memory if the file is unchanged."""
         with translate_os_errors(path):
             before, began = _read_stamp(path), time.time()
             recalled = self._macs.get(path)
@@ -112,7 +111,7 @@ class TableSeals:
 
 
 class Store(TableSeals):
-    """The artifacts of one data set under a private and a released root, on the same file system or not."""
+    """The artifacts of one data set under a private and a released root, on one file system or two."""
 
     def __init__(
         self, private_root: Path, released_root: Path, dataset: str = "default", released_store: str = ""
@@ -138,21 +137,21 @@ class Store(TableSeals):
     # fingerprints
 
     def fingerprint(self, paths: Iterable[Path]) -> str:
-        """Return the HMAC-SHA256 (hex) of the files' contents, in any order; names and places take no part.
+        """Return the HMAC-SHA256 (hex) of the files' contents, in any order, without names and places.
 
         So moving or renaming the data changes nothing, and does not cost a new release.
         """
         return self.fingerprint_of_macs([self.mac(Path(p)) for p in paths])
 
     def fingerprint_of_macs(self, macs: Iterable[str]) -> str:
-        """Return the same, from each file's :meth:`mac`."""
+        """Return the fingerprint from each file's :meth:`mac`."""
         contents = sorted(macs)
         return hmac.new(self._key, "\0".join(("fingerprint", *contents)).encode(), hashlib.sha256).hexdigest()
 
     def fingerprint_of_table(self, content: Iterable[bytes]) -> str:
-        """Return the HMAC-SHA256 (hex) of a table in memory by its canonical bytes, which come in blocks.
+        """Return the HMAC-SHA256 (hex) of a table in memory from blocks of its canonical bytes.
 
-        No file has the same: a file and a table in memory are different sources.
+        It differs from every file's: a file and a table in memory are different sources.
         """
         digest = hmac.new(self._key, b"table in memory\0", hashlib.sha256)
         for block in content:
@@ -160,7 +159,7 @@ class Store(TableSeals):
         return digest.hexdigest()
 
     def mac_stream(self, blocks: Iterable[bytes]) -> str:
-        """Return the HMAC-SHA256 (hex) of a file's content that comes in blocks: that of :meth:`mac`."""
+        """Return the HMAC-SHA256 (hex) of a file's content in blocks, equal to :meth:`mac`."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
         for block in blocks:
             digest.update(block)
@@ -168,16 +167,16 @@ class Store(TableSeals):
 
     @property
     def row_key(self) -> bytes:
-        """The secret by which rows are chosen among several (tasks/panels/row_order.py)."""
+        """The secret that decides which of several rows is chosen (tasks/panels/row_order.py)."""
         return _derive_row_key(self._key)
 
     def mark(self, *parts: str) -> str:
-        """Return the HMAC-SHA256 (hex) of the texts under the private root's key, which may leave that root."""
+        """Return the HMAC-SHA256 (hex) of the texts under the private root's key; it may leave that root."""
         return hmac.new(self._key, "\0".join(("mark", *parts)).encode(), hashlib.sha256).hexdigest()
 
     @property
     def identity(self) -> str:
-        """The random name of the private root, which follows from its key: a copy has the same, wherever it lies."""
+        """The random name of the private root, derived from its key: a copy of the root has the same name."""
         return self.mark("identity of the private root")[:32]
 
     def derive_key(self, purpose: str) -> bytes:
@@ -201,13 +200,13 @@ class Store(TableSeals):
     ) -> ArtifactRef:
         """Write a table (or a stream of batches) whole or not at all, and return its reference.
 
-        ``parts``: rows of each file of a folder of files ``part-00000.parquet`` ..; empty: one file.  ``part_files``:
-        these, written by :func:`write_parquet`, are moved, and no batch is asked for.  ``for_good``: it outlives a loss
-        of power; :meth:`verify` tells where one that need not did not, and it is made again.
+        ``parts``: rows of each file in a folder of files ``part-00000.parquet`` ..; empty: one file.  ``part_files``:
+        finished files from :func:`write_parquet`, which are moved instead of reading batches.  ``for_good``: sync to
+        disk; without it a power failure may lose the table, which :meth:`verify` detects, and the step runs again.
 
-        Columns must be the schema's, in order; of its metadata the file keeps what pandas reads only.  Raises
-        ValueError for another schema; PrivsynError, naming path and cure, when the disk refuses.  The
-        reference's ``check`` covers its zone, name, step and key as well as the file's content.
+        Columns must be the schema's, in order; the file keeps only pandas' types of its metadata.  Raises ValueError
+        for another schema; PrivsynError, naming path and cure, if the disk refuses.  The reference's ``check`` covers
+        its zone, name, step and key, and the file's content.
         """
         label = "-".join((make_safe_name(step), make_safe_name(key[:16]), make_safe_name(name)))
         folder = self.private_root / "store" / self.dataset
@@ -228,7 +227,7 @@ class Store(TableSeals):
         return unsigned.model_copy(update={"check": self._sign(unsigned, self._compute_mac(target, self.mac))})
 
     def put_back(self, ref: ArtifactRef, content: bytes) -> ArtifactRef:
-        """Write the file of a released table that is one file to its place in this store; :meth:`verify` judges it.
+        """Write the file of a released one-file table to its place in this store, for :meth:`verify` to judge.
 
         Returns the reference at that place.  Raises ZoneError for a private table.
         """
@@ -258,11 +257,11 @@ class Store(TableSeals):
                 yield from iterate_batches(path)
 
     def stored(self, ref: ArtifactRef) -> StoredTable:
-        """Return the table in its files, to be read as a stream or counted file by file."""
+        """Return the table as files, for streaming or counting file by file."""
         return StoredTable(list_part_files(Path(ref.path)), lambda: self.read_batches(ref))
 
     def remove_table(self, ref: ArtifactRef) -> None:
-        """Delete a private table for good; one that is gone already is no error.
+        """Delete a private table, if it still exists.
 
         Raises ZoneError for a released table and for a place outside this store.
         """
@@ -276,9 +275,9 @@ class Store(TableSeals):
                 path.unlink(missing_ok=True)
 
     def make_scratch(self, root: Path | None = None) -> Path:
-        """Return a new folder for parts of tables that are being made; of a killed run the next one removes it.
+        """Return a new folder for unfinished tables; the next run removes the folders of killed runs.
 
-        ``root``: a folder that may belong to others, too, where to make it; None: in the private zone.
+        ``root``: parent folder, possibly shared with others; None: the private zone.
         """
         folder = self._locate_scratch(root)
         with translate_os_errors(folder):
@@ -288,17 +287,17 @@ class Store(TableSeals):
         return scratch
 
     def remove_leftovers(self, root: Path | None = None) -> None:
-        """Remove what killed runs left of tables that never became whole; hold the data set's lock.
+        """Remove unfinished tables of killed runs; the caller holds the data set's lock.
 
-        ``root``: as of :meth:`make_scratch`.
+        ``root``: as in :meth:`make_scratch`.
         """
         remove_parts(self._locate_scratch(root))
 
     def _locate_scratch(self, root: Path | None) -> Path:
-        """Return where scratch folders are made.
+        """Return the parent of scratch folders.
 
-        In a shared folder it is a place that no other private zone has, since the lock of this one keeps no other from
-        removing what it takes for its left-overs.
+        In a shared folder, its name is unique to this private zone: the lock of one zone does not keep another zone
+        from removing apparent leftovers.
         """
         if root is None:
             return self.private_root / "store" / self.dataset
@@ -307,9 +306,9 @@ class Store(TableSeals):
     def add_released(self, ref: ArtifactRef, folder: Path, name: str) -> Path:
         """Copy a released table into a folder that ``released.publish`` builds, or into one of the private root.
 
-        ``name`` may have folders in it; a table in parts becomes a folder of that name without its ending.  Raises
-        ZoneError for a private table and for a place elsewhere.  Raises PrivsynError if the table is not the one that
-        was written.  Returns the place.
+        ``name`` may contain folders; a table in parts becomes a folder of that name without its extension.  Returns the
+        place.  Raises ZoneError for a private table and for another place, PrivsynError if the table is not as it was
+        written.
         """
         if ref.zone is not Zone.RELEASED:
             raise ZoneError(f"{ref.name} of step {ref.step} is private and cannot be released")
@@ -330,7 +329,7 @@ class Store(TableSeals):
         return folder / name
 
     def _check_place(self, target: Path, name: str) -> None:
-        """Raise ZoneError unless ``target`` really lies in a folder being built or in the private root."""
+        """Raise ZoneError unless ``target`` is inside a folder being built or the private root."""
         place = target.resolve()
         inside = self.private_root in place.parents or self.released.is_building(place)
         if not is_released_name(name) or target.is_symlink() or not inside:
@@ -340,7 +339,7 @@ class Store(TableSeals):
     def lock(self, name: str, timeout: float = -1) -> Iterator[None]:
         """Hold a lock between processes; the system releases it when the process dies.
 
-        ``timeout`` in seconds, negative: wait for ever.  Raises PrivsynError if it passes.
+        ``timeout``: in seconds; negative: no limit.  Raises PrivsynError when it passes.
         """
         path = self.private_root / "locks" / f"{make_safe_name(name)}.lock"
         file_lock, started = filelock.FileLock(path), time.monotonic()
@@ -366,7 +365,7 @@ def list_part_files(path: Path) -> tuple[Path, ...]:
 
 
 def _read_stamp(path: Path) -> Stamp:
-    """Return what tells a file from another and from itself after a change; times in nanoseconds."""
+    """Return a stamp that identifies a file and its version; times in nanoseconds."""
     s = path.stat()
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
@@ -382,14 +381,14 @@ def _derive_row_key(key: bytes) -> bytes:
 
 
 def read_row_key(private_root: Path) -> bytes:
-    """Return :attr:`Store.row_key` of a private root, to read its releases' rows again; empty if it has no key."""
+    """Return :attr:`Store.row_key` of a private root, to read its releases' rows again; empty without a key."""
     path = private_root / NAME
     with translate_os_errors(path):
         return _derive_row_key(path.read_bytes()) if path.is_file() else b""
 
 
 def open_seals(private_root: Path) -> TableSeals | None:
-    """Return the seals of a private root's tables; None where there is no key, or this user cannot read it."""
+    """Return the seals of a private root's tables; None if the key is missing or unreadable."""
     try:
         key = (private_root / NAME).read_bytes()
     except OSError:
@@ -399,7 +398,7 @@ def open_seals(private_root: Path) -> TableSeals | None:
 
 NAME = ".key"
 CHECK = "key-check"
-"""The file beside the key by which it is known: an HMAC of a fixed text, which tells nothing of the key."""
+"""The file beside the key that identifies it: an HMAC of a fixed text, which reveals nothing of the key."""
 
 _BYTES = 32
 _FILLED = ("store", "records", "noise")
@@ -413,17 +412,17 @@ _CURE = (
 
 
 def load_key(root: Path) -> bytes:
-    """Return the private root's key, made from the system's randomness the first time; the caller holds the key's lock.
+    """Return the private root's key, which the first call creates; the caller holds the key's lock.
 
-    Raises PrivsynError if the key is not whole, is missing though tables or records were made with it, or is not the
-    one that ``key-check`` knows.  Folders of versions without that file get it from the key that is there.
+    Raises PrivsynError if the key is incomplete, is missing although tables or records exist, or does not match
+    ``key-check``.  Folders from versions without that file get it for the existing key.
     """
     path, check = root / NAME, root / CHECK
     if not path.exists():
         if any(path.is_file() for name in _FILLED for path in (root / name).rglob("*")):
-            problem = f"the key {path}, with which the tables and records of this folder were made, is missing"
+            problem = f"the key {path} of this folder's tables and records is missing"
             raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
-        check.unlink(missing_ok=True)  # of a key that nothing was made with
+        check.unlink(missing_ok=True)  # belongs to a key that was never used
         with replace_file(path) as temporary:
             temporary.write_bytes(secrets.token_bytes(_BYTES))
     key = path.read_bytes()
@@ -431,10 +430,10 @@ def load_key(root: Path) -> bytes:
         raise PrivsynError(f"{path} is not a whole key", "Restore it; without it no finished step can be reused")
     mark = hmac.new(key, b"key-check", hashlib.sha256).hexdigest().encode()
     if not check.exists():
-        remove_parts(root)  # of a run that was killed here
+        remove_parts(root)  # left by a killed run
         with replace_file(check) as temporary:
             temporary.write_bytes(mark + b"\n")
     elif not hmac.compare_digest(check.read_bytes().strip(), mark):
-        problem = f"the key {path} is not the one that the records of this folder were made with, as {check.name} tells"
+        problem = f"the key {path} is not the key of this folder's records: {check.name} does not match it"
         raise PrivsynError(f"{problem}; nothing was read, nothing was spent", _CURE)
     return key

@@ -1,4 +1,4 @@
-"""Table files on disk: which files a path means, and what columns their headers name.
+"""Table files on disk: the files of a path, and the columns in their headers.
 
 Errors name files and columns, never anything read from a row.
 """
@@ -34,7 +34,7 @@ _HEADER_BYTES = 1 << 22
 _DEFAULTS = CsvOptions()
 
 Place: TypeAlias = str | Path | tuple[Path, ...]
-"""Where a table lies: a file, a folder of files, an object store's URL, or files (one or more) of one table."""
+"""The place of a table: a file, a folder of files, an object store's URL, or the files (one or more) of one table."""
 
 File: TypeAlias = Path | StoredObject
 """A file here, or an object of a store."""
@@ -43,7 +43,7 @@ _CSV_CURE = "Save the table as CSV in UTF-8 with one header line, or as Parquet"
 _LINE = re.compile(rb"[^\r\n]*+(?:\r\n|[\r\n]|\Z)")
 _NAMES_SHOWN = 5
 _LONGEST_NAME = 1 << 17
-"""Characters; the csv module's own limit is this one unless another package in the process has changed it."""
+"""Most characters of a name; this is the csv module's limit, unless another package in the process changed it."""
 
 _BUFFER = 1 << 20
 _ROWS_AT_ONCE = 1 << 16
@@ -51,9 +51,9 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class TableLayout:
-    """What the files of one table hold: column names in the first file's order, and stored types.
+    """The layout of one table's files: column names in the first file's order, and stored types.
 
-    ``types`` maps a column to its Arrow type in the first Parquet file; None for CSV, which is all text.
+    ``types``: column -> its Arrow type in the first Parquet file; None for CSV, which is all text.
     """
 
     files: tuple[File, ...]
@@ -62,7 +62,7 @@ class TableLayout:
     types: dict[str, pa.DataType] | None
 
     def type_of(self, column: str) -> pa.DataType | None:
-        """Return the stored type of a column of the first file; None: text."""
+        """Return the stored type of a column in the first file; None: text."""
         return None if self.types is None else self.types[column]
 
 
@@ -75,23 +75,22 @@ class StoredTable:
 
     @property
     def num_rows(self) -> int:
-        """How many rows the files say they have."""
+        """The number of rows, from the files' metadata."""
         return sum(self.list_rows())
 
     def list_rows(self) -> list[int]:
-        """Return how many rows each file says it has."""
+        """Return the number of rows of each file, from its metadata."""
         return [pq.read_metadata(file).num_rows for file in self.files]
 
 
 def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS) -> TableLayout:
-    """Return the layout of the file, or of the folder of files, at ``path``, or of the files that it lists.
+    """Return the layout of a file, of a folder of files, or of listed files.
 
-    ``known`` are the column names that errors may show: without a header line, the first row of the
-    data stands where the names should be.  ``csv``: how CSV files are written.
+    ``known``: the column names that errors may show; without a header line, the first row of the data is in the names'
+    place.  ``csv``: how CSV files are written.
 
-    In a folder, files are taken in the order of their names; names that start with ``.`` or ``_`` are
-    left out; every file must be of one format and have the same columns, in any order.
-    Raises RequestError; looks at headers and schemas only.
+    A folder's files are read in the order of their names.  Names that start with ``.`` or ``_`` are left out.  All
+    files must have one format and the same columns, in any order.  Raises RequestError; reads only headers and schemas.
     """
     files = path if isinstance(path, tuple) else _list_files(path)
     parquet = {is_parquet(f) for f in files}
@@ -105,7 +104,7 @@ def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS
             first = TableLayout(files, "parquet" if types is not None else "csv", columns, types)
         elif set(columns) != set(first.columns):
             odd = sorted((set(columns) ^ set(first.columns)) & set(known))
-            which = f": {join_names(odd)} stands in one of them only" if odd else ""
+            which = f": {join_names(odd)} is in only one of them" if odd else ""
             problem = f"{file.name} and {first.files[0].name} do not have the same columns{which}"
             raise RequestError(problem, "Give every file of the folder the same columns", "data")
     assert first is not None  # noqa: S101 - _files returns at least one file
@@ -113,20 +112,20 @@ def read_layout(path: Place, known: Collection[str], csv: CsvOptions = _DEFAULTS
 
 
 def is_parquet(file: File) -> bool:
-    """Return whether the file's name is that of a Parquet file."""
+    """Return whether the file's name is a Parquet name."""
     return file.name.lower().endswith(PARQUET)
 
 
 def detect_delimiter(file: File) -> str | None:
-    """Return the field delimiter that the file's name stands for; None if it is not a CSV name."""
+    """Return the field delimiter that the file's name implies; None if it is not a CSV name."""
     name = file.name.lower()
     return next((d for ending, d in DELIMITERS.items() if name.endswith(ending)), None)
 
 
 def open_stream(file: File, encoding: str = "utf-8") -> Any:
-    """Return a stream of the file's bytes, decompressed if its name ends in .gz, as UTF-8.
+    """Return a stream of the file's bytes as UTF-8, decompressed if its name ends in .gz.
 
-    ``encoding``: UTF-8 or one of one byte a character; a byte that stands for none becomes U+FFFD.
+    ``encoding``: UTF-8, or an encoding with one byte per character; an unassigned byte becomes U+FFFD.
     """
     compression: Any = "gzip" if file.name.lower().endswith(".gz") else None
     opened = file.open_stream() if isinstance(file, StoredObject) else str(file)
@@ -135,13 +134,13 @@ def open_stream(file: File, encoding: str = "utf-8") -> Any:
 
 
 def skip_bytes(stream: Any, size: int) -> None:
-    """Read ``size`` bytes of a stream, or as many as are left, and keep none."""
+    """Skip ``size`` bytes of a stream, or as many as are left."""
     while size and (skipped := stream.read(size)):
         size -= len(skipped)
 
 
 class _Utf8Stream(io.RawIOBase):
-    """A stream in UTF-8 of a stream in an encoding of one byte a character: each byte is read by itself."""
+    """A UTF-8 stream of a stream with one byte per character; each byte is decoded by itself."""
 
     def __init__(self, stream: Any, encoding: str) -> None:
         self._stream, self._encoding, self._rest = stream, encoding, b""
@@ -162,37 +161,37 @@ class _Utf8Stream(io.RawIOBase):
 
 
 def open_parquet(file: str | File) -> Any:
-    """Return a Parquet file to be read as a stream: without Arrow's read-ahead, which would hold the whole file.
+    """Open a Parquet file for streaming, without Arrow's read-ahead, which would hold the whole file.
 
-    Moments of 96 bits, as Spark writes them, are microseconds: as nanoseconds those of the year 9999 lie before 1900.
+    Moments of 96 bits, as Spark writes them, are read as microseconds: as nanoseconds, the year 9999 would overflow.
     """
     opened = file.open_file() if isinstance(file, StoredObject) else file
     return pq.ParquetFile(opened, pre_buffer=False, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us")
 
 
 def iterate_batches(file: str | Path, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file, or of some row groups, in batches of bounded size: for columns of few bytes."""
+    """Yield the rows of a Parquet file, or of some row groups, in batches of bounded size, for columns of few bytes."""
     with open_parquet(file) as opened:
         rows = min(_ROWS_AT_ONCE, choose_batch_rows(opened.metadata.num_columns))
         yield from opened.iter_batches(rows, row_groups=None if row_groups is None else list(row_groups))
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return the first few names in quotation marks, and how many more there are."""
+    """Return the first few names in quotation marks, and the number of further names."""
     shown = ", ".join(f"'{n[:80]}'" for n in names[:_NAMES_SHOWN])
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 
 
 @dataclass(frozen=True)
 class CsvHeader:
-    """The column names of a CSV file, and how many of its bytes, decompressed, come before its first record."""
+    """The column names of a CSV file, and the number of its bytes, decompressed, before its first record."""
 
     names: tuple[str, ...]
     size: int
 
 
 def read_csv_header(file: File, csv_options: CsvOptions = _DEFAULTS) -> CsvHeader:
-    """Yield the header of a CSV file: its first line that is not empty.  Raises RequestError."""
+    """Return the header of a CSV file: its first non-empty line.  Raises RequestError."""
     separator = csv_options.delimiter or detect_delimiter(file) or ","
     try:
         with open_stream(file, csv_options.encoding) as stream:
@@ -218,7 +217,7 @@ def read_csv_header(file: File, csv_options: CsvOptions = _DEFAULTS) -> CsvHeade
     except csv.Error:
         raise RequestError(f"{file} does not start with a header line", _CSV_CURE, "data") from None
     if not names:
-        raise RequestError(f"{file} is empty: it has not even a header line", _CSV_CURE, "data")
+        raise RequestError(f"{file} is empty: it has no header line", _CSV_CURE, "data")
     if any("\ufffd" in n or "\0" in n for n in names):
         cure = "Save it as UTF-8, or name its encoding, such as `csv: {encoding: cp1252}`"
         raise RequestError(f"{file} is not UTF-8 text", cure, "data")
@@ -230,12 +229,12 @@ def read_csv_header(file: File, csv_options: CsvOptions = _DEFAULTS) -> CsvHeade
 
 
 def _detect_quoting(csv_options: CsvOptions) -> dict[str, Any]:
-    """Return how Python's csv module is told of the quotation mark."""
+    """Return the quoting arguments for Python's csv module."""
     return {"quotechar": csv_options.quote} if csv_options.quote else {"quoting": csv.QUOTE_NONE}
 
 
 def list_parquet_columns(file: File) -> tuple[tuple[str, ...], dict[str, pa.DataType]]:
-    """Return column names and stored types of a Parquet file; raises RequestError."""
+    """Return column names and stored types of a Parquet file.  Raises RequestError."""
     try:
         with open_parquet(file) as opened:
             schema = opened.schema_arrow
@@ -247,13 +246,13 @@ def list_parquet_columns(file: File) -> tuple[tuple[str, ...], dict[str, pa.Data
 
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
-"""The part of a path that was a URL; what follows it may hold a password, and is not shown."""
+"""The scheme of a path that was a URL; the rest may hold a password and is not shown."""
 
 
 def refuse_url(path: Path, field: str) -> None:
-    """Raise RequestError for a path that was a URL, where nothing of that name is there."""
+    """Raise RequestError for a path that was a URL, unless such a path exists."""
     scheme = next((part for part in path.parts if _SCHEME.fullmatch(part)), None)
-    if scheme and not os.path.exists(path):  # noqa: PTH110 - Path's own raises for a long name
+    if scheme and not os.path.exists(path):  # noqa: PTH110 - Path.exists raises for a long name
         cure = "Copy the table to a file or folder here, and name its path"
         raise RequestError(f"is a URL ({scheme}//), and URLs are not read", cure, field)
 
@@ -287,10 +286,7 @@ def _list_files(place: str | Path) -> tuple[File, ...]:
 
 
 def list_folder_entries(folder: Path) -> list[Path]:
-    """Return what a folder holds of its table, in the order of the names.
-
-    All but names that start with ``.`` or ``_``.
-    """
+    """Return the entries of a table's folder by name, without names that start with ``.`` or ``_``."""
     return sorted((p for p in folder.iterdir() if not p.name.startswith((".", "_"))), key=lambda p: p.name)
 
 
@@ -318,9 +314,9 @@ def _refuse_other_names(files: Sequence[File]) -> None:
 
 
 def refuse_repeats(columns: Sequence[str], where: str, known: Collection[str]) -> None:
-    """Raise RequestError unless the table has columns whose names are not empty and differ; ``where`` names the table.
+    """Raise RequestError unless the table has columns with distinct, non-empty names; ``where``: the table's name.
 
-    ``known`` are the names that the error may show.
+    ``known``: the names that the error may show.
     """
     if not columns:
         raise RequestError(f"{where} has no columns", "Name a table with at least one column", "data")

@@ -1,4 +1,4 @@
-"""The private and the released root: they must not overlap; and folders of the private one."""
+"""The private and the released root, which must not overlap, and folders of the private root."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def get_roots(private: Path, released: Path) -> tuple[Path, Path]:
 
 
 def overlap(one: Path, other: Path) -> bool:
-    """Return whether two folders are one, or one of them lies in the other; links are followed."""
+    """Return whether two folders are equal, or one is inside the other; links are followed."""
     one, other = one.resolve(), other.resolve()
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
 def make_private_root(root: Path) -> None:
-    """Make the private root, or take over an existing one, for its owner only (mode 0700)."""
+    """Make the private root, or take over an existing one, accessible only to its owner (mode 0700)."""
     with translate_os_errors(root):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         root.chmod(0o700)
 
 
 def locate_private_folder(settings: Settings, *names: str) -> Path:
-    """Return a folder in the private root, made with every folder on the way, for their owner only.
+    """Return a folder in the private root, created with its parents, accessible only to the owner.
 
-    Raises RequestError if the roots overlap or a name is not the plain name of a folder.
+    Raises RequestError if the roots overlap or a name is not a plain folder name.
     """
     folder, _ = get_roots(settings.private_root, settings.released_root)
     make_private_root(folder)

@@ -132,7 +132,7 @@ def test_answers_are_of_households_each_by_one_member(made: Made) -> None:
     _, rows, folder = made
     answer = open_release(folder).count("sex")
     assert abs(answer["estimate"].sum() - rows["hid"].nunique()) < 0.1 * rows["hid"].nunique()
-    assert any("of households, each by one row" in words for words in answer.attrs["words"])
+    assert any("about households, each represented by one row" in words for words in answer.attrs["words"])
 
 
 @pytest.mark.slow

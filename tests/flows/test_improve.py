@@ -165,7 +165,7 @@ def more_people(spec: ReleaseSpec) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[ReleaseSpec, str], Any], str]] = {
-    "changed data": (lambda spec, run: (more_people(spec), improve(run, 0.5)), "not what it was when people-"),
+    "changed data": (lambda spec, run: (more_people(spec), improve(run, 0.5)), "has changed since people-"),
     "an unknown run": (lambda spec, run: improve("people-0", 0.5), "there is no run 'people-0'"),
     "an odd name": (lambda spec, run: improve("../people", 0.5), "not a name for a file"),
     "no budget": (lambda spec, run: improve(run, 0.0), "above 0"),
@@ -179,7 +179,7 @@ REFUSED: dict[str, tuple[Callable[[ReleaseSpec, str], Any], str]] = {
     "another mechanism": (lambda spec, run: released_by(run, spec, mechanism={"name": "mst"}), "cannot be pooled"),
     "a smaller promise": (
         lambda spec, run: released_by(run, spec, privacy={"epsilon": 0.6, "delta": 1e-9}),
-        "less than what this release",
+        "less than this release",
     ),
 }
 

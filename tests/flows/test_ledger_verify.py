@@ -308,7 +308,7 @@ def test_a_tail_that_was_cut_off_with_its_count_is_found_by_the_certificate(rele
     tamper(url(), "DELETE FROM entries WHERE id > 2")
     found("tell of 6")
     tamper(url(), f"UPDATE ledger SET entries = 2, head = '{entries[1].hash}'")
-    found("is a draw of no charge")
+    found("is a draw without a charge")
     cut_marks(2)
     assert Ledger(Settings().ledger).verify() == []
     found("has no charge for its measure_marginals", "entries are missing", "the ledger had entry 6 when")

@@ -151,7 +151,7 @@ def test_the_private_report_and_answers_are_of_rows_and_their_persons(tmp_path: 
     assert answer["estimate"].sum() == pytest.approx(with_rows, abs=30)
     of_rows = privsyn.open_release(folder).persons("ever(job == 'none')")
     for asked in (answer, of_rows):
-        assert "Persons without rows are not among them; they are counted apart." in " ".join(asked.attrs["words"])
+        assert "Persons without rows are not included; they are counted separately." in " ".join(asked.attrs["words"])
 
 
 def change(tables: Tables, name: str, column: str, values: list[Any]) -> Tables:

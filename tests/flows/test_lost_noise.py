@@ -86,7 +86,7 @@ def test_lost_noise_is_restored_from_the_released_folder_for_nothing(
     assert (again.run, again.drawn, entries()) == (made.run, (), paid)
     assert contents(Path(again.released)) == before
     noisy_tables()
-    assert [message.split()[6] for message in caplog.messages if "was lost, and is restored" in message] == [*LOOKS]
+    assert [message.split()[6] for message in caplog.messages if "was lost and is restored" in message] == [*LOOKS]
     assert release_in_process(spec, Settings()).drawn == ()
     assert privsyn("ledger", "verify").exit_code == 0
 

@@ -118,7 +118,7 @@ def test_answers_are_of_persons_each_by_one_row(made: Made) -> None:
     _, rows, folder = made
     answer = open_release(folder).count("sex")
     assert abs(answer["estimate"].sum() - rows["pid"].nunique()) < 0.1 * rows["pid"].nunique()
-    assert any("of persons, each by one row" in words for words in answer.attrs["words"])
+    assert any("about persons, each represented by one row" in words for words in answer.attrs["words"])
     model = open_release(folder).count("job", where="age > 30 and income < 20")
     assert model["estimate"].sum() < rows["pid"].nunique()
 
@@ -318,7 +318,7 @@ def test_questions_about_persons_in_words(made: Made) -> None:
     assert answer(release, "count persons by sex").equals(release.count("sex"))
     with pytest.raises(RequestError, match="'job' may differ between rows of one person"):
         answer(release, "share(ever(income > 20)) by job")
-    with pytest.raises(RequestError, match="says nothing of a person's rows together"):
+    with pytest.raises(RequestError, match="is not a statement about a person's rows"):
         answer(release, "count persons where job == 'none'")
     with pytest.raises(RequestError, match="take neither `population` nor a further condition"):
         answer(release, "share(ever(job == 'none')) where sex == 'f'")

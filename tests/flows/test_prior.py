@@ -84,7 +84,7 @@ def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path)
     again = with_public(data, moved, table)  # the content counts, not its place
     assert release(again).drawn == () and again.prior.table != spec.prior.table
     pq.write_table(table.slice(1), tmp_path / "last_year.parquet")
-    with pytest.raises(RequestError, match="names no file of the content that its `sha256` says"):
+    with pytest.raises(RequestError, match="names no file with its `sha256`"):
         release(spec)
 
 
@@ -161,11 +161,11 @@ def test_a_private_table_given_as_a_prior_is_refused_and_nothing_is_spent(save: 
 @pytest.mark.parametrize(
     ("prior", "words"),
     [
-        ({"table": "absent.csv"}, "is not there"),
+        ({"table": "absent.csv"}, "does not exist"),
         ({"table": "few.csv"}, "has no column"),
         ({"table": "empty.csv"}, "has no rows"),
         ({"release": "."}, r"has no synthetic.parquet"),
-        ({"release": "parts"}, r"has its rows in parts, and a prior is one file. Join the parts"),
+        ({"release": "parts"}, r"has its rows in parts, but a prior is one file. Join the parts"),
         ({"table": "few.csv", "sha256": "0" * 64}, "has another content"),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_file_that_is_no_prior_is_refused_in_a_sentence(
 def test_a_run_takes_no_file_whose_content_was_not_stated(save: Any, tmp_path: Path) -> None:
     pq.write_table(people(50), tmp_path / "last_year.parquet")
     spec = few(save(people(50)), prior={"table": str(tmp_path / "last_year.parquet"), "statement": STATEMENT})
-    with pytest.raises(RequestError, match="names a file without its `sha256`, and a run takes none"):
+    with pytest.raises(RequestError, match="names a file without its `sha256`, which a run requires"):
         release(spec)
 
 
@@ -230,7 +230,7 @@ def test_what_a_release_or_the_private_folder_does_not_give_away_is_no_prior(sav
     with pytest.raises(RequestError, match="is not the folder of a release"):
         with_public_inputs(few(data, prior={"release": run_with_test_noise.released, "statement": STATEMENT}), tmp_path)
     kept = Path(run_with_test_noise.released) / "synthetic.parquet"
-    with pytest.raises(RequestError, match="lies in the private folder, where nothing is public"):
+    with pytest.raises(RequestError, match="is in the private folder, where nothing is public"):
         release(with_public_inputs(few(data, prior={"table": str(kept), "statement": STATEMENT}), tmp_path))
 
 

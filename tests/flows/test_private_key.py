@@ -45,7 +45,7 @@ def flip_a_bit(private: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage, words",
-    [(restore_without_dots, "is missing"), (lose_both, "is missing"), (flip_a_bit, "is not the one")],
+    [(restore_without_dots, "is missing"), (lose_both, "is missing"), (flip_a_bit, "is not the key")],
 )
 def test_a_lost_or_changed_key_is_refused_and_charges_nothing(
     kept: Kept, spec: ReleaseSpec, damage: Callable[[Path], None], words: str
@@ -74,7 +74,7 @@ def test_a_folder_of_before_gets_its_check_from_the_key_that_is_there(kept: Kept
     (private / CHECK).unlink()
     assert run(spec).drawn == ()
     flip_a_bit(private)
-    with pytest.raises(PrivsynError, match="is not the one"):
+    with pytest.raises(PrivsynError, match="is not the key"):
         run(spec)
 
 

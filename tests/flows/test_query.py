@@ -105,7 +105,7 @@ def test_the_command_prints_a_table_json_csv_and_a_picture(alone: Path, tmp_path
         ("sum(age) by region", "is no question"),
         ("mean(region)", "holds no numbers"),
         ("mean()", "names no column"),
-        ("quantile(age, most)", "is no number"),
+        ("quantile(age, most)", "is not a number"),
         ("quantile(age, 2)", "QUESTION: 2 is not between 0 and 1"),
         ("correlation() by region", "takes neither"),
         ("correlation(age)", "two columns of numbers"),
@@ -136,7 +136,7 @@ def test_two_formats_and_a_wrong_picture_are_refused(alone: Path, tmp_path: Path
     assert command("query", alone, "region", "--json", "--csv").exit_code == 2
     assert "neither .png nor .svg" in command("query", alone, "region", "--plot", tmp_path / "p.gif").stderr
     assert command("query", alone, "region", "--level", 2).exit_code == 2
-    assert "is this release itself" in command("query", alone, "region", "--earlier", alone).stderr
+    assert "is the same release" in command("query", alone, "region", "--earlier", alone).stderr
     assert "--earlier: there is no release 'none'" in command("query", alone, "region", "--earlier", "none").stderr
     assert "RELEASE: there is no release ''" in command("query", "", "region").stderr
 

@@ -544,7 +544,7 @@ def test_money_is_no_cents_and_padded_text_has_no_blanks(postgres_database: str)
     for name, type_ in (("note", "json"), ("place", "inet")):
         with pytest.raises(RequestError, match=f"columns.{name}: its type in the table 'paid' is {type_}, which"):
             open_source(url, make_spec({**columns, **dropped, name: number}))
-    with pytest.raises(RequestError, match="what stands before a dot is the schema"):
+    with pytest.raises(RequestError, match="the part before a dot is the schema"):
         open_source(f"{postgres_database}&table=other.public.paid", make_spec(columns))
 
 

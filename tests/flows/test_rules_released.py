@@ -134,7 +134,7 @@ def test_a_lookup_table_is_read_beside_the_spec_and_never_by_a_run(tmp_path: Pat
     from tests.support.releases import release_in_process
 
     unread = ReleaseSpec.model_validate(spec)
-    with pytest.raises(RequestError, match="a run takes none"):
+    with pytest.raises(RequestError, match="a run needs the table itself"):
         release_in_process(unread, load_settings(tmp_path), data=pa.Table.from_pandas(private[list(columns)]))
 
 

@@ -99,8 +99,8 @@ def test_the_counts_may_come_from_a_file_and_only_their_content_counts(save: Sav
         ("region,count\nnorth,1\nnorth,2\n", {}, "names region = 'north' twice"),
         ("region,count\n", {}, "has 0 rows, and a total has from 1 to 20,000"),
         ("region,count\nnorth,1\n", {"sha256": "0" * 64}, "has another content than its `sha256` says"),
-        ("region,count\nnorth,1\n", {"table": "absent.csv"}, "absent.csv is not there, or is no file"),
-        ("region,count\nnorth,1\n", {"table": "absent.parquet"}, "absent.parquet is not there, or is no file"),
+        ("region,count\nnorth,1\n", {"table": "absent.csv"}, "absent.csv does not exist, or is not a file"),
+        ("region,count\nnorth,1\n", {"table": "absent.parquet"}, "absent.parquet does not exist, or is not a file"),
         ("region,count\nnorth,1\n", {"table": "people.parquet"}, "is the private table itself"),
     ],
 )

@@ -222,7 +222,7 @@ def test_what_the_workload_of_a_further_table_names_is_measured(made: Any) -> No
     assert np.abs(shares[1] - shares[0].reindex(shares[1].index)).max() < 0.1
     ever = drugs.persons("ever(dose == 2)", by="job", share=True)
     assert set(ever["source"]) == {"measured"} and ever["estimate"].between(0, 0.3).all()
-    assert ever.attrs["about"] == "share of rows of visits of which ever(dose == 2) holds"
+    assert ever.attrs["about"] == "share of rows of visits for which ever(dose == 2) holds"
     assert "at most 4 rows of each row of visits that were kept; one row" in " ".join(ever.attrs["words"])
     assert "counted together, see `marginals/drugs/sets.parquet`" in (folder / "README.md").read_text()
 

@@ -130,7 +130,7 @@ def at_once(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_24_of_two_copies_at_once_one_looks(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
     released, refused = at_once(copies, monkeypatch)
     assert released == "released"
-    assert "was drawn already, in another copy of this private folder; nothing was read here" in refused
+    assert "was already drawn in another copy of this private folder; nothing was read here" in refused
     assert set(copies.draws_of_each_step().values()) == {1}
     assert len(copies.draws_of_each_step()) == LOOKS
     assert copies.ledger.verify() == []
@@ -192,7 +192,7 @@ def test_24_a_claimed_charge_is_not_given_back(copies: Copies, monkeypatch: pyte
     assert copies.ledger.claimed("people", key) == claimed.text
     with pytest.raises(LedgerError, match="was drawn, so it is not given back"):
         copies.ledger.abandon("people", key, touched=False)
-    with pytest.raises(LedgerError, match="drawn already"):
+    with pytest.raises(LedgerError, match="already drawn"):
         copies.ledger.claim("people", key, "another draw")
     with pytest.raises(LedgerError, match="is not reserved"):
         copies.ledger.claim("people", "0" * 64, "a draw")
@@ -202,7 +202,7 @@ def test_24_a_claimed_charge_is_not_given_back(copies: Copies, monkeypatch: pyte
     ("change", "words"),
     [
         ("UPDATE marks SET text = 'x'", "row 1 of the marks was changed"),
-        ("DELETE FROM marks", "where its own count and last hash tell of 2"),
+        ("DELETE FROM marks", "but its own count and last hash say 2"),
     ],
 )
 def test_24_a_changed_draw_is_found(copies: Copies, monkeypatch: pytest.MonkeyPatch, change: str, words: str) -> None:

@@ -199,7 +199,7 @@ def test_23_the_command_says_what_it_opens_and_asks_for_a_reason(
     assert "This opens" not in privsyn("release", "people.yaml").stderr
     refused = privsyn("release", "other.yaml")
     assert refused.exit_code == 2
-    assert "say in --new-dataset why it is to be another" in refused.stderr
+    assert "give the reason for another one in --new-dataset" in refused.stderr
     done = privsyn("release", "other.yaml", "--new-dataset", "another question")
     assert done.exit_code == 0, done.stderr
     assert "'people_b'" in done.stderr

@@ -1,1 +1,1 @@
-"""Readers of private rows that lie in no CSV or Parquet file, a module each, behind extras."""
+"""Readers of private rows that are not in CSV or Parquet files, one module each, behind extras."""

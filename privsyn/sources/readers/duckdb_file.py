@@ -1,6 +1,7 @@
 """Tables and views of a DuckDB file, in one transaction of a connection that reads nothing else.
 
-The database has its core only: no extension is loaded or installed, no other file is opened, and no query can allow it.
+Only the database's core is available: no extension is loaded or installed, no other file is opened, and no query can
+change that.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # no name means a variable of this process
+    "python_enable_replacements": "false",  # names cannot refer to variables of this process
     "preserve_insertion_order": "true",
-    "threads": "1",  # each pass has the rows in one order
+    "threads": "1",  # each pass has the same order
 }
 _LARGE = {"HUGEINT": True, "UHUGEINT": False}
-"""DuckDB's whole numbers of 128 bits, and whether they have a sign."""
+"""DuckDB's integers of 128 bits, and whether they are signed."""
 _WIDE = pa.decimal256(39, 0)
 
 _CLOSE = ("SET enable_external_access = false", "SET lock_configuration = true", "BEGIN TRANSACTION")
@@ -67,12 +68,12 @@ class DuckdbReader(Reader):
         return self._connection.sql(sql).to_arrow_reader(batch_rows)
 
     def _select(self, name: str) -> str:
-        """Return the SQL of a column; null in the place of a day or moment that is infinite."""
+        """Return the SQL of a column, with null for infinite days and moments."""
         quoted = quote_name(name)
         if not is_moment(self.schema.field(name).type):
             return quoted
-        # compared in the column's own type: `isfinite` fails where that holds more than microseconds do, and a file may
-        # have a macro of that name
+        # compared in the column's own type: `isfinite` fails beyond the range of microseconds, and a file may define a
+        # macro of that name
         return f"CASE WHEN {quoted} <> 'infinity' AND {quoted} <> '-infinity' THEN {quoted} END AS {quoted}"
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
@@ -94,7 +95,7 @@ class DuckdbReader(Reader):
 
 
 def _widen(array: pa.Array, *, signed: bool) -> pa.Array:
-    """Return whole numbers of 128 bits that DuckDB calls decimals of 38 digits, which are too few for them."""
+    """Return integers of 128 bits, which DuckDB exports as decimals with 38 digits, too few for them."""
     if not len(array):
         return pa.array([], _WIDE)
     halves = np.frombuffer(array.buffers()[1], "<i8", 2 * len(array), 16 * array.offset).reshape(-1, 2)
@@ -105,5 +106,5 @@ def _widen(array: pa.Array, *, signed: bool) -> pa.Array:
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type of the values: those of an enumeration are text."""
+    """Return the type of the values: text for an enumeration."""
     return type_.value_type if pa.types.is_dictionary(type_) else type_

@@ -1,6 +1,6 @@
-"""Tables of PostgreSQL by ADBC, in one transaction that reads only and sees one state of the database.
+"""Tables of PostgreSQL by ADBC, read in one read-only transaction that sees one state of the database.
 
-User and password come from the environment or the password file that libpq reads.
+User and password come from the environment or from libpq's password file.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from privsyn.tasks.codecs.parsing import to_numbers
 
 _BEGIN = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-    "SET LOCAL synchronize_seqscans = off",  # each pass begins with the same row
-    "SET LOCAL max_parallel_workers_per_gather = 0",  # and has the rows in one order
+    "SET LOCAL synchronize_seqscans = off",  # each pass starts at the same row
+    "SET LOCAL max_parallel_workers_per_gather = 0",  # and keeps the same order
     "SET LOCAL idle_in_transaction_session_timeout = 0",
     "SET LOCAL statement_timeout = 0",
 )
 _BATCH_BYTES = 1 << 22
 _MOST_DIGITS = 38
 _LAST_MOMENT = "294247-01-01"
-"""Microseconds since 1970 end a few days later, those of PostgreSQL, since 2000, 30 years later."""
+"""Arrow's range (microseconds since 1970) ends a few days later; PostgreSQL's (since 2000) ends 30 years later."""
 
 
 class PostgresReader(Reader):
@@ -67,7 +67,7 @@ class PostgresReader(Reader):
         self._moments = {f.name for f in self.schema if is_moment(f.type)}
 
     def _prepare(self, sql: str) -> None:
-        """Let the server parse one statement, and run nothing."""
+        """Let the server parse one statement without running it."""
         with closing(self._connection.cursor()) as cursor:
             cursor.adbc_execute_schema(sql)
 
@@ -77,9 +77,9 @@ class PostgresReader(Reader):
             return cursor.fetch_arrow_table()
 
     def _find_texts(self, stored: pa.Schema) -> frozenset[str]:
-        """Return the columns that are read as text: of enumerations, identifiers and text types of extensions.
+        """Return the columns to read as text: enumerations, identifiers and text types of extensions.
 
-        Those of ``char(n)``, too: as text they lose the blanks that fill them up, which mean nothing.
+        Also ``char(n)`` columns: as text they lose their meaningless padding.
         """
         sql = "SELECT typname::text, oid::text FROM pg_type WHERE typcategory IN ('E', 'S') OR typname = 'uuid'"
         names = self._fetch(sql)
@@ -91,24 +91,24 @@ class PostgresReader(Reader):
         )
 
     def _select(self, quoted: str, name: str) -> str:
-        """Return the SQL of a column; null in the place of a day or moment that is infinite."""
+        """Return the SQL of a column, with null for infinite days and moments."""
         if name in self._texts:
             return f"{quoted}::text AS {quoted}"
         if name in self._money:
-            return f"{quoted}::numeric AS {quoted}"  # the driver would give whole numbers of cents
+            return f"{quoted}::numeric AS {quoted}"  # the driver would return integers of cents
         if name not in self._moments:
             return quoted
         return f"CASE WHEN isfinite({quoted}) THEN {self._limit(quoted, name)} END AS {quoted}"
 
     def _limit(self, quoted: str, name: str) -> str:
-        """Return the SQL of a day or moment that Arrow holds; the driver would make the last ones the first."""
+        """Return the SQL of a moment clipped to Arrow's range; the driver would wrap the last moments around."""
         type_ = self.schema.field(name).type
         if not pa.types.is_timestamp(type_):
             return quoted
         return f"LEAST({quoted}, '{_LAST_MOMENT}'::{'timestamp' if type_.tz is None else 'timestamptz'})"
 
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as the server sends them."""
+        """Yield the rows in the server's order."""
         wanted = [self._select(quote_name(name), name) for name in columns]
         with translate_errors(self._url), closing(self._connection.cursor()) as cursor:
             cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)})
@@ -130,7 +130,7 @@ class PostgresReader(Reader):
 
 
 def format_address(url: DataUrl) -> str:
-    """Return the address for libpq: that of the URL without the table."""
+    """Return the address for libpq: the URL without the table."""
     options = {name: value for name, value in url.options.items() if name not in ("table", "query")}
     return str(DataUrl(url.scheme, url.user, url.host, url.path, options))
 
@@ -140,7 +140,7 @@ def _name_type(field: Any) -> str:
 
 
 def _choose_type(field: Any) -> pa.DataType:
-    """Return the type as which a column is read: of ``numeric``, its decimals, or floats where it states none."""
+    """Return the type to read a column as: for ``numeric``, its decimals, or floats if it declares none."""
     if _name_type(field) == "money":
         return pa.float64()
     if _name_type(field) != "numeric":
@@ -151,7 +151,7 @@ def _choose_type(field: Any) -> pa.DataType:
 
 
 def _read_numeric(array: Any, type_: pa.DataType) -> pa.Array:
-    """Return numbers that PostgreSQL sends as text; null what is no number, infinite what no float holds."""
+    """Return numbers that PostgreSQL sends as text; null for NaN, infinite beyond floats."""
     texts = array.storage if isinstance(array, pa.ExtensionArray) else array
     numbers, _ = to_numbers(texts)
     if not pa.types.is_decimal(type_):

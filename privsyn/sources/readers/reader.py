@@ -1,6 +1,6 @@
-"""A reader: one table that is not in files, as it stands at one moment, and the words for what can go wrong with it.
+"""A reader: a snapshot of one table that is not in files, and the messages for its errors.
 
-A driver's own words can hold a row, a query or a password, so they are searched for what they mean and never passed on.
+A driver's own messages can hold a row, a query or a password, so they are only searched for patterns, never passed on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privsyn.base.errors import RequestError
 from privsyn.sources.private_table import BY_A_VALUE, Note
 
 NOT_OF_TYPE = "not of its column's type"
-"""The repair of a cell that its column cannot hold as it is read: it is null."""
+"""The repair of a cell that its column's type cannot hold: it becomes null."""
 
 
 class Reader(ABC):
@@ -27,13 +27,14 @@ class Reader(ABC):
 
     schema: pa.Schema
     place: str | None = None
-    """The URL with the version that is read, where the table has versions."""
+    """The URL with the version that is read, for a table with versions."""
 
     @abstractmethod
     def read(self, columns: Sequence[str], batch_rows: int, note: Note) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of about ``batch_rows``, the columns in this order; ``note``: what was repaired.
+        """Yield the rows in batches of about ``batch_rows``, with the columns in this order; ``note`` counts repairs.
 
-        Each pass has the same rows.  A value that cannot be had in its column's type is null: no other row matters.
+        Each pass has the same rows.  A value that does not fit its column's type becomes null; other rows are
+        unaffected.
         """
 
     def close(self) -> None:  # noqa: B027 - files hold nothing open
@@ -42,9 +43,9 @@ class Reader(ABC):
 
 @dataclass(frozen=True)
 class ErrorPattern:
-    """What an error that matches ``pattern`` is called, the cure, and whose field it is.
+    """The message for an error that matches ``pattern``, its cure, and its field.
 
-    ``words`` without a subject of their own, "the database", follow the name of what was read or written.
+    ``words`` without the subject "the database" follow the name of the table.
     """
 
     pattern: str
@@ -61,7 +62,7 @@ _ONE_SELECT = (
 _VALUE = ErrorPattern(
     r"^(ConversionException|OutOfRangeException)\b|invalid input syntax|out of range|division by zero|malformed JSON",
     f"cannot be read to its end {BY_A_VALUE}",
-    "Let the query compute and convert nothing: the spec says what is done with each value",
+    "Do not compute or convert in the query: the spec says how each value is treated",
     "query",
 )
 REFUSED_BY_DATABASE = (
@@ -100,14 +101,14 @@ REFUSED_BY_DATABASE = (
         "Start the database, or correct its address" + AGAIN,
     ),
 )
-"""What stands between a program and a database, whatever is read or written, in the order to look for it."""
+"""Errors of the connection to a database, for reading and writing, in matching order."""
 
 _READING = (
     _VALUE,
     ErrorPattern(
         r"42P01|no such table|Table with name .* does not exist|cross-database references|unknown database",
         "is not there",
-        "Correct the name: it is case-sensitive, and what stands before a dot is the schema",
+        "Correct the name: it is case-sensitive, and the part before a dot is the schema",
         "query",
     ),
     ErrorPattern(r"42501|permission denied", "may not be read by this user", "GRANT it SELECT on the table", "query"),
@@ -133,7 +134,7 @@ _READING = (
 def translate_errors(
     url: DataUrl, known: Sequence[ErrorPattern] = _READING, other: ErrorPattern = _VALUE
 ) -> Iterator[None]:
-    """Raise RequestError for what a driver raises while a table is read: the first ``known`` one, else the other."""
+    """Raise RequestError for a driver's error while a table is read: the first match in ``known``, else ``other``."""
     problem = None
     try:
         yield
@@ -145,13 +146,13 @@ def translate_errors(
         words = problem.words if problem.words.startswith("the database") else f"{url.where} {problem.words}"
         raise RequestError(
             words, problem.cure, _name_field(url, problem.field)
-        ) from None  # a driver's words may hold a row
+        ) from None  # a driver's message may hold a row
 
 
 def find_problem(error: Exception, known: Sequence[ErrorPattern], other: ErrorPattern) -> ErrorPattern:
-    """Return the first of the problems that a driver's error is, else ``other``."""
+    """Return the first pattern in ``known`` that matches a driver's error, else ``other``."""
     text = f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}"
-    plain = re.sub(r'"[^"]*"', '""', text)  # a value is quoted, and says nothing of what is wrong
+    plain = re.sub(r'"[^"]*"', '""', text)  # a quoted value must not match a pattern
     return next((p for p in known if re.search(p.pattern, plain, re.IGNORECASE)), other)
 
 
@@ -161,9 +162,9 @@ def _name_field(url: DataUrl, field: str) -> str:
 
 @contextmanager
 def refuse_damaged(path: Path, why: str = BY_A_VALUE) -> Iterator[None]:
-    """Raise RequestError for what a reader of files raises: its words may hold a value.
+    """Raise RequestError for any error of a file reader, whose message may hold a value.
 
-    ``why``: what the error ends with; nothing where only the structure of the file is read.
+    ``why``: the end of the message; empty if only the structure of the file is read.
     """
     damaged = False
     try:
@@ -192,36 +193,36 @@ def need_package(package: str, purpose: str, extra: str = "databases", field: st
 
 
 def check_file(url: DataUrl) -> None:
-    """Raise RequestError where there is no file of the database."""
+    """Raise RequestError if the database's file does not exist."""
     if not url.file.is_file():
         raise RequestError(f"there is no file {url.file}", "Check the path", "data")
 
 
 def is_moment(type_: pa.DataType) -> bool:
-    """Return whether the values of a type are days or moments, of which a database may have infinite ones."""
+    """Return whether a type holds days or moments, which may be infinite in a database."""
     return pa.types.is_date(type_) or pa.types.is_timestamp(type_)
 
 
 def quote_name(name: str) -> str:
-    """Return a name as SQL quotes it."""
+    """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_text(text: str) -> str:
-    """Return a text as SQL quotes it."""
+    """Return a text quoted for SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def build_select(columns: Sequence[str], rows: str) -> str:
-    """Return the SQL of some columns, or expressions, of what stands behind FROM."""
+    """Return a SELECT of some columns or expressions; ``rows``: the part after FROM."""
     return f"SELECT {', '.join(columns)} FROM {rows}"  # noqa: S608 - names are quoted, and a query is the requester's
 
 
 def name_rows(url: DataUrl) -> str:
-    """Return what stands behind FROM: the table, with its schema where the name has one, or the query.
+    """Return the part after FROM: the table, with its schema if the name has one, or the query.
 
-    The database has to have taken the query alone before (:func:`get_query`): else what stands in the brackets may not
-    be what the database reads.
+    The database must have parsed the query alone before (:func:`get_query`); otherwise the query could leave its
+    brackets.
     """
     if url.query is not None:
         return f"(\n{get_query(url)}\n) AS rows_of_query"
@@ -229,11 +230,11 @@ def name_rows(url: DataUrl) -> str:
 
 
 def get_query(url: DataUrl) -> str:
-    """Return the query without a semicolon at its end.
+    """Return the query without a final semicolon.
 
-    A reader lets the database parse the query alone first, without running it.  A closing bracket, with which the query
-    would leave the brackets of :func:`name_rows`, is an error of syntax there.  A second statement is one there, or in
-    the brackets.  Raises RequestError for an empty query.
+    A reader first lets the database parse the query alone, without running it.  A closing bracket that would leave the
+    brackets of :func:`name_rows` is a syntax error there.  A second statement is one there, or inside the brackets.
+    Raises RequestError for an empty query.
     """
     query = str(url.query).strip().rstrip(";")
     if not query:

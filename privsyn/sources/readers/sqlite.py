@@ -1,8 +1,8 @@
-"""Tables of SQLite files by ADBC, in one transaction of a connection that cannot write.
+"""Tables of SQLite files by ADBC, in one transaction of a read-only connection.
 
-A cell of SQLite has a type of its own, whatever its column says, and the driver guesses a column's type from its first
-cells.  Here the declared type decides: every cell is converted by itself, and a first row that is thrown away shows the
-driver the types.
+Each cell of SQLite has its own type, whatever its column declares, and the driver guesses a column's type from its
+first cells.  Here the declared type decides: every cell is converted by itself, and a dummy first row shows the types
+to the driver.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READ: dict[pa.DataType, tuple[str, str]] = {
     pa.bool_(): ("CASE WHEN {0} IN (0, 1) THEN CAST({0} AS INTEGER) END", "0"),
     pa.string(): (_TEXT, "''"),
 }
-"""Type of a column -> the expression of a cell, null for one of another type, and a value for the driver."""
+"""Type of a column -> the SQL of a cell, null for a cell of another type, and a dummy value for the driver."""
 
 _AFFINITIES = (
     (r"BOOL", pa.bool_()),
@@ -47,11 +47,11 @@ _AFFINITIES = (
     (r"CHAR|CLOB|TEXT|DATE|TIME", pa.string()),
     (r"REAL|FLOA|DOUB|NUM|DEC", pa.float64()),
 )
-"""Pattern of a declared type -> the type as which the column is read; any other is text, which no blob is."""
+"""Pattern of a declared type -> the type to read the column as; any other is text, and blobs are null."""
 
 _VIEW = "privsyn_rows"
 _NAMED_BY_SQLITE = r"column[0-9]+(:[0-9]+)?"
-"""The name that a column ``true`` or ``false`` has in a view."""
+"""Pattern of the names that views give to columns called ``true`` or ``false``."""
 
 
 _DESCRIBE = f"SELECT '' AS name, '' AS type UNION ALL SELECT name, type FROM pragma_table_info('{_VIEW}')"  # noqa: S608
@@ -69,7 +69,7 @@ class SqliteReader(Reader):
             self._connection = dbapi.connect(f"file:{quote(str(url.file.absolute()))}?mode=ro")
         with translate_errors(url):
             if url.query is not None:
-                self._fetch(f"EXPLAIN {get_query(url)}")  # parsed, not run; the driver ignores what follows a `;`
+                self._fetch(f"EXPLAIN {get_query(url)}")  # parsed, not run; the driver ignores anything after a `;`
             self._run(f"CREATE TEMP VIEW {_VIEW} AS {build_select('*', name_rows(url))}")
             described = self._fetch(_DESCRIBE)
             self._in_view, declared = (column.to_pylist()[1:] for column in described.columns)
@@ -77,14 +77,14 @@ class SqliteReader(Reader):
         self.schema = pa.schema([(name, _choose_type(type_)) for name, type_ in zip(names, declared, strict=True)])
 
     def _name_columns(self) -> list[str]:
-        """Return the columns' names: as in the view, but for those that SQLite may have named there."""
+        """Return the columns' names: the view's names, except those that SQLite may have made up."""
         named = [bool(re.fullmatch(_NAMED_BY_SQLITE, name)) for name in self._in_view]
         if not any(named):
             return self._in_view
         return [own if n else name for own, name, n in zip(self._read_names(), self._in_view, named, strict=True)]
 
     def _read_names(self) -> list[str]:
-        """Return the columns' names of the table or query itself: in a view SQLite has no column ``true``."""
+        """Return the column names of the table or query itself, since a view has no column ``true``."""
         url = self._url
         alone = f"{build_select('*', name_rows(url))} LIMIT 0" if url.query is None else get_query(url)
         with closing(self._connection.cursor()) as cursor:
@@ -118,7 +118,7 @@ class SqliteReader(Reader):
                 self._count_repairs(columns, cells, note)
 
     def _quote(self, columns: Sequence[str]) -> list[str]:
-        """Return the names that columns have in the view, quoted."""
+        """Return the columns' names in the view, quoted."""
         return [quote_name(self._in_view[self.schema.get_field_index(name)]) for name in columns]
 
     def _count_repairs(self, columns: Sequence[str], cells: Sequence[str], note: Note) -> None:

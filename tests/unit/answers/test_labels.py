@@ -55,7 +55,7 @@ def test_columns_named_as_figures_keep_their_labels(odd: Asked) -> None:
 
 
 def test_a_share_of_what_it_is_grouped_by_is_refused(odd: Asked) -> None:
-    with pytest.raises(RequestError, match="'source' is asked for its share, and to group by"):
+    with pytest.raises(RequestError, match="'source' is both asked for and grouped by"):
         odd.share("source", by="source")
 
 

@@ -100,4 +100,4 @@ def test_the_computed_column_is_answered_by_the_codes_it_splits() -> None:
 def test_correlations_of_a_computed_column_are_refused_with_the_cure() -> None:
     with pytest.raises(RequestError, match="'time' was not counted by itself") as error:
         release().correlation("time", "delay")
-    assert error.value.cure == "Name the columns that it follows from"
+    assert error.value.cure == "Name the columns that determine it"

@@ -109,9 +109,9 @@ def test_a_ledger_in_postgresql_is_copied_and_restored(
             assert ledger.verify() == []
         with pytest.raises(sa.exc.DBAPIError, match="append-only"), raw(empty) as connection:
             connection.exec_driver_sql("DELETE FROM entries")
-        with pytest.raises(LedgerError, match="drawn already"):
+        with pytest.raises(LedgerError, match="already drawn"):
             restored.claim("people", "a" * 64, "another draw")
-        with pytest.raises(RequestError, match="holds data sets already"):
+        with pytest.raises(RequestError, match="already holds data sets"):
             restore(copy, empty)
 
 
@@ -165,7 +165,7 @@ def test_a_password_in_a_file_is_enough(
     assert result.exit_code == 0, result.stderr
     assert "1 entries, every hash and sum verified" in " ".join(result.stderr.split())
     refused = privsyn("ledger", "restore", tmp_path / "copy.sqlite")
-    assert refused.exit_code == 2 and "holds data sets already" in refused.stderr
+    assert refused.exit_code == 2 and "already holds data sets" in refused.stderr
     assert "not asked for" not in result.output + refused.output
 
 

@@ -126,7 +126,7 @@ def test_the_database_itself_holds_one_release_a_period(url: str, ledger: Ledger
     [
         ("UPDATE periods SET run = 'run-9' WHERE id = 1", "row 1 of the periods was changed"),
         ("UPDATE periods SET period = '2026-10' WHERE id = 2", "row 2 of the periods was changed"),
-        ("DELETE FROM periods WHERE id = 2", "1 rows of periods where its own count and last hash tell of 2"),
+        ("DELETE FROM periods WHERE id = 2", "1 rows of periods, but its own count and last hash say 2"),
         ("DELETE FROM periods", "entry 1 is a charge for the period 2026-11, which its run has not begun"),
     ],
 )

@@ -306,7 +306,7 @@ def test_folder(tmp_path: Path) -> None:
     assert source.columns == ("a", "b", "c") and [f.name for f in source.files] == ["1.csv", "2.csv"]
     assert rows_of(source) == [{"a": "4", "b": "5"}, {"a": "1", "b": "2"}]
     (folder / "3.csv").write_bytes(b"a,b\n1,2\n")
-    assert "'c' stands in one of them only" in refused(folder)
+    assert "'c' is in only one of them" in refused(folder)
     (folder / "3.csv").unlink()
     parquet(folder / "3.parquet", a=[1], b=[1], c=[1])
     assert "mixes CSV and Parquet" in refused(folder)

@@ -288,7 +288,7 @@ def test_a_failing_build_leaves_nothing(store):
 
 def test_a_published_run_is_replaced_only_when_told(store):
     store.released.publish("run-1", lambda folder: (folder / "one").write_text("1") and None)
-    with pytest.raises(RequestError, match="published already"):
+    with pytest.raises(RequestError, match="already published"):
         store.released.publish("run-1", lambda folder: None)
     with pytest.raises(ZeroDivisionError):
         store.released.publish("run-1", lambda folder: 1 // 0, replace=True)
@@ -308,7 +308,7 @@ def test_leftovers_of_crashed_builds_are_cleaned(store):
 def test_a_crash_in_the_middle_of_a_replacement_is_undone(store):
     store.released.publish("run-1", lambda folder: (folder / "one").write_text("1") and None)
     (store.released_root / "run-1").rename(store.released_root / ".replaced-run-1-0123456789abcdef")
-    with pytest.raises(RequestError, match="published already"):
+    with pytest.raises(RequestError, match="already published"):
         store.released.publish("run-1", lambda folder: None)
     assert files(store.released_root) == {"run-1/one"}
 
