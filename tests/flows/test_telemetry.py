@@ -18,12 +18,12 @@ import pytest
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.itemsets.publish_itemsets import publish_itemsets
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
+from privsyn.extras.itemsets.publish_itemsets import publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from tests.support.releases import few, release_in_process

@@ -27,8 +27,8 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine import public_inputs
 from privsyn.engine.admission import check_request
-from privsyn.itemsets.itemset_spec_file import load_itemset_spec
-from privsyn.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
+from privsyn.extras.itemsets.itemset_spec_file import load_itemset_spec
+from privsyn.extras.itemsets.publish_itemsets import plan_itemsets, publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import propose_release
 from privsyn.sources import rows_fingerprint

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.itemsets.transactions import Transactions
+from privsyn.extras.itemsets.algorithm.transactions import Transactions
 
 
 def plan(bases: Sequence[Sequence[str]], rho: Fraction, persons: int) -> list[Query]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.itemsets.basis_set import Basis
+from privsyn.extras.itemsets.algorithm.basis_set import Basis
 
 if TYPE_CHECKING:
     import networkx as nx

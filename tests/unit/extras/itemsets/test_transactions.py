@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.tasks.itemsets import transactions
-from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gather_transactions
+from privsyn.extras.itemsets.algorithm import transactions
+from privsyn.extras.itemsets.algorithm.transactions import ROW_SCHEMA, Transactions, gather_transactions
 
 BASKETS = [[0, 1, 2], [0, 2], [], [1, 2, 3], [0, 1, 2, 3], [3]]
 

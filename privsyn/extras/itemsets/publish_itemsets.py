@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.data_contracts.certificate import Certificate
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.choose_accountant import settle_accountant
 from privsyn.engine.execute import ReportProgress, Run
 from privsyn.engine.open_run import open_run
@@ -25,14 +24,15 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import list_published_files
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.itemsets.itemset_spec_file import release_spec_of
-from privsyn.itemsets.steps import build_itemset_steps
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
+from privsyn.extras.itemsets.itemset_spec_file import release_spec_of
+from privsyn.extras.itemsets.steps import build_itemset_steps
+from privsyn.extras.itemsets.transaction_source import open_transactions
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.folder import REPAIRS, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note
 from privsyn.publish.release_note import Looks, list_looks
 from privsyn.publish.versions import list_file_versions
-from privsyn.sources.transaction_source import open_transactions
 from privsyn.storage.records import write_json
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise
 
@@ -155,6 +155,7 @@ def write_itemset_note(
     """Return Markdown: what was released, what is promised, the first itemsets, how to read them, what they cost."""
     return render_note(
         "itemsets.md.j2",
+        __package__,
         c=certificate,
         looks=looks,
         asked=spec,

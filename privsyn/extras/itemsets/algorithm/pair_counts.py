@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.itemsets.item_counts import compute_root
-from privsyn.tasks.itemsets.transactions import Transactions
+from privsyn.extras.itemsets.algorithm.item_counts import compute_root
+from privsyn.extras.itemsets.algorithm.transactions import Transactions
 
 ALL_PAIRS = "pairs of frequent items"
 """What stands for the attributes of the query."""

@@ -19,13 +19,13 @@ from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.certificate import Certificate
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.improved_run import note_of
 from privsyn.engine.step import ReleaseStep
-from privsyn.itemsets.itemset_spec_file import check_itemset_spec, load_itemset_spec
-from privsyn.itemsets.publish_itemsets import ItemsetSummary, publish_itemsets
-from privsyn.itemsets.steps import build_itemset_steps
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
+from privsyn.extras.itemsets.itemset_spec_file import check_itemset_spec, load_itemset_spec
+from privsyn.extras.itemsets.publish_itemsets import ItemsetSummary, publish_itemsets
+from privsyn.extras.itemsets.steps import build_itemset_steps
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import read_manifest
@@ -191,7 +191,9 @@ def test_a_request_above_the_cap_is_refused_and_nothing_is_read(
 ) -> None:
     ask(listed)
     cost = spent()
-    monkeypatch.setattr("privsyn.itemsets.steps.Transactions.from_arrow", lambda *a: pytest.fail("rows were read"))
+    monkeypatch.setattr(
+        "privsyn.extras.itemsets.steps.Transactions.from_arrow", lambda *a: pytest.fail("rows were read")
+    )
     with pytest.raises(BudgetRefusedError):
         ask(listed.model_copy(update={"privacy": listed.privacy.model_copy(update={"epsilon": 50.0})}))
     assert spent() == cost
@@ -263,7 +265,7 @@ def test_a_killed_look_is_finished_on_its_draw(listed: ItemsetSpec, monkeypatch:
     def broken(*arguments: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("privsyn.itemsets.steps.TransactionLook.read_rows", broken)
+    monkeypatch.setattr("privsyn.extras.itemsets.steps.TransactionLook.read_rows", broken)
     with pytest.raises(KeyboardInterrupt):
         ask(listed)
     assert read is ReleaseStep.read_rows

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.sources.file_source import FileSource
 from privsyn.sources.open_source import AnyPlace
 from privsyn.sources.private_table import check_valid_text, forget, is_readable

@@ -8,15 +8,15 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from privsyn.tasks.itemsets.basis_set import build_pair_graph
-from privsyn.tasks.itemsets.estimates import (
+from privsyn.extras.itemsets.algorithm.basis_set import build_pair_graph
+from privsyn.extras.itemsets.algorithm.estimates import (
     combine_estimates,
     estimate_itemsets,
     iterate_basis_estimates,
     keep_frequent,
     sum_supersets,
 )
-from privsyn.tasks.itemsets.transactions import Transactions
+from privsyn.extras.itemsets.algorithm.transactions import Transactions
 
 BASKETS = [[0, 1, 2], [0, 2], [], [1, 2, 3], [0, 1, 2, 3], [3], [0, 1, 2]]
 

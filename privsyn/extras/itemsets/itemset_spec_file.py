@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.certificate import Manifest
-from privsyn.data_contracts.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec, ListLayout, PairsLayout
 from privsyn.sources.public_table import ListedFile, read_listed_file
 from privsyn.specs.messages import describe_refused, describe_wrong_value, suggest_name
 from privsyn.specs.places import format_place, get_model_at

@@ -16,22 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from privsyn.data_contracts import tables as contracts
 from privsyn.data_contracts.artifacts import LookKind, StepKind
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
+from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.receipts import Query
-from privsyn.data_contracts.tables import ITEMSETS, PROFILE_SCHEMA, REPAIRS
+from privsyn.data_contracts.tables import PROFILE_SCHEMA, REPAIRS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.engine.step_list import fund
+from privsyn.extras.itemsets import tables as contracts
+from privsyn.extras.itemsets.algorithm import basis_marginals, basis_set, estimates, item_counts, pair_counts
+from privsyn.extras.itemsets.algorithm.basis_set import Basis
+from privsyn.extras.itemsets.algorithm.estimates import Measured
+from privsyn.extras.itemsets.algorithm.item_counts import choose_frequent_items, compute_threshold
+from privsyn.extras.itemsets.algorithm.transactions import ROW_SCHEMA, Transactions, gather_transactions
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
+from privsyn.extras.itemsets.itemset_spec_file import read_released_itemset_spec
+from privsyn.extras.itemsets.transaction_source import iterate_held_items
 from privsyn.pipelines.common_steps import RELEASED, check_unchanged, list_released_tables, publish_noisy
-from privsyn.sources.transaction_source import iterate_held_items
-from privsyn.tasks.itemsets import basis_marginals, basis_set, estimates, item_counts, pair_counts
-from privsyn.tasks.itemsets.basis_set import Basis
-from privsyn.tasks.itemsets.estimates import Measured
-from privsyn.tasks.itemsets.item_counts import choose_frequent_items, compute_threshold
-from privsyn.tasks.itemsets.transactions import ROW_SCHEMA, Transactions, gather_transactions
 from privsyn.tasks.steps.encode import Repairs
 
 if TYPE_CHECKING:
@@ -72,6 +74,11 @@ def build_itemset_steps(spec: ItemsetSpec) -> tuple[Step, ...]:
         _estimate_itemsets,
     )
     return fund([make(spec) for make in steps], SHARES)
+
+
+def list_certified_steps(manifest: Manifest) -> tuple[Step, ...]:
+    """Return the steps of a released folder by its own request, for whoever compares it with the ledger."""
+    return build_itemset_steps(read_released_itemset_spec(manifest))
 
 
 def _read_transactions(spec: ItemsetSpec) -> Step:
@@ -348,4 +355,4 @@ def build_itemset_table(
                 "high": max(min(share + _Z * error, 1.0), 0.0),
             }
         )
-    return pa.Table.from_pylist(rows, schema=ITEMSETS.schema)
+    return pa.Table.from_pylist(rows, schema=contracts.ITEMSETS.schema)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.receipts import Query, compute_sigma
-from privsyn.tasks.itemsets.transactions import Transactions
+from privsyn.extras.itemsets.algorithm.transactions import Transactions
 
 TOTAL, RANK, ITEMS = "transactions", "count at the rank", "items"
 """What stands for the attributes of a query."""

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from privsyn.tasks.itemsets.basis_set import build_pair_graph, choose_basis_set
+from privsyn.extras.itemsets.algorithm.basis_set import build_pair_graph, choose_basis_set
 
 
 def triangles(graph: nx.Graph) -> list[tuple[int, ...]]:

@@ -30,7 +30,7 @@ from privsyn.cli.common import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from privsyn.itemsets.publish_itemsets import ItemsetSummary
+    from privsyn.extras.itemsets.publish_itemsets import ItemsetSummary
 
 _SHOWN = 10
 
@@ -53,9 +53,9 @@ def itemsets_command(
     """
     with print_errors(debug=debug, out=out):
         from privsyn.api.progress import show_progress_bars
-        from privsyn.itemsets.itemset_spec_file import load_itemset_spec
-        from privsyn.itemsets.publish_itemsets import publish_itemsets
-        from privsyn.itemsets.steps import build_itemset_steps
+        from privsyn.extras.itemsets.itemset_spec_file import load_itemset_spec
+        from privsyn.extras.itemsets.publish_itemsets import publish_itemsets
+        from privsyn.extras.itemsets.steps import build_itemset_steps
 
         table, settings = parse_table(data, "--data"), read_settings(out)
         itemset_spec = load_itemset_spec(spec, epsilon, table)
