@@ -6,6 +6,7 @@ and the object that it is.  The module that asks for a group says what its objec
 | group | name | asked by |
 |---|---|---|
 | privsyn.commands | of the command | privsyn/cli/__init__.py |
+| privsyn.methods | any; a sequence of methods | privsyn/comparison/methods.py |
 | privsyn.requests | of the last step of a release that is of no table | privsyn/api/ledger_comparison.py |
 
 An installed package is trusted: a part runs in this process.  A part is loaded when it is asked for, and not before.
@@ -17,7 +18,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
-Group = Literal["commands", "requests"]
+Group = Literal["commands", "methods", "requests"]
 
 
 @cache

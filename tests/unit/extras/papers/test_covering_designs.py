@@ -10,10 +10,10 @@ import pytest
 
 from privsyn.comparison.method import MethodSettings
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.papers import public_views
-from privsyn.comparison.papers.public_views import LARGEST, build_affine_plane
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal
+from privsyn.extras.papers import public_views
+from privsyn.extras.papers.public_views import LARGEST, build_affine_plane
 from tests.support.examples import keep_first
 from tests.unit.comparison.test_methods import trial
 

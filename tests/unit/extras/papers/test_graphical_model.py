@@ -8,7 +8,7 @@ import pytest
 
 from privsyn.comparison.method import DomainTooLargeError
 from privsyn.comparison.methods import METHODS
-from privsyn.comparison.papers import paper_variants
+from privsyn.extras.papers import paper_variants
 from tests.unit.comparison.test_methods import l1, trial
 
 NAME = "non-private-selection-pgm"

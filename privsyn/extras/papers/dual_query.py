@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.comparison.method import Choices, MethodInput, MethodResult
-from privsyn.comparison.papers.full_domain import TOTAL_SHARE, list_pairs, measure_number_of_rows, split_rho
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.extras.papers.full_domain import TOTAL_SHARE, list_pairs, measure_number_of_rows, split_rho
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 
 Floats = NDArray[np.float64]

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.comparison.method import Choices, DomainTooLargeError, MethodInput, MethodResult
-from privsyn.comparison.papers.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.extras.papers.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.steps.ancestral_rows import draw_ancestral_rows
