@@ -25,6 +25,7 @@ import numpy as np
 
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.interrupts import check_interrupts
+from privsyn.base.registry import need_package
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
 from privsyn.counting.engine import Engine, WritePart
@@ -111,15 +112,9 @@ class DaskEngine:
         """
         if self._client is not None:
             return
-        try:
+        with need_package("distributed", "the engine `dask`", "dask", "engine.kind"):
             import dask
             import distributed
-        except ImportError:
-            raise RequestError(
-                "the engine `dask` needs the package distributed, which is not installed",
-                "Install privsyn-flows[dask], or choose `kind: local`",
-                "engine.kind",
-            ) from None
         if not self._address:
             with dask.config.set(_OWN_CLUSTER), _translate_start_errors():
                 self._cluster = distributed.LocalCluster(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +15,12 @@ import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import PrivsynError, RequestError
-from privsyn.storage.objects import check_store, make_store_error, open_filesystem, translate_store_errors
+from privsyn.extras.stores.objects import make_store_error, open_filesystem, translate_store_errors
 from privsyn.storage.released_files import check_released_file, read_manifest
 from privsyn.storage.released_root import is_released_name
+from privsyn.storage.stores import CopiedFolder, check_store
 
 _MANIFEST = "manifest.json"
-
-
-@dataclass(frozen=True)
-class CopiedFolder:
-    """A released folder in a store, its files, and whether it was written now: False where all was there."""
-
-    place: str
-    files: tuple[str, ...]
-    written: bool
 
 
 def copy_released(folder: Path, store: str, field: str) -> CopiedFolder:

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from privsyn.base.registry import need_package
 from privsyn.specs.facts import (
     Dictionary,
     Facts,
     format_value,
     list_values,
-    make_missing_package_error,
     make_unreadable_error,
     parse_whole_number,
     pick,
@@ -45,11 +45,9 @@ _MOMENTS = {"TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "DATETIME", "DATETIME2",
 
 def read(path: Path, table: str) -> Dictionary:
     """Return the facts about the table called ``table``, or the only one that no other refers to."""
-    try:
+    with need_package("sqlglot", f"reading a {_FORM}", "codebooks", "draft_spec.dictionary"):
         import sqlglot
         from sqlglot import exp
-    except ImportError:
-        raise make_missing_package_error("sqlglot", f"a {_FORM}") from None
     log = logging.getLogger("sqlglot")
     before, log.disabled = log.disabled, True  # it would name statements that it does not know
     try:

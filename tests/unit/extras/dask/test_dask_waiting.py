@@ -17,9 +17,9 @@ import pytest
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.base.settings import Settings
-from privsyn.counting import dask_engine
-from privsyn.counting.dask_engine import DaskEngine
 from privsyn.counting.part_files import PartFile
+from privsyn.extras.dask import dask_engine
+from privsyn.extras.dask.dask_engine import DaskEngine
 
 distributed = pytest.importorskip("distributed", reason="no Dask: install privsyn-flows[dask]")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from privsyn.base.registry import need_package
 from privsyn.specs.facts import (
     Dictionary,
     Facts,
     bound_of,
     format_value,
     list_values,
-    make_missing_package_error,
     make_unreadable_error,
     parse_range,
     parse_whole_number,
@@ -25,11 +25,9 @@ _FORM = "DDI codebook"
 
 def read(path: Path, table: str) -> Dictionary:
     """Return the facts about every ``var``; of several files, those about the one called ``table``, if there is one."""
-    try:
+    with need_package("defusedxml", f"reading a {_FORM}", "codebooks", "draft_spec.dictionary"):
         from defusedxml import DefusedXmlException
         from defusedxml.ElementTree import ParseError, parse
-    except ImportError:
-        raise make_missing_package_error("defusedxml", f"a {_FORM}") from None
     try:
         root = parse(path).getroot()
     except (ParseError, DefusedXmlException, ValueError, LookupError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.data_url import DataUrl
-from privsyn.base.errors import RequestError
+from privsyn.base.registry import need_package
 
 _BLOCK = 1 << 18
 _SECONDS = 30
@@ -20,12 +20,9 @@ def open_sftp(url: DataUrl) -> Any:
     ``~/.ssh``.  A server whose key is not in ``known_hosts`` is refused.  Raises RequestError where a package is
     missing, and OSError as pyarrow's filesystems do.
     """
-    try:
+    with need_package("paramiko", "reading SFTP servers", "sftp"):
         import paramiko
         from fsspec.implementations.sftp import SFTPFileSystem
-    except ImportError:
-        cure = "Install it: pip install 'privsyn-flows[sftp]'"
-        raise RequestError("is read by packages that are not installed", cure, "data") from None
     from pyarrow import fs
 
     class Server(SFTPFileSystem):

@@ -9,19 +9,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from privsyn.base.foreign_files import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
+from privsyn.base.registry import need_package
+from privsyn.extras.foreign_files.known_formats import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
 from privsyn.specs.facts import (
     Dictionary,
     Facts,
     bound_of,
     list_values,
-    make_missing_package_error,
     make_unreadable_error,
     parse_range,
 )
 
 _FORM = "Stata, SPSS or SAS file"
-ENDINGS = tuple(READERS)
 
 _FIXED = re.compile(r"%[-0]?\d+\.([1-9]|1[0-5])fc?")
 """Stata's format of a number with so many decimals, which nobody gets without asking for it, as ``%9.2f``."""
@@ -32,10 +31,8 @@ def read(path: Path, table: str) -> Dictionary:
 
     With a SAS file, the catalogue ``.sas7bcat`` beside it has the value labels.
     """
-    try:
+    with need_package("pyreadstat", f"reading a {_FORM}", "codebooks", "draft_spec.dictionary"):
         import pyreadstat
-    except ImportError:
-        raise make_missing_package_error("pyreadstat", f"a {_FORM}") from None
     options: dict[str, Any] = {"metadataonly": True, **find_catalogue(path)}
     try:
         _, metadata = getattr(pyreadstat, READERS[path.suffix.lower()])(str(path), **options)

@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.errors import RequestError
-from privsyn.base.foreign_files import refuse_large_unpacked
+from privsyn.base.registry import make_missing_error
+from privsyn.extras.foreign_files.known_formats import refuse_large_unpacked
 from privsyn.specs.facts import (
     Dictionary,
     Facts,
     bound_of,
     format_value,
     list_values,
-    make_missing_package_error,
     make_unreadable_error,
     parse_range,
     parse_whole_number,
 )
 
-ENDINGS = (".csv", ".tsv", ".xlsx")
+_FIELD = "draft_spec.dictionary"
 
 MAX_UNPACKED = 200_000_000
 """Bytes that the parts of a workbook may unpack to."""
@@ -89,7 +89,9 @@ def _read_rows(path: Path) -> Any:
         separator = "\t" if path.suffix.lower() == ".tsv" else None
         return pd.read_csv(path, sep=separator, engine="python", dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except ImportError:
-        raise make_missing_package_error("openpyxl", "an Excel codebook") from None
+        raise make_missing_error(
+            "openpyxl", "reading an Excel codebook", "codebooks", "draft_spec.dictionary"
+        ) from None
     except (MemoryError, RequestError):
         raise
     except Exception:  # pandas and openpyxl raise errors of many kinds

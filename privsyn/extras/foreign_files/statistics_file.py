@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from privsyn.base.foreign_files import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
+from privsyn.base.registry import need_package
+from privsyn.extras.foreign_files.known_formats import DAYS, MOMENTS, READERS, find_catalogue, is_a_list
 from privsyn.sources.private_table import NOT_UTF8, Note
-from privsyn.sources.readers.reader import Reader, need_package, refuse_damaged
+from privsyn.sources.readers.reader import Reader, refuse_damaged
 
 _SPSS = (".sav", ".zsav")
 _BYTES = "LATIN1"

@@ -18,9 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from privsyn.base.errors import RequestError
-from privsyn.base.foreign_files import refuse_large_unpacked
+from privsyn.base.registry import need_package
+from privsyn.extras.foreign_files.known_formats import refuse_large_unpacked
 from privsyn.sources.private_table import Note
-from privsyn.sources.readers.reader import Reader, need_package, refuse_damaged
+from privsyn.sources.readers.reader import Reader, refuse_damaged
 
 MAX_UNPACKED = 4_000_000_000
 """Bytes that the parts of a workbook may unpack to: a sheet of a million rows has less."""

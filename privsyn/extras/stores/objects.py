@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from privsyn.base.data_url import DataUrl, is_object_url
+from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import mention
+from privsyn.storage.stores import StoredFile
 
 _READ_AHEAD = 1 << 22
 _DIGESTS = {"gs": "md5Hash", "s3": "ETag"}
@@ -39,7 +40,7 @@ _AGAIN = "Look at the connection and at the store's address; the same request th
 
 
 @dataclass(frozen=True)
-class StoredObject:
+class StoredObject(StoredFile):
     """An object as it was when the table was opened: each later look at it has to find the same ``mark``.
 
     ``path``: bucket and key, or the path on the server ``host``; ``mark``: the store's ETag, digest or generation, or
@@ -145,19 +146,12 @@ def _read_mark(filesystem: Any, scheme: str, path: str, opened: Any) -> tuple[st
     return mark.decode() if isinstance(mark, bytes) else str(mark), is_digest
 
 
-def check_store(place: str, field: str) -> DataUrl:
-    """Return the parts of a store's URL.  Raises RequestError about ``field`` for any other, and for a key in it."""
-    if not is_object_url(place):
-        raise RequestError("names no folder of an object store", "Write s3://BUCKET/FOLDER", field)
-    return DataUrl.parse(place, field)
-
-
 def open_filesystem(url: DataUrl) -> Any:
     """Return the store of a URL, by Arrow, with what the environment says of keys, region and address."""
     from pyarrow import fs  # here: most runs read files
 
     if url.scheme == "sftp":
-        from privsyn.storage.sftp import open_sftp
+        from privsyn.extras.stores.sftp import open_sftp
 
         return open_sftp(url)
     if url.scheme == "gs":

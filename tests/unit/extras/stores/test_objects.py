@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from privsyn.base.errors import RequestError
+from privsyn.extras.stores.objects import StoredObject, _read_mark
 from privsyn.sources.file_source import _mark
-from privsyn.storage.objects import StoredObject, _read_mark
 from privsyn.storage.store import Store
 
 

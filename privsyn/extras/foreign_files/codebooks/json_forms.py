@@ -1,6 +1,4 @@
-"""Data dictionaries: public facts about columns, read from the forms that people have.
-
-JSON forms stand here, all others in privsyn/specs/codebooks/; privsyn/specs/dictionary_process.py sets them limits.
+"""Dictionaries in JSON: the shared form, Frictionless, Croissant and SDV.
 
 A fact that was read off the data itself (``bounds_from: observed``, a count of missing values) is a function of
 private rows, so it is left out and a remark says why.
@@ -15,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.errors import RequestError
-from privsyn.specs.codebooks import croissant_fields, ddi, sheets, sql, statistics_files
+from privsyn.extras.foreign_files.codebooks import croissant_fields
 from privsyn.specs.facts import Dictionary, Facts, bound_of, format_value, list_values, pick
 
-MAX_BYTES = 100_000_000
 FORMS = (
     "as JSON the shared form (`columns` with `kind`, `min`, `max`, `values`), a Frictionless Table Schema or Data "
     "Package (`fields` or `resources`), Croissant or SDV metadata (`columns` or `tables` with `sdtype`); a DDI "
@@ -28,16 +25,11 @@ FORMS = (
 _OBSERVED = re.compile(r"observed|published file|from the data\b", re.IGNORECASE)
 
 
-def parse_dictionary(path: Path, table: str) -> Dictionary:
+def read(path: Path, table: str) -> Dictionary:
     """Return the dictionary ``path``; ``table``, the data's file name without ending, picks one of several.
 
-    It reads in this process, without limits.  The ending of the file's name tells the form; any other is JSON.  Raises
-    RequestError if the file is unreadable, of none of the known forms, or of one whose package is not installed.
+    Raises RequestError if the file is unreadable or of none of the known forms.
     """
-    reader = _READERS.get(path.suffix.lower())
-    if reader is not None:
-        _check_file(path)
-        return reader(path, table)
     content = _read_json(path)
     if isinstance(content, dict):
         for recognizes, convert in _FORMS:
@@ -51,35 +43,7 @@ def parse_dictionary(path: Path, table: str) -> Dictionary:
     )
 
 
-_READERS: dict[str, Callable[[Path, str], Dictionary]] = {
-    **dict.fromkeys(statistics_files.ENDINGS, statistics_files.read),
-    **dict.fromkeys(sheets.ENDINGS, sheets.read),
-    **dict.fromkeys((".sql", ".ddl"), sql.read),
-    ".xml": ddi.read,
-}
-
-
-def _check_file(path: Path) -> None:
-    """Raise RequestError for what is no regular file of a reasonable size."""
-    try:
-        if path.exists() and not path.is_file():  # a pipe or a device may have no end
-            raise RequestError(
-                f"{path} is not a regular file", "Save the dictionary in a file", "draft_spec.dictionary"
-            )
-        if path.stat().st_size > MAX_BYTES:
-            raise RequestError(
-                f"{path} is larger than {MAX_BYTES // 10**6} MB", "Check the path", "draft_spec.dictionary"
-            )
-    except FileNotFoundError:
-        raise RequestError(f"there is no file {path}", "Check the path", "draft_spec.dictionary") from None
-    except (OSError, ValueError):
-        raise RequestError(
-            f"{path} cannot be read", "Check the path and its permissions", "draft_spec.dictionary"
-        ) from None
-
-
 def _read_json(path: Path) -> Any:
-    _check_file(path)
     try:
         return json.loads(path.read_bytes().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError):
