@@ -10,6 +10,7 @@ and the object that it is.  The module that asks for a group says what its objec
 | privsyn.connectors | scheme of URLs, or ending of files: a Connector | sources/stream_source.py |
 | privsyn.engines | ``kind`` of ``engine``: the class of a ClusterEngine | engine/opening.py |
 | privsyn.methods | any: a sequence of methods | comparison/methods.py |
+| privsyn.metrics | of the metric: an AddedMetric | evaluation/scores.py |
 | privsyn.requests | last step of a release that is of no table: lists its steps | api/ledger_comparison.py |
 | privsyn.stores | scheme of URLs: a FileStore | storage/stores.py |
 | privsyn.telemetry | of the setting with its address: the class of a receiver | base/telemetry.py |
@@ -28,7 +29,9 @@ from typing import Any, Literal
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import Text
 
-Group = Literal["codebooks", "commands", "connectors", "engines", "methods", "requests", "stores", "telemetry"]
+Group = Literal[
+    "codebooks", "commands", "connectors", "engines", "methods", "metrics", "requests", "stores", "telemetry"
+]
 
 
 @cache
