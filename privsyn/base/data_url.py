@@ -58,7 +58,7 @@ def _list_options(scheme: str) -> tuple[str, ...] | None:
 
 def _is_store(scheme: str) -> bool:
     """Return whether tables are files there: in an object store, on a server, or in a store that a package adds."""
-    return scheme in (*STORE_SCHEMES, *SERVER_SCHEMES) or scheme in find_parts("stores")
+    return scheme in (*STORE_SCHEMES, *SERVER_SCHEMES) or (scheme not in OPTIONS and scheme in find_parts("stores"))
 
 
 FORMS = "postgresql://HOST/DATABASE?table=NAME, sqlite:///FILE?table=NAME, duckdb:///FILE?table=NAME or s3://BUCKET/KEY"

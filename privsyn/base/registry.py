@@ -36,25 +36,30 @@ Group = Literal[
 
 @cache
 def find_parts(group: Group) -> dict[str, EntryPoint]:
-    """Return name -> entry point of the parts that are installed, in the order of their names."""
-    return {part.name: part for part in sorted(entry_points(group=f"privsyn.{group}"))}
+    """Return name -> entry point of the parts that are installed, in the order of their names.
+
+    Of two of one name, this package's own counts.
+    """
+    parts = sorted(entry_points(group=f"privsyn.{group}"))
+    return {part.name: part for part in sorted(parts, key=lambda part: part.module.startswith("privsyn."))}
 
 
 def load_part(group: Group, name: str, field: str = "") -> Any:
-    """Return a part.  Raises RequestError about ``field`` where no installed package adds it."""
+    """Return a part.  Raises RequestError about ``field`` where no installed package adds it, or it cannot load."""
     part = find_parts(group).get(name)
     if part is None:
-        raise RequestError(
-            f"no installed package adds {name!r} (privsyn.{group})",
-            "Install the package that does, or leave it out",
-            field,
-        )
-    return part.load()
+        problem = f"no installed package adds {name!r} (privsyn.{group})"
+        raise RequestError(problem, "Install the package that does, or leave it out", field)
+    try:
+        return part.load()
+    except (ImportError, AttributeError) as error:
+        problem = f"{part.value}, which a package adds as {name!r}, cannot be loaded ({type(error).__name__})"
+        raise RequestError(problem, "Repair or remove the package", field) from error
 
 
 def load_parts(group: Group) -> dict[str, Any]:
-    """Return name -> part of all that are installed."""
-    return {name: part.load() for name, part in find_parts(group).items()}
+    """Return name -> part of all that are installed; errors as of :func:`load_part`."""
+    return {name: load_part(group, name) for name in find_parts(group)}
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from privsyn.cli import query_command as query
 from privsyn.cli import release_command as release
 from privsyn.cli import server_commands as operations
 from privsyn.cli import spec_command as spec
+from privsyn.cli.common import print_errors
 
 
 class Commands(TyperGroup):
@@ -48,7 +49,8 @@ def _load_command(name: str) -> Any:
     if name not in find_parts("commands"):
         return None
     added = typer.Typer(add_completion=False, rich_markup_mode=None)
-    added.command(name)(load_part("commands", name))
+    with print_errors(debug="--debug" in sys.argv):
+        added.command(name)(load_part("commands", name))
     return get_command(added)
 
 

@@ -129,7 +129,7 @@ def choose_makers(choice: EngineChoice, settings: Settings) -> ClusterEngine | N
     return _open_cluster(choice.kind, 0, settings, "dask_public")
 
 
-def _open_cluster(kind: str, workers: int, settings: Settings, field: str = "dask") -> ClusterEngine:
-    """Return the engine of a kind that a package adds; ``field``: the setting of its cluster's address."""
-    engine: ClusterEngine = load_part("engines", kind, "engine.kind")(workers, settings, field)
+def _open_cluster(kind: str, workers: int, settings: Settings, address: str = "dask") -> ClusterEngine:
+    """Return the engine of a kind that a package adds; ``address``: the setting of its cluster."""
+    engine: ClusterEngine = load_part("engines", kind, "engine.kind")(workers, settings, address)
     return engine

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
+from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
+from privsyn.base import registry
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.registry import find_parts, load_part, need_package
@@ -18,6 +20,22 @@ def test_a_part_that_no_package_adds_is_refused_by_its_name() -> None:
     with pytest.raises(RequestError, match=r"no installed package adds 'none' \(privsyn\.engines\)") as refused:
         load_part("engines", "none", "engine.kind")
     assert refused.value.field == "engine.kind" and refused.value.exit_code == 2
+
+
+def test_of_two_parts_of_one_name_the_project_s_own_counts_and_a_broken_one_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = "privsyn.engines"
+    theirs = [EntryPoint(name, "no_such_package:Engine", group) for name in ("dask", "other")]
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [*entry_points(group=group), *theirs])
+    find_parts.cache_clear()
+    try:
+        assert find_parts("engines")["dask"].module == "privsyn.extras.dask.dask_engine"
+        with pytest.raises(RequestError, match=r"no_such_package:Engine, .* as 'other', cannot be loaded") as refused:
+            load_part("engines", "other", "engine.kind")
+        assert refused.value.field == "engine.kind"
+    finally:
+        find_parts.cache_clear()
 
 
 def test_a_package_that_is_not_installed_is_refused_with_its_extra() -> None:
