@@ -191,12 +191,13 @@ class MetricValue:
 class AddedMetric:
     """A metric that a package adds to the registry's ``metrics``, by its name.
 
-    ``compute``: from the real and the synthetic table, and the encoding of their columns, returns the value.  It sees
-    private rows; what it returns stands in private reports and comparisons alone.
+    ``compute``: from the scorer, which has the real table, the hold-out, their encoding and the settings, and from the
+    synthetic table, returns the value.  It sees private rows; what it returns stands in private reports and comparisons
+    alone.
     """
 
     kind: ScoreKind
-    compute: Callable[[CodedTable, CodedTable, EncodingPlan], MetricValue]
+    compute: Callable[[Scorer, CodedTable], MetricValue]
 
 
 @cache
@@ -410,7 +411,7 @@ class Scorer:
                 return self._membership(synthetic)
             case "singling_out" | "linkability" | "inference":
                 return self._risk(name, table)
-        return list_added_metrics()[name].compute(self.real, table, self.encoding)
+        return list_added_metrics()[name].compute(self, table)
 
     @cached_property
     def _singles(self) -> list[Clique]:

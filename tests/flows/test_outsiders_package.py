@@ -38,8 +38,8 @@ def repeat_first_code(trial):
 
 LINES = Connector(lambda place, columns: LinesReader(place))
 METHODS = (Method("first-code", "First code", "the first value for everybody", "nowhere", repeat_first_code),)
-KIND = ScoreKind("Rows", "structure", "rows", 0, None, "higher", "nowhere", "How many rows there are.")
-ROWS = AddedMetric(KIND, lambda real, synthetic, encoding: MetricValue(float(synthetic.bins.rows)))
+KIND = ScoreKind("Rows", "structure", "share", 0, None, "higher", "nowhere", "Rows for each real row.")
+ROWS = AddedMetric(KIND, lambda scorer, table: MetricValue(table.bins.rows / scorer.real.bins.rows))
 '''
 ENTRY_POINTS = """
 [privsyn.connectors]
@@ -92,5 +92,5 @@ def test_a_package_of_thirty_lines_adds_a_connector_a_method_and_a_metric(tmp_pa
     (run,) = json.loads((folder / "results.json").read_text(encoding="utf-8"))["runs"]
     assert run["method"] == "first-code" and run["outcome"] == "done"
     values = {metric["name"]: metric["value"] for metric in run["metrics"]}
-    assert values["row_number"] == 100
+    assert values["row_number"] == 1.0
     assert values["l1_1way"] == 1.0  # half of the rows are green and became red
