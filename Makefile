@@ -51,7 +51,7 @@ $(VENV)/.dev: pyproject.toml requirements-dev.lock requirements-uv.lock | $(BIN)
 	@touch $@
 
 # For every Python from 3.11.0 on and every platform; versions in the locks stay where they fit.  Needs uv.
-LOCK := uv pip compile -q --universal --python-version 3.11.0 --generate-hashes --no-header --no-annotate --extra example --extra postgres --extra databases
+LOCK := uv pip compile -q --universal --python-version 3.11.0 --generate-hashes --no-header --no-annotate --extra example --extra postgres --extra databases --extra evaluation
 lock:
 	echo 'setuptools>=77' | $(LOCK) pyproject.toml - -o requirements.lock
 	echo 'setuptools>=77' | $(LOCK) --extra dev --extra docs --extra second-opinion --extra codebooks --extra formats-check --extra dask --extra traces --extra lineage --extra delta --extra iceberg --extra sftp -c requirements.lock pyproject.toml - -o requirements-dev.lock

@@ -31,14 +31,14 @@ from audit.referee_tables import (
     make_tree,
 )
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
 from privsyn.evaluation.quality_release import PublicSide, build_quality_step
-from privsyn.itemsets.itemset_spec_file import release_spec_of
-from privsyn.itemsets.steps import build_itemset_steps
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
+from privsyn.extras.itemsets.itemset_spec_file import release_spec_of
+from privsyn.extras.itemsets.steps import build_itemset_steps
 from privsyn.pipelines.common_steps import ENCODE
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import open_source

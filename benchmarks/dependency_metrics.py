@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.papers.exponential_network import INDIF_SENSITIVITY, compute_in_dif
 from privsyn.data_contracts.receipts import compute_sigma
+from privsyn.extras.papers.exponential_network import INDIF_SENSITIVITY, compute_in_dif
 from privsyn.tasks.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]

@@ -9,6 +9,7 @@ pooled ones err more than the one, with the standard error of that over the seed
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,13 +17,24 @@ import numpy as np
 
 from benchmarks.accuracy import base_spec, rows_of
 from privsyn.comparison import variants
-from privsyn.comparison.method import MethodInput, MethodSettings
+from privsyn.comparison.method import MethodInput, MethodResult, MethodSettings
+from privsyn.data_contracts.pooled_releases import Improvement
+from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import SeededNoise
 
 DELTA = 1e-9
+
+
+def make_pooled_releases(trial: MethodInput, epsilons: Sequence[float]) -> MethodResult:
+    """Make a release at each epsilon and the trial's delta, each improving those before it; return the last one."""
+    names = [{"run": f"run-{i}", "epsilon": epsilon, "delta": trial.delta} for i, epsilon in enumerate(epsilons)]
+    improves = Improvement.model_validate({"earlier": names[:-1], "epsilon": epsilons[-1], "delta": trial.delta})
+    request = variants.request_of(trial, trial.settings.mechanism)
+    request = replace(request, spec=request.spec.model_copy(update={"improves": improves}))
+    return variants.run_steps(trial, request, build_steps(request))
 
 
 def trial(name: str, epsilon: float, seed: int) -> MethodInput:
@@ -49,7 +61,7 @@ def compared(name: str, epsilon: float, times: int, seeds: int) -> np.ndarray:
                 average_l1(rows.bins, made.table, pairs)
                 for made in (
                     variants.default(first),
-                    variants.pooled_releases(replace(first, noise=SeededNoise(3 * seed + 1)), [epsilon] * times),
+                    make_pooled_releases(replace(first, noise=SeededNoise(3 * seed + 1)), [epsilon] * times),
                     variants.default(trial(name, together, 3 * seed + 2)),
                 )
             ]

@@ -26,12 +26,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
-from privsyn.itemsets.itemset_spec_file import release_spec_of
-from privsyn.itemsets.steps import build_itemset_steps
-from privsyn.tasks.itemsets.transactions import Transactions, gather_transactions
+from privsyn.extras.itemsets.algorithm.transactions import Transactions, gather_transactions
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
+from privsyn.extras.itemsets.itemset_spec_file import release_spec_of
+from privsyn.extras.itemsets.steps import build_itemset_steps
 
 SUPERMARKET = Path("/usr/share/doc/weka/examples/supermarket.arff")
 TOPS, EPSILONS, DELTA, LARGEST = (50, 100, 200), (0.2, 0.5, 1.0, 2.0), 1e-9, 5

@@ -36,7 +36,7 @@ def _require_not_null(*columns: str) -> list[Expectation]:
     return [_expect("expect_column_values_to_not_be_null", column=c) for c in columns]
 
 
-def _require_at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
+def require_at_least(column: str, least: float, *, strict: bool = False) -> Expectation:
     """Expect no value below ``least``: the smallest one is checked, which takes half the time of checking every one."""
     return _expect("expect_column_min_to_be_between", column=column, min_value=least, strict_min=strict)
 
@@ -78,7 +78,7 @@ PROFILE_SCHEMA = pa.schema(
 PROFILE_EXPECTATIONS = (
     *_require_not_null("column", "unwanted_nulls", "outside", "type_matches"),
     _expect("expect_column_max_to_be_between", column="outside", min_value=0, max_value=0),
-    _require_at_least("type_matches", True),
+    require_at_least("type_matches", True),
     _expect("expect_column_max_to_be_between", column="unwanted_nulls", min_value=0, max_value=0),
 )
 
@@ -122,7 +122,7 @@ REPAIRS = _make_long_table(
     "repairs",
     Zone.PRIVATE,
     [("column", pa.string()), ("repair", pa.string()), ("rows", pa.int64())],
-    _require_at_least("rows", 0),
+    require_at_least("rows", 0),
 )
 """How many values each repair touched while encoding; shown in the private zone only."""
 
@@ -130,8 +130,8 @@ NOISY = _make_long_table(
     "noisy",
     Zone.RELEASED,
     [("query", pa.int32()), ("cell", pa.int64()), ("count", pa.int64())],
-    _require_at_least("query", 0),
-    _require_at_least("cell", 0),
+    require_at_least("query", 0),
+    require_at_least("cell", 0),
     _expect("expect_compound_columns_to_be_unique", column_list=["query", "cell"]),
 )
 """Noisy integer answers of one release step, cell by cell in row-major order of the query's attributes."""
@@ -148,9 +148,9 @@ RECEIPTS = _make_long_table(
         ("rho", pa.string()),
     ],
     _expect("expect_column_values_to_be_unique", column="query"),
-    _require_at_least("cells", 1),
-    _require_at_least("sensitivity", 1),
-    _require_at_least("sigma", 0, strict=True),
+    require_at_least("cells", 1),
+    require_at_least("sensitivity", 1),
+    require_at_least("sigma", 0, strict=True),
 )
 """One line per query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
 
@@ -168,9 +168,9 @@ RECODE = _make_long_table(
         ("variance", pa.float64()),
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "code"]),
-    _require_at_least("coarse", 0),
-    _require_at_least("weight", 0),
-    _require_at_least("variance", 0),
+    require_at_least("coarse", 0),
+    require_at_least("weight", 0),
+    require_at_least("variance", 0),
 )
 """Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the
 non-negative share by which decode draws the fine code inside its coarse code; ``estimate`` and ``variance`` are
@@ -188,8 +188,8 @@ EMPTY_CELLS = _make_long_table(
         ("measured", pa.bool_()),
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "other", "code", "other_code"]),
-    _require_at_least("code", 0),
-    _require_at_least("other_code", 0),
+    require_at_least("code", 0),
+    require_at_least("other_code", 0),
 )
 """Pairs of coarse codes that no row has, by the noisy counts: null of one attribute beside values of another.
 ``measured``: whether the joint counts of the two were measured."""
@@ -207,9 +207,9 @@ PAIRS = _make_long_table(
         ("weight", pa.float64()),
     ],
     _expect("expect_column_values_to_be_unique", column="order"),
-    _require_at_least("weight", 0, strict=True),
+    require_at_least("weight", 0, strict=True),
     _expect("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
-    _require_at_least("cells", 1),
+    require_at_least("cells", 1),
 )
 """Selected pairs, in the order of selection, with the total expected error after each, and the weight by which the
 budget of the measurement is shared."""
@@ -219,8 +219,8 @@ CLIQUES = _make_long_table(
     Zone.RELEASED,
     [("clique", pa.int32()), ("attributes", pa.list_(pa.string())), ("cells", pa.int64()), ("weight", pa.float64())],
     _expect("expect_column_values_to_be_unique", column="clique"),
-    _require_at_least("weight", 0, strict=True),
-    _require_at_least("cells", 1),
+    require_at_least("weight", 0, strict=True),
+    require_at_least("cells", 1),
 )
 """Attribute sets to measure, numbered from 0; the measurement's budget is shared in proportion to ``weight``."""
 
@@ -235,10 +235,10 @@ MERGES = _make_long_table(
         ("weight", pa.float64()),
     ],
     _expect("expect_compound_columns_to_be_unique", column_list=["set", "attribute", "coarse"]),
-    _require_at_least("set", 0),
-    _require_at_least("coarse", 0),
-    _require_at_least("merged", 0),
-    _require_at_least("weight", 0, strict=True),
+    require_at_least("set", 0),
+    require_at_least("coarse", 0),
+    require_at_least("merged", 0),
+    require_at_least("weight", 0, strict=True),
 )
 """Sets of attributes to measure, numbered from 0: coarse code -> merged code of each attribute, in the order of axes.
 
@@ -259,7 +259,7 @@ COUNTED = _make_long_table(
     Zone.RELEASED,
     [("attribute", pa.string()), ("code", pa.int32()), ("number", pa.int64()), ("value", pa.float64())],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "number"]),
-    _require_at_least("code", 0),
+    require_at_least("code", 0),
 )
 """Single values that are counted inside heavy cells: the fine code of the cell, which multiple of the column's step the
 value is, and the value."""
@@ -277,7 +277,7 @@ MARGINALS = _make_long_table(
         ("sigma", pa.float64()),
     ],
     _expect("expect_column_values_to_be_unique", column="clique"),
-    _require_at_least("sigma", 0),
+    require_at_least("sigma", 0),
 )
 """Consistent marginals, one per row, counts in row-major order: first the one-way of every attribute in
 domain order, then the measured cliques.  ``sigma`` is the noise that each cell was measured with."""
@@ -387,50 +387,3 @@ def _find_outside(array: pa.Array, expected: ValueRange) -> int:
     high_enough = pc.greater_equal(values, pa.scalar(expected.low, array.type))
     low_enough = pc.less_equal(values, pa.scalar(expected.high, array.type))
     return len(values) - int(pc.sum(pc.and_(high_enough, low_enough)).as_py())  # NaN is neither
-
-
-def _make_released_table(name: str, schema: pa.Schema, *expectations: Expectation) -> TableContract:
-    nulls = [Expectation("expect_column_values_to_not_be_null", {"column": c}) for c in schema.names]
-    return TableContract(name, Zone.RELEASED, schema, (*nulls, *expectations))
-
-
-TRANSACTION_ROWS = TableContract("transaction_rows", Zone.PRIVATE, None, PROFILE_EXPECTATIONS)
-"""Private transactions: one a row, the codes of its items ascending, at most as many as the spec keeps."""
-
-FREQUENT_ITEMS = _make_released_table(
-    "frequent_items",
-    pa.schema([("place", pa.int32()), ("code", pa.int32()), ("item", pa.string()), ("count", pa.int64())]),
-    Expectation("expect_column_values_to_be_unique", {"column": "code"}),
-    _require_at_least("place", 0),
-)
-"""Items whose itemsets are looked at, by noisy count; ``code``: place in the universe."""
-
-BASES = _make_released_table(
-    "bases",
-    pa.schema([("basis", pa.int32()), ("places", pa.list_(pa.int32())), ("items", pa.list_(pa.string()))]),
-    Expectation("expect_column_values_to_be_unique", {"column": "basis"}),
-)
-"""The bases, whose marginals are counted; ``places``: of FREQUENT_ITEMS, ascending."""
-
-ITEMSETS = _make_released_table(
-    "itemsets",
-    pa.schema(
-        [
-            ("rank", pa.int32()),
-            ("items", pa.list_(pa.string())),
-            ("size", pa.int32()),
-            ("count", pa.float64()),
-            ("count_std_error", pa.float64()),
-            ("support", pa.float64()),
-            ("std_error", pa.float64()),
-            ("low", pa.float64()),
-            ("high", pa.float64()),
-        ]
-    ),
-    Expectation("expect_column_values_to_be_unique", {"column": "rank"}),
-    _require_at_least("size", 1),
-    _require_at_least("count_std_error", 0, strict=True),
-    _require_at_least("std_error", 0, strict=True),
-)
-"""Frequent itemsets, the most frequent first: count and its noise in transactions; support, its noise and its 95 %
-interval as shares of the noisy number of transactions."""

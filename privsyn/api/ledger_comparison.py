@@ -17,13 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import load_part
 from privsyn.base.settings import Settings
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.certificate import Certificate, StageCost
 from privsyn.data_contracts.receipts import format_rho, sum_rho
 from privsyn.engine.step import ReleaseStep, release_steps
-from privsyn.itemsets.itemset_spec_file import read_released_itemset_spec
-from privsyn.itemsets.steps import build_itemset_steps
 from privsyn.ledgers.audit import Entry, charge_states
 from privsyn.ledgers.dataset_summary import DatasetSummary
 from privsyn.ledgers.ledger import Ledger
@@ -31,7 +30,7 @@ from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.certificate_of_run import is_certified
 from privsyn.publish.folder import is_whole
 from privsyn.storage.released_files import (
-    holds_itemsets,
+    find_kind_of,
     list_synthetic_names,
     read_certificate,
     read_manifest_if_readable,
@@ -267,8 +266,8 @@ def _list_published_steps(folder: Path) -> list[ReleaseStep]:
     manifest = read_manifest_if_readable(folder)
     if manifest is None:
         return []
-    if holds_itemsets(manifest):
-        return list(release_steps(build_itemset_steps(read_released_itemset_spec(manifest))))
+    if kind := find_kind_of(manifest):
+        return list(release_steps(load_part("requests", kind)(manifest)))
     return list(release_steps(plan_release(read_public_spec(manifest)).steps)) if list_synthetic_names(manifest) else []
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from privsyn.api.ledger_comparison import list_certified_folders, list_receipts_files
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import need_package
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.receipts import Query
@@ -68,13 +69,8 @@ def form_second_opinions(
     ``dataset`` and ``against``: as in ``ledger verify``.  Raises RequestError where the extra ``second-opinion`` is not
     installed.
     """
-    try:
+    with need_package("dp-accounting", "a second opinion", "second-opinion", ""):
         libraries = list_libraries()
-    except ModuleNotFoundError:
-        raise RequestError(
-            "a second opinion needs dp-accounting, which is not installed",
-            "Install it with: pip install 'privsyn-flows[second-opinion]'",
-        ) from None
     opinions = []
     for folder in list_certified_folders(ledger, settings, dataset, against):
         try:

@@ -6,7 +6,7 @@ No message holds a URL: somebody may have written a password into it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeGuard
@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
+from privsyn.base.registry import find_parts, load_part
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 WORKBOOK = "excel"
@@ -44,6 +45,21 @@ OPTIONS = {
     WORKBOOK: ("sheet", "header"),
 }
 """Scheme -> the options after its question mark."""
+
+
+def _list_options(scheme: str) -> tuple[str, ...] | None:
+    """Return the options of a scheme, of this module or of one that a package adds; None: it is not known."""
+    if scheme in OPTIONS:
+        return OPTIONS[scheme]
+    if scheme in find_parts("stores"):
+        return ()
+    return tuple(load_part("connectors", scheme).options) if scheme in find_parts("connectors") else None
+
+
+def _is_store(scheme: str) -> bool:
+    """Return whether tables are files there: in an object store, on a server, or in a store that a package adds."""
+    return scheme in (*STORE_SCHEMES, *SERVER_SCHEMES) or (scheme not in OPTIONS and scheme in find_parts("stores"))
+
 
 FORMS = "postgresql://HOST/DATABASE?table=NAME, sqlite:///FILE?table=NAME, duckdb:///FILE?table=NAME or s3://BUCKET/KEY"
 _PASSWORD_CURE = "Take it out, and set PGPASSWORD, or write it into the file that PGPASSFILE names (~/.pgpass)"  # noqa: S105
@@ -80,7 +96,7 @@ class DataUrl:
                 raise ValueError("no path and no SQL has a byte 0")
         except ValueError:
             raise RequestError("is a URL that cannot be read", f"Write {FORMS}", name) from None
-        known_options = OPTIONS.get(parts.scheme)
+        known_options = _list_options(parts.scheme)
         if known_options is None:
             problem = f"is a URL ({parts.scheme}://), and tables are not read from there"
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
@@ -89,7 +105,7 @@ class DataUrl:
         if password is not None or "password" in dict(options) or (user and not has_user):
             cure = _PASSWORD_CURE if parts.scheme == "postgresql" else _KEY_CURE
             raise RequestError("holds a password or a key, and specs and notes are kept", cure, name)
-        _check_options(parts.scheme, [option for option, _ in options], name, needs_rows=needs_rows)
+        _check_options(known_options, [option for option, _ in options], name, needs_rows=needs_rows)
         if parts.fragment:
             raise RequestError("has a mark #, which ends a URL", "Write %23 in its place", name)
         if parts.scheme in (*FILE_SCHEMES, "delta") and host:
@@ -119,7 +135,7 @@ class DataUrl:
     @property
     def in_store(self) -> bool:
         """Whether the table's files lie in an object store or on a server of files."""
-        return self.scheme.rpartition("+")[2] in (*STORE_SCHEMES, *SERVER_SCHEMES)
+        return _is_store(self.scheme.rpartition("+")[2])
 
     @property
     def bucket(self) -> str:
@@ -181,13 +197,13 @@ class DataUrl:
         return self.scheme, host.lower(), port or "5432"
 
 
-def _check_options(scheme: str, options: list[str], name: str, *, needs_rows: bool) -> None:
+def _check_options(known: Sequence[str], options: Sequence[str], name: str, *, needs_rows: bool) -> None:
     for option in options:
-        if option not in OPTIONS[scheme] or options.count(option) > 1:
+        if option not in known or options.count(option) > 1:
             problem = f"has the option {option[:40]!r}" + (" twice" if options.count(option) > 1 else "")
-            known_options = ", ".join(OPTIONS[scheme]) or "none"
+            known_options = ", ".join(known) or "none"
             raise RequestError(problem, f"Known are {known_options}; others are read from the environment", name)
-    if _ROWS[0] not in OPTIONS[scheme]:
+    if _ROWS[0] not in known:
         return
     rows = [option for option in options if option in _ROWS]
     if len(rows) != 1 and (needs_rows or rows):
@@ -202,12 +218,12 @@ def is_url(place: object) -> TypeGuard[str]:
 
 def is_object_url(place: object) -> TypeGuard[str]:
     """Return whether ``place`` is the URL of an object store."""
-    return is_url(place) and place.strip().partition("://")[0].lower() in STORE_SCHEMES
+    return is_files_url(place) and place.strip().partition("://")[0].lower() not in SERVER_SCHEMES
 
 
 def is_files_url(place: object) -> TypeGuard[str]:
     """Return whether ``place`` is the URL of files in an object store or on a server."""
-    return is_url(place) and place.strip().partition("://")[0].lower() in (*STORE_SCHEMES, *SERVER_SCHEMES)
+    return is_url(place) and _is_store(place.strip().partition("://")[0].lower())
 
 
 def resolve_place(place: str | Path, name: str, folder: Path | None = None, *, needs_rows: bool = True) -> str:

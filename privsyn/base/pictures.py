@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import need_package
 
 
 def draw_chart(chart: Mapping[str, Any], format_: str) -> bytes:
     """Return the picture of a chart as ``svg`` or ``png``."""
-    import vl_convert  # here: it loads slowly
+    with need_package("vl-convert-python", "a picture", "evaluation", ""):
+        import vl_convert  # here: it loads slowly
 
     if format_ == "svg":
         return str(vl_convert.vegalite_to_svg(dict(chart))).encode()

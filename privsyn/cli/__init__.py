@@ -12,24 +12,54 @@ import gc
 import os
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from privsyn.base.registry import find_parts, load_part
 from privsyn.cli import backfill_command as backfill
 from privsyn.cli import compare_command as compare
 from privsyn.cli import evaluate_command as evaluate
 from privsyn.cli import folder_commands as folder
 from privsyn.cli import forecasts
-from privsyn.cli import itemsets_command as itemsets
 from privsyn.cli import ledger_command as ledger
 from privsyn.cli import query_command as query
 from privsyn.cli import release_command as release
 from privsyn.cli import server_commands as operations
 from privsyn.cli import spec_command as spec
+from privsyn.cli.common import print_errors
+
+
+class Commands(TyperGroup):
+    """The commands of this module, and those that extras and other packages add."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands: of this module in its order, then of others."""
+        return list(dict.fromkeys([*super().list_commands(ctx), *find_parts("commands")]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the command; packages are searched for one that is not of this module."""
+        return super().get_command(ctx, cmd_name) or _load_command(cmd_name)
+
+
+def _load_command(name: str) -> Any:
+    """Return the command that a package adds: a function with the arguments of the command."""
+    if name not in find_parts("commands"):
+        return None
+    added = typer.Typer(add_completion=False, rich_markup_mode=None)
+    with print_errors(debug="--debug" in sys.argv):
+        added.command(name)(load_part("commands", name))
+    return get_command(added)
+
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Differentially private synthetic tables."
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Differentially private synthetic tables.",
 )
 
 
@@ -62,7 +92,6 @@ app.command("query")(query.query_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("rerun")(folder.rerun_command)
 app.command("compare")(compare.compare_command)
-app.command("itemsets")(itemsets.itemsets_command)
 app.command("formats")(folder.formats_command)
 app.command("publish")(folder.publish_command)
 app.command("epsilon")(forecasts.epsilon_command)

@@ -164,9 +164,9 @@ def publish_command(
 
         folder = find_release(release, read_settings(out), "publish.release")
         if is_object_url(database):
-            from privsyn.storage.released_store import copy_released
+            from privsyn.storage.stores import find_store
 
-            copied = copy_released(folder, database, "publish.database")
+            copied = find_store(database, "publish.database").copy_released(folder, database, "publish.database")
             if as_json:
                 print_answer(json.dumps(asdict(copied)))
             outcome = "Published" if copied.written else "Nothing to do: it already is"

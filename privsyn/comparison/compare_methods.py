@@ -134,6 +134,9 @@ def compare(
     ``only``: names of the metrics wanted (privsyn/evaluation/scores.py), None for all.  A method that is not
     installed or fails is reported as such and stops nothing.  Raises RequestError (exit 2) for a wrong request.
     """
+    from privsyn.evaluation.scores import check_packages
+
+    check_packages()
     get_roots(settings.private_root, settings.released_root)
     for table, argument in ((asked.spec.place, "data"), (asked.holdout, "comparison.holdout")):
         if table is not None:

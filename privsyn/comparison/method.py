@@ -1,8 +1,9 @@
 """Methods to compare: the trial that a method runs, its result, and the epsilon that its receipts promise.
 
 A method is for comparisons, on data that is public or stays where it is: its noise has a seed, so that nothing
-that comes out is private.  To add one: a function from :class:`MethodInput` to :class:`MethodResult`, and an entry of
-``methods.METHODS``; import its package inside the function, so that an absent one raises ImportError there.
+that comes out is private.  To add one: a function from :class:`MethodInput` to :class:`MethodResult`, and a
+:class:`Method` among those of an entry point (methods.py); import its package inside the function, so that an absent
+one raises ImportError there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from privsyn.tasks.codecs.binning import Binning
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import ComparisonNoise
+
+PAPER = "Zhang et al., PrivSyn, USENIX Security 2021"
 
 
 @dataclass(frozen=True)

@@ -1,90 +1,61 @@
-"""The methods that are this project's mechanisms and the paper's variants of them: the same steps, some replaced.
+"""The methods that are this project's mechanisms, and what runs the steps of any method on rows of codes.
 
-The variants are those of sections 6.3 and 6.4 of the paper.  A test holds the method ``default`` to a release: the same
+A test holds the method ``default`` to a release: the same
 noise gives the same rows.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 
-from privsyn.comparison.method import LaplaceQuery, MethodInput, MethodResult, compute_laplace_scale
+from privsyn.comparison.method import MethodInput, MethodResult
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.columns import BooleanColumn
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, Independent, Mst, PrivBayes, PrivSyn
-from privsyn.data_contracts.pooled_releases import Improvement
 from privsyn.data_contracts.prior import uses_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
-from privsyn.data_contracts.receipts import Query, compute_sigma, sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.step_options import Rows, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.memory import DrawNoise, MemoryRun
 from privsyn.engine.request import Request
-from privsyn.engine.step import Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import Output, Progress, Step
 from privsyn.engine.step_list import connect, list_looks
-from privsyn.pipelines.common_steps import ENCODE, list_asked_pairs, list_released_tables
+from privsyn.pipelines.common_steps import ENCODE, list_asked_pairs
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import get_synthesis
 from privsyn.tasks.codecs.binning import Binning
-from privsyn.tasks.estimation import noisy
 from privsyn.tasks.estimation.recode import build_coarse_domain
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from privsyn.tasks.steps import decode
 from privsyn.tasks.synthesis.related_places import fit_related_places
 
 Steps = tuple[Step, ...]
-_SCORES = re.compile("(indif|residual)_scores")
 
 
 def default(trial: MethodInput) -> MethodResult:
     """Return what a release does, by the trial's own settings."""
     request = request_of(trial, trial.settings.mechanism)
-    return _run_steps(trial, request, build_steps(request))
-
-
-def pooled_releases(trial: MethodInput, epsilons: Sequence[float]) -> MethodResult:
-    """Make a release at each epsilon and the trial's delta, each improving those before it; return the last one."""
-    names = [{"run": f"run-{i}", "epsilon": epsilon, "delta": trial.delta} for i, epsilon in enumerate(epsilons)]
-    improves = Improvement.model_validate({"earlier": names[:-1], "epsilon": epsilons[-1], "delta": trial.delta})
-    request = request_of(trial, trial.settings.mechanism)
-    request = replace(request, spec=request.spec.model_copy(update={"improves": improves}))
-    return _run_steps(trial, request, build_steps(request))
+    return run_steps(trial, request, build_steps(request))
 
 
 def paper(trial: MethodInput) -> MethodResult:
     """Return the paper's settings."""
-    return default(_apply_paper_options(trial))
-
-
-def vary_paper(trial: MethodInput, steps: Callable[[Request], Steps], *, exact_scores: bool = False) -> MethodResult:
-    """Return the paper's settings, but the steps that ``steps`` names for the request.
-
-    ``exact_scores``: scores without noise, whose budget is not spent: NOT private.
-    """
-    trial = _apply_paper_options(trial)
-    request = request_of(trial, trial.settings.mechanism)
-    if not exact_scores:
-        return _run_steps(trial, request, steps(request))
-    return _run_steps(trial, request, steps(request), _drop_score_noise(trial), unpriced=("indif_scores",))
+    return default(apply_paper_options(trial))
 
 
 def independent(trial: MethodInput) -> MethodResult:
     """Measure one-ways only, with the whole budget."""
     mechanism = trial.settings.mechanism
     request = request_of(trial, Independent(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
-    return _run_steps(trial, request, build_steps(request))
+    return run_steps(trial, request, build_steps(request))
 
 
 def mst(trial: MethodInput, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> MethodResult:
@@ -95,28 +66,28 @@ def mst(trial: MethodInput, rows_by: Literal["sweeps", "mbi"] = "sweeps") -> Met
     mechanism = trial.settings.mechanism
     rows = Synthesis(**_get_row_settings(mechanism).model_dump())
     request = request_of(trial, Mst(compression=mechanism.compression, rows_by=rows_by, synthesis=rows))
-    return _run_steps(trial, request, build_steps(request))
+    return run_steps(trial, request, build_steps(request))
 
 
 def privbayes(trial: MethodInput) -> MethodResult:
     """Return the mechanism ``privbayes``, with the trial's compression."""
     mechanism = trial.settings.mechanism
     request = request_of(trial, PrivBayes(compression=mechanism.compression, synthesis=_get_row_settings(mechanism)))
-    return _run_steps(trial, request, build_steps(request))
+    return run_steps(trial, request, build_steps(request))
 
 
-def aim(trial: MethodInput, *, exact_scores: bool = False) -> MethodResult:
-    """Return the mechanism ``aim``, by the trial's options of it, or its compression; ``exact_scores``: NOT private."""
-    mechanism = trial.settings.mechanism
+def aim(trial: MethodInput) -> MethodResult:
+    """Return the mechanism ``aim``, by the trial's options of it, or its compression."""
+    request = request_of(trial, choose_aim(trial.settings.mechanism))
+    return run_steps(trial, request, build_steps(request))
+
+
+def choose_aim(mechanism: AnyMechanism) -> Aim:
+    """Return the options of ``aim`` if they are those, else its own with the compression and rows of others."""
+    if isinstance(mechanism, Aim):
+        return mechanism
     rows = Synthesis(**_get_row_settings(mechanism).model_dump())
-    request = request_of(
-        trial, mechanism if isinstance(mechanism, Aim) else Aim(compression=mechanism.compression, synthesis=rows)
-    )
-    steps = build_steps(request)
-    if not exact_scores:
-        return _run_steps(trial, request, steps)
-    score_steps = [s.name for s in steps if _SCORES.match(s.name)]
-    return _run_steps(trial, request, steps, _drop_score_noise(trial), unpriced=score_steps)
+    return Aim(compression=mechanism.compression, synthesis=rows)
 
 
 def _get_row_settings(options: AnyMechanism) -> Rows:
@@ -124,85 +95,8 @@ def _get_row_settings(options: AnyMechanism) -> Rows:
     return Rows(**{name: getattr(options.synthesis, name) for name in Rows.model_fields})
 
 
-def non_private_selection(trial: MethodInput) -> MethodResult:
-    """Return the paper's settings, but scores without noise, whose budget is not spent: NOT private."""
-    return vary_paper(trial, build_steps, exact_scores=True)
-
-
-def _drop_score_noise(trial: MethodInput) -> DrawNoise:
-    gaussian = _draw_gaussian(trial)
-
-    def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
-        if _SCORES.match(step.name):
-            return [np.zeros(q.cells, dtype=np.int64) for q in queries]
-        return gaussian(step, queries)
-
-    return draw
-
-
-def equal_gaussian(trial: MethodInput) -> MethodResult:
-    """Return the paper's settings, but each measured marginal gets the same rho."""
-    trial = _apply_paper_options(trial)
-    request = request_of(trial, trial.settings.mechanism)
-    steps = build_steps(request)
-
-    def equal(step: ReleaseStep) -> ReleaseStep:
-        def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-            queries = step.plan(request, inputs, rho)
-            if not queries:
-                return []
-            sigma = compute_sigma(rho / len(queries), request.records)
-            return [replace(q, sigma=sigma) for q in queries]
-
-        return replace(step, plan=plan)
-
-    return _run_steps(trial, request, tuple(equal(s) if _is_measuring(s) else s for s in steps))  # type: ignore[arg-type]
-
-
-def equal_laplace(trial: MethodInput) -> MethodResult:
-    """Return the paper's settings, but Laplace noise on the measured marginals.
-
-    It composes naively, as in the paper: the Gaussian looks of the first two stages promise an epsilon of their own at
-    ``delta``; what is left of the trial's is split evenly, and pure epsilons add up. A marginal's L1 sensitivity is
-    the number of records of one person.
-    """
-    trial = _apply_paper_options(trial)
-    request = request_of(trial, trial.settings.mechanism)
-    gaussian, scales = _draw_gaussian(trial), dict[str, float]()
-
-    def with_laplace_noise(step: ReleaseStep) -> ReleaseStep:
-        def plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-            queries = step.plan(request, inputs, rho)
-            if not queries:
-                return []
-            before = [q for stage in ("one_way_marginals", "indif_scores") for q in inputs.noisy(stage)[0]]
-            spent = convert_rho_to_epsilon(sum_rho(before), trial.delta, trial.settings.accountant)
-            scale = compute_laplace_scale((Fraction(trial.epsilon) - Fraction(spent)) / len(queries), trial.records)
-            scales[step.name] = scale
-            return [replace(q, sigma=np.sqrt(2.0) * scale, pricing=request.pricing) for q in queries]
-
-        looks = (*list_released_tables("one_way_marginals"), *list_released_tables("indif_scores"))
-        return replace(step, plan=plan, inputs=(*step.inputs, *looks))
-
-    def draw(step: ReleaseStep, queries: Sequence[Query]) -> noisy.Answers:
-        if step.name not in scales:
-            return gaussian(step, queries)
-        return [trial.noise.draw_laplace(scales[step.name], q.cells) for q in queries]
-
-    steps = tuple(with_laplace_noise(s) if _is_measuring(s) else s for s in build_steps(request))  # type: ignore[arg-type]
-    result = _run_steps(trial, request, steps, draw, unpriced=("measure_marginals",))
-    pure = [
-        LaplaceQuery(q.attributes, q.cells, trial.records, scales["measure_marginals"])
-        for q in result.unpriced["measure_marginals"]
-    ]
-    return replace(result, pure=tuple(pure))
-
-
-def _is_measuring(step: Step) -> bool:
-    return step.name == "measure_marginals"
-
-
-def _apply_paper_options(trial: MethodInput) -> MethodInput:
+def apply_paper_options(trial: MethodInput) -> MethodInput:
+    """Return the trial with the settings of the paper."""
     return replace(trial, settings=trial.settings.as_in_the_paper())
 
 
@@ -228,19 +122,19 @@ def _decode_fine_rows(step: Step) -> Step:
     return replace(step, title="Fine rows", outputs={"fine": tables.SYNTHETIC_CODES}, run=run)
 
 
-def _draw_gaussian(trial: MethodInput) -> DrawNoise:
+def draw_gaussian(trial: MethodInput) -> DrawNoise:
     """Return the trial's own noise, query by query."""
     return lambda step, queries: [trial.noise.draw(q.sigma, q.cells) for q in queries]
 
 
-def _run_steps(
+def run_steps(
     trial: MethodInput, request: CodeRequest, steps: Steps, draw: DrawNoise | None = None, unpriced: Sequence[str] = ()
 ) -> MethodResult:
     """Run the steps on the trial's rows; ``unpriced``: looks whose queries are no Gaussian receipts."""
     fine = trial.rows.domain
     inputs = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
     steps = connect((*steps[:-1], _decode_fine_rows(steps[-1])))
-    run = MemoryRun(request, steps, draw or _draw_gaussian(trial), given=inputs)
+    run = MemoryRun(request, steps, draw or draw_gaussian(trial), given=inputs)
     rows = CodeTable.from_arrow(run.run()[steps[-1].name]["fine"].to_batches(), fine)
     looks = {look.name for look in list_looks(steps, LookKind.MARGINALS)}
     measured = [q.attributes for name, queries in run.receipts.items() if name in looks for q in queries]

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from privsyn.base.interrupts import check_interrupts
@@ -47,6 +48,19 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back what :meth:`open` took."""
+
+
+class ClusterEngine(Engine, Protocol):
+    """An engine of workers that a scheduler sends what they do; a package adds it to the registry's ``engines``."""
+
+    def check_apart(self, counting: Engine) -> None:
+        """Raise RequestError if the workers that count are of the same scheduler, as far as is known by now."""
+
+    def check_folder(self, folder: Path) -> None:
+        """Have every worker read and write in an empty folder that this process reads, too.
+
+        Raises RequestError that names the folder's setting if one of them cannot.
+        """
 
 
 def count_at_once(tasks: int, at_once: int) -> list[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from privsyn.base.data_url import FILE_SCHEMES, LAKE_SCHEMES, DataUrl, is_url
 from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedError, RequestError
+from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.field_error import FieldError
@@ -71,11 +72,7 @@ def check_package(proposal: Proposal) -> None:
         return
     package, extra = wanted
     if importlib.util.find_spec(package) is None:
-        raise RequestError(
-            f"needs the package {package}, which is not installed",
-            f"Install it with: pip install 'privsyn-flows[{extra}]'",
-            "mechanism.rows_by",
-        )
+        raise make_missing_error(package, "", extra, "mechanism.rows_by")
 
 
 def check_engine(proposal: Proposal) -> None:

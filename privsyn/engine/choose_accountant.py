@@ -7,13 +7,12 @@ accountant that the request names is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 from privsyn.base.errors import LedgerError, LedgerMissingError
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.presets import DEFAULT_ACCOUNTANT
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import name_request
@@ -27,7 +26,27 @@ from privsyn.tasks.privacy.accountant import Accountant
 EARLIER_DEFAULT: Final[Literal["gaussian"]] = "gaussian"
 """The default accountant of version 0.3.0."""
 
-Spec = TypeVar("Spec", ReleaseSpec, ItemsetSpec)
+
+class AccountedSpec(Protocol):
+    """A public request of any kind, as pydantic models are: a data set and its accountant."""
+
+    @property
+    def dataset(self) -> str:
+        """The ledger's name of the data set."""
+
+    @property
+    def accountant(self) -> Accountant | None:
+        """The accountant; None: the request names none."""
+
+    @property
+    def model_fields_set(self) -> set[str]:
+        """Names of the fields that were given."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
+        """Return a copy with other values of some fields."""
+
+
+Spec = TypeVar("Spec", bound=AccountedSpec)
 
 
 def settle_accountant(spec: Spec, settings: Settings, plan: Callable[[Spec], Plan], *, fresh: bool = False) -> Spec:

@@ -26,7 +26,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.specs import messages
 from privsyn.storage.record_kinds import CounterRecord
 from privsyn.storage.records import Records, read_note
-from privsyn.storage.released_files import ITEMSETS, check_table, make_itemsets_error, read_manifest_if_readable
+from privsyn.storage.released_files import check_table, find_kind, make_kind_error, read_manifest_if_readable
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon
 from privsyn.tasks.privacy.noise import NoiseSource
@@ -159,8 +159,8 @@ def note_of(run: str, settings: Settings) -> dict[str, Any]:
             "Name a run whose private folder is here: its paid counts are stored there",
             FIELD,
         )
-    if ITEMSETS in (note.get("asks") or {}):
-        raise make_itemsets_error(run, FIELD)
+    if kind := find_kind(note.get("asks") or {}):
+        raise make_kind_error(run, kind, FIELD)
     if note.get("asks"):
         raise RequestError(
             f"{run} is a release of a period, or of quality figures, which cannot be improved",

@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import load_part
 from privsyn.base.settings import Settings
-from privsyn.counting.dask_engine import DaskEngine
-from privsyn.counting.engine import Engine, LocalEngine
+from privsyn.counting.engine import ClusterEngine, Engine, LocalEngine
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.engine.keys import name_request
 from privsyn.engine.proposal import Proposal
@@ -50,7 +50,7 @@ class Engines:
     """
 
     counts: Engine
-    makes: DaskEngine | None
+    makes: ClusterEngine | None
 
     @contextmanager
     def close_at_end(self) -> Iterator[None]:
@@ -103,7 +103,7 @@ def choose_engine(choice: EngineChoice, settings: Settings) -> Engine:
 
     Raises RequestError if the settings of a cluster cannot be trusted.
     """
-    return LocalEngine() if choice.kind == "local" else DaskEngine(choice.workers, settings)
+    return LocalEngine() if choice.kind == "local" else _open_cluster(choice.kind, choice.workers, settings)
 
 
 def has_makers(choice: EngineChoice, settings: Settings) -> bool:
@@ -111,7 +111,7 @@ def has_makers(choice: EngineChoice, settings: Settings) -> bool:
     return choice.kind != "local" and bool(settings.dask_public)
 
 
-def choose_makers(choice: EngineChoice, settings: Settings) -> DaskEngine | None:
+def choose_makers(choice: EngineChoice, settings: Settings) -> ClusterEngine | None:
     """Return the engine whose workers make synthetic rows and are sent no private ones; None where there is none.
 
     Raises RequestError if the settings of its cluster cannot be trusted, or its folder is not apart from both roots.
@@ -126,4 +126,10 @@ def choose_makers(choice: EngineChoice, settings: Settings) -> DaskEngine | None
             "Name one inside neither and containing neither, at the same path for the second scheduler's workers",
             "settings.dask_public_folder",
         )
-    return DaskEngine(0, settings, "dask_public")
+    return _open_cluster(choice.kind, 0, settings, "dask_public")
+
+
+def _open_cluster(kind: str, workers: int, settings: Settings, address: str = "dask") -> ClusterEngine:
+    """Return the engine of a kind that a package adds; ``address``: the setting of its cluster."""
+    engine: ClusterEngine = load_part("engines", kind, "engine.kind")(workers, settings, address)
+    return engine

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from privsyn.base.errors import RequestError
 from privsyn.base.wording import Text, refer_to_action
@@ -66,7 +66,7 @@ class Plan:
     asks: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     period: str | None = field(default=None, kw_only=True)
     name: str = field(default="", kw_only=True)
-    output: Literal["figures", "itemsets"] | None = field(default=None, kw_only=True)
+    output: str | None = field(default=None, kw_only=True)
     redraw: Text = field(default=REDRAW, kw_only=True)
 
     @property

@@ -25,7 +25,7 @@ from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease, OpenTa
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
-from privsyn.evaluation.scores import Scorer
+from privsyn.evaluation.scores import Scorer, check_packages
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.release_plan import plan_release
@@ -96,9 +96,10 @@ def evaluate(
 ) -> Report:
     """Compare the release with the real table and write ``private/reports/<run>/report.html`` and its figures.
 
-    Raises RequestError (exit 2) for a wrong argument before any row is read, and for tables that do not fit the
-    release's spec.  Spends nothing, releases nothing.
+    Raises RequestError (exit 2) for a wrong argument or a missing package before any row is read, and for tables that
+    do not fit the release's spec.  Spends nothing, releases nothing.
     """
+    check_packages()
     get_roots(settings.private_root, settings.released_root)
     telemetry = Telemetry(settings)
     release = open_release(asked.release, settings, asked.data)

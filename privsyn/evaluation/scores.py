@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import load_parts, make_missing_error
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
@@ -161,6 +163,17 @@ def as_markdown() -> str:
     return "\n".join(lines)
 
 
+_PACKAGES = {"sklearn": "scikit-learn", "vl_convert": "vl-convert-python"}
+"""What scores and their report import -> the package that brings it."""
+
+
+def check_packages() -> None:
+    """Raise RequestError, with the extra to install, unless the packages of an evaluation are installed."""
+    for module, package in _PACKAGES.items():
+        if find_spec(module) is None:
+            raise make_missing_error(package, "an evaluation", "evaluation", "")
+
+
 SUBSAMPLED = ("l1_1way", "l1_2way", "l1_3way", "k_marginal", "range_query")
 """Metrics that are also read as a random sample of the real rows."""
 
@@ -174,9 +187,28 @@ class MetricValue:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class AddedMetric:
+    """A metric that a package adds to the registry's ``metrics``, by its name.
+
+    ``compute``: from the scorer, which has the real table, the hold-out, their encoding and the settings, and from the
+    synthetic table, returns the value.  It sees private rows; what it returns stands in private reports and comparisons
+    alone.
+    """
+
+    kind: ScoreKind
+    compute: Callable[[Scorer, CodedTable], MetricValue]
+
+
+@cache
+def list_added_metrics() -> dict[str, AddedMetric]:
+    """Return name -> metric of those that packages add."""
+    return load_parts("metrics")
+
+
 def compute_metric(name: str, value: MetricValue, label: str = "") -> Metric:
     """Return the metric of this name with its value, in the contract's form; ``label``: the column that it is of."""
-    kind = KINDS[name]
+    kind = KINDS[name] if name in KINDS else list_added_metrics()[name].kind
     return Metric(
         name=f"{name}:{label}" if label else name,
         title=f"{kind.title} of {label}" if label else kind.title,
@@ -326,7 +358,7 @@ class Scorer:
         options: dict[str, Any] = {"group_k_marginal": self.spec.groups, "pie_chart": self.spec.pie}
         options["gini"] = self.spec.income
         options |= {"pay_gap": self.spec.income, **dict.fromkeys(BY_ANONYMETER, self.anonymeter)}
-        return [name for name in KINDS if options.get(name, True)]
+        return [name for name in (*KINDS, *list_added_metrics()) if options.get(name, True)]
 
     def _value(self, name: str, table: CodedTable) -> MetricValue:
         """None where nothing is compared: a metric's own value there would read as the best one."""
@@ -379,7 +411,7 @@ class Scorer:
                 return self._membership(synthetic)
             case "singling_out" | "linkability" | "inference":
                 return self._risk(name, table)
-        raise KeyError(name)
+        return list_added_metrics()[name].compute(self, table)
 
     @cached_property
     def _singles(self) -> list[Clique]:

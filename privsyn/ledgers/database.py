@@ -421,7 +421,9 @@ _PROBLEMS = (
     _Problem(
         r"append-only", "refused a change of its history", "Entries are only ever added", "Entries are only ever added"
     ),
-    _Problem(r"No module named", "needs the PostgreSQL driver", "", "Install privsyn-flows[postgres]"),
+    _Problem(
+        r"No module named", "needs the PostgreSQL driver", "", "Install it with: pip install 'privsyn-flows[postgres]'"
+    ),
     _Problem(
         _GONE,
         "does not answer",

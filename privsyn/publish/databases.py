@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from privsyn.base.data_url import OPTIONS, DataUrl, is_url, resolve_place
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import need_package
 from privsyn.base.wording import mention
 from privsyn.sources.readers.duckdb_file import CONFIGURATION
 from privsyn.sources.readers.postgresql import format_address
@@ -24,7 +25,6 @@ from privsyn.sources.readers.reader import (
     ErrorPattern,
     build_select,
     find_problem,
-    need_package,
     quote_name,
     quote_text,
 )
@@ -141,7 +141,7 @@ class Transaction(ABC):
 
 class _Postgres(Transaction):
     def __init__(self, url: DataUrl, schema: str | None) -> None:
-        with need_package("adbc-driver-postgresql", "publishing to PostgreSQL", field=FIELD):
+        with need_package("adbc-driver-postgresql", "publishing to PostgreSQL", "databases", FIELD):
             from adbc_driver_postgresql import dbapi
         self._connection = dbapi.connect(format_address(url))
         self.fetch("SET LOCAL standard_conforming_strings = on")
@@ -167,7 +167,7 @@ class _Postgres(Transaction):
 
 class _Duckdb(Transaction):
     def __init__(self, url: DataUrl, schema: str | None) -> None:
-        with need_package("duckdb", "publishing to DuckDB", field=FIELD):
+        with need_package("duckdb", "publishing to DuckDB", "databases", FIELD):
             import duckdb
         self._connection = duckdb.connect(str(url.file), config=CONFIGURATION)
         self.fetch("BEGIN TRANSACTION")

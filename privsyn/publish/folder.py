@@ -61,6 +61,7 @@ from privsyn.storage.released_files import (
     request_of,
 )
 from privsyn.storage.store import Store
+from privsyn.storage.stores import find_store
 from privsyn.tasks.estimation.recode import recode_from_table
 from privsyn.tasks.estimation.rungs import read_cuts
 
@@ -219,9 +220,8 @@ def copy_to_store(folder: Path, store: Store) -> None:
     Raises PrivsynError where that fails; the folder here is whole, and the same request tries again.
     """
     if store.released_store:
-        from privsyn.storage.released_store import copy_released
-
-        copy_released(folder, store.released_store, "settings.released_store")
+        place, field = store.released_store, "settings.released_store"
+        find_store(place, field).copy_released(folder, place, field)
 
 
 def summarize(run: Run, published: Published) -> ReleaseSummary:

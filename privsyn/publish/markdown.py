@@ -73,8 +73,10 @@ def _join_names(columns: Iterable[str]) -> str:
     return ", ".join(map(escape_text, columns))
 
 
+_SHARED = jinja2.PackageLoader("privsyn.publish")
+
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("privsyn.publish"),
+    loader=_SHARED,
     autoescape=False,  # noqa: S701  (Markdown: a spec's texts go through the filters text, paragraph, code and names)
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
@@ -95,6 +97,12 @@ TEMPLATES.filters |= {
 }
 
 
-def render_note(template: str, **facts: Any) -> str:
-    """Return the note that a template of ``templates/`` makes of the facts."""
-    return TEMPLATES.get_template(template).render(**facts).strip("\n") + "\n"
+def render_note(template: str, package: str = "", **facts: Any) -> str:
+    """Return the note that a template of ``templates/`` makes of the facts.
+
+    ``package``: whose template it is, beside which those of this package may be imported; empty: this package's.
+    """
+    templates = TEMPLATES
+    if package:
+        templates = TEMPLATES.overlay(loader=jinja2.ChoiceLoader([jinja2.PackageLoader(package), _SHARED]))
+    return templates.get_template(template).render(**facts).strip("\n") + "\n"

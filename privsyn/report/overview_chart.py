@@ -19,7 +19,6 @@ from math import pi, sqrt
 from typing import Any
 
 import altair as alt
-import vl_convert
 
 SHOWN_COLUMNS = 12
 """Most columns in the picture: those where synthesis is furthest from the noisy counts, in units of their noise."""
@@ -83,6 +82,8 @@ def draw_overview(
     dot outside its band is more than noise explains.  Below: for each measured marginal the error that noise is
     expected to make, and the distance between the consistent counts and the synthetic table.
     """
+    import vl_convert
+
     columns = sorted(one_ways, key=lambda o: (-o.departure, o.column))[:SHOWN_COLUMNS]
     worst = sorted(marginals, key=lambda m: (-max(m.expected_noise_l1, m.synthesis_l1), m.attributes))
     parts: list[Content] = []

@@ -16,7 +16,6 @@ from math import sqrt
 from typing import Any
 
 import jinja2
-import vl_convert
 from markupsafe import Markup, escape
 
 from privsyn.data_contracts.certificate import explain_missing_relations
@@ -253,6 +252,8 @@ def _mark_code(text: str) -> Markup:
 @cache
 def _read_library() -> str:
     """Return the chart library (Vega, Vega-Lite, Vega-Embed) as one script that can stand in a page."""
+    import vl_convert
+
     return (
         str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
         .replace("</script", "<\\/script")

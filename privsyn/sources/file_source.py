@@ -31,7 +31,7 @@ from privsyn.sources.private_table import (
     list_columns_to_read,
     with_valid_text,
 )
-from privsyn.storage.objects import StoredObject
+from privsyn.storage.stores import StoredFile
 from privsyn.storage.table_files import (
     File,
     Place,
@@ -119,7 +119,7 @@ class FileSource(Source):
                 yield from self._iterate_csv(file, note)
             else:
                 yield from read_parquet(file, self.read, batch_rows, note)
-            if isinstance(file, StoredObject):
+            if isinstance(file, StoredFile):
                 file.refuse_changed()
 
     def _iterate_csv(self, file: File, note: Note) -> Iterator[pa.RecordBatch]:
@@ -194,7 +194,7 @@ def _mark(file: File, store: Store) -> str:
     Objects with equal Azure ETags, or equal size and time, may differ; then noise drawn for one would be reused for the
     other.  So only real digests are trusted.
     """
-    if not isinstance(file, StoredObject):
+    if not isinstance(file, StoredFile):
         return store.mac(file)
     if file.is_digest:
         file.refuse_changed()
@@ -205,7 +205,7 @@ def _mark(file: File, store: Store) -> str:
 
 
 def _stamp(file: File) -> tuple[Any, ...]:
-    if isinstance(file, StoredObject):
+    if isinstance(file, StoredFile):
         return (str(file), file.mark)
     stat = file.stat()
     return (str(file), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -15,31 +15,28 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import pyarrow as pa
 
-from privsyn.base.data_url import LAKE_SCHEMES, WORKBOOK, DataUrl, is_files_url, is_url
+from privsyn.base.data_url import DataUrl, is_files_url, is_url
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import find_parts, load_part
 from privsyn.base.wording import mention
 from privsyn.data_contracts.columns import Column
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.unicode import adopt_names
 from privsyn.sources.private_table import BY_A_VALUE, Note, Source, check_types, list_columns_to_read, with_valid_text
-from privsyn.sources.readers.reader import Reader
+from privsyn.sources.readers.reader import Connector, Reader
 from privsyn.sources.row_digest import KEY_BYTES, RowDigest
 from privsyn.storage.table_files import refuse_repeats
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
 
-ARROW = (".feather", ".arrow")
-ENDINGS = frozenset((*ARROW, ".xlsx", ".sav", ".zsav", ".dta", ".sas7bdat"))
-"""Endings of files that a reader reads."""
-
 
 def is_streamed(place: object) -> TypeGuard[str | Path]:
-    """Return whether a place is read by a reader: the URL of a database's table, or a file of statistics programs."""
+    """Return whether a reader reads a place: the URL of a table, or a file with an ending that a package adds."""
     if is_url(place):
         return not is_files_url(place)
-    return isinstance(place, str | Path) and Path(place).suffix.lower() in ENDINGS
+    return isinstance(place, str | Path) and Path(place).suffix.lower() in find_parts("connectors")
 
 
 def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) -> Reader:
@@ -49,41 +46,20 @@ def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) 
     """
     failure = None
     try:
-        if not is_url(place):
-            return _open_file(Path(place), columns)
-        url = DataUrl.parse(str(place))
-        return _open_workbook(url.file, url.options, columns) if url.scheme == WORKBOOK else _open_database(url)
+        if is_url(place):
+            url = DataUrl.parse(str(place))
+            return _open_database(url) if url.scheme in _DATABASES else _open_by(url.scheme, url, columns)
+        path = Path(place)
+        if not path.is_file():
+            another = "Check the path, or give another with " + mention("release.data")
+            raise RequestError(f"there is no file {path}", another, "data")
+        return _open_by(path.suffix.lower(), path, columns)
     except RequestError as error:
         failure = error
     raise _drop_context(failure)
 
 
-def _open_file(path: Path, columns: Mapping[str, Column] | None) -> Reader:
-    _check_file(path)
-    ending = path.suffix.lower()
-    if ending in ARROW:
-        from privsyn.sources.readers.arrow_file import ArrowFileReader
-
-        return ArrowFileReader(path)
-    if ending == ".xlsx":
-        return _open_workbook(path, {}, columns)
-    from privsyn.sources.readers.statistics_file import StatisticsReader
-
-    return StatisticsReader(path, columns)
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        another = "Check the path, or give another with " + mention("release.data")
-        raise RequestError(f"there is no file {path}", another, "data")
-
-
-def _open_workbook(path: Path, options: Mapping[str, str], columns: Mapping[str, Column] | None) -> Reader:
-    """Return a reader of a sheet; ``options``: those of its URL."""
-    from privsyn.sources.readers.workbook import WorkbookReader
-
-    _check_file(path)
-    return WorkbookReader(path, options.get("sheet"), options.get("header", "1"), all_named=columns is None)
+_DATABASES = ("postgresql", "sqlite", "duckdb")
 
 
 def _open_database(url: DataUrl) -> Reader:
@@ -91,10 +67,6 @@ def _open_database(url: DataUrl) -> Reader:
         from privsyn.sources.readers.postgresql import PostgresReader
 
         return PostgresReader(url)
-    if url.scheme in LAKE_SCHEMES:
-        from privsyn.sources.readers.lake import DeltaReader, IcebergReader
-
-        return IcebergReader(url) if url.scheme == "iceberg" else DeltaReader(url)
     if url.scheme == "duckdb":
         from privsyn.sources.readers.duckdb_file import DuckdbReader
 
@@ -102,6 +74,12 @@ def _open_database(url: DataUrl) -> Reader:
     from privsyn.sources.readers.sqlite import SqliteReader
 
     return SqliteReader(url)
+
+
+def _open_by(name: str, place: DataUrl | Path, columns: Mapping[str, Column] | None) -> Reader:
+    """Return the reader of a connector that a package adds; the name of a scheme ends before a plus sign."""
+    connector: Connector = load_part("connectors", name.partition("+")[0], "data")
+    return connector.open_table(place, columns)
 
 
 def _drop_context(error: RequestError) -> RequestError:

@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.base.errors import RequestError
+from privsyn.base.registry import find_parts, load_part
 
 if TYPE_CHECKING:
     from privsyn.specs.facts import Dictionary
 
 SECONDS = 30
 """Processor time of one dictionary."""
+
+MAX_BYTES = 100_000_000
+"""Bytes of a dictionary."""
 
 MEMORY = 2 << 30
 """Bytes of memory of the process."""
@@ -98,9 +102,32 @@ def _set_limits(seconds: int, memory: int) -> None:
         resource.setrlimit(kind, (lower, lower))
 
 
-def _answer(path: str, table: str) -> dict[str, Any]:
-    from privsyn.specs.dictionaries import parse_dictionary
+def parse_dictionary(path: Path, table: str) -> Dictionary:
+    """Return the dictionary, read in this process and without limits; arguments and errors as above.
 
+    The registry's group ``codebooks`` has a reader for the ending of the file's name; any other ending is JSON.
+    """
+    _check_file(path)
+    ending = path.suffix.lower()
+    reader = load_part("codebooks", ending if ending in find_parts("codebooks") else ".json", _FIELD)
+    dictionary: Dictionary = reader(path, table)
+    return dictionary
+
+
+def _check_file(path: Path) -> None:
+    """Raise RequestError for what is no regular file of a reasonable size."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            raise RequestError(f"{path} is not a regular file", "Save the dictionary in a file", _FIELD)
+        if path.stat().st_size > MAX_BYTES:
+            raise RequestError(f"{path} is larger than {MAX_BYTES // 10**6} MB", "Check the path", _FIELD)
+    except FileNotFoundError:
+        raise RequestError(f"there is no file {path}", "Check the path", _FIELD) from None
+    except (OSError, ValueError):
+        raise RequestError(f"{path} cannot be read", "Check the path and its permissions", _FIELD) from None
+
+
+def _answer(path: str, table: str) -> dict[str, Any]:
     try:
         return asdict(parse_dictionary(Path(path), table))
     except RequestError as error:

@@ -1,7 +1,7 @@
 """``spec draft``: a commented YAML spec with everything that is publicly known, and a TODO for the rest.
 
 Names and storage types come from the data's header or schema; bounds, values, null-ability, units and descriptions
-only from a dictionary (privsyn/specs/dictionaries.py), because read off the data they would be functions of private
+only from a dictionary (dictionary_process.py), because read off the data they would be functions of private
 rows.  Kinds that neither knows, and the values of a Categorical, are guessed from rows only where a private look is
 asked for (privsyn/specs/look.py), and the draft is marked.  ``load_spec`` refuses the draft, field by field, until no
 TODO is left.
@@ -94,7 +94,7 @@ def draft(
 ) -> str:
     """Return the YAML text of a draft for the table ``data``: a file, a folder, or a table in memory.
 
-    ``dictionary``: a file of public facts (privsyn/specs/dictionaries.py has its forms); ``dataset``: the ledger's
+    ``dictionary``: a file of public facts (the registry has its forms); ``dataset``: the ledger's
     name, by default made from the file name, or for a table in memory left as a TODO; ``folder``: where the spec will
     be saved, so that ``data`` can be written relative to it; ``csv``: how a CSV file is written, as the spec's ``csv``
     says it, which the draft then has; ``header``: the first line of a CSV file or workbook is the header, also where it

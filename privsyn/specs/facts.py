@@ -119,15 +119,6 @@ def parse_range(label: str) -> tuple[str, str] | None:
     return None if match is None else (match[1], match[2])
 
 
-def make_missing_package_error(package: str, form: str) -> RequestError:
-    """Return the refusal of a form whose package is not installed."""
-    return RequestError(
-        f"reading {form} needs the package {package}, which is not installed",
-        "Install it with: pip install 'privsyn-flows[codebooks]'",
-        "draft_spec.dictionary",
-    )
-
-
 def make_unreadable_error(name: str, form: str) -> RequestError:
     """Return the refusal of a file that is not of the form that its name says."""
     return RequestError(

@@ -9,6 +9,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
+from privsyn.storage.stores import find_store
 
 
 def find_release(release: str, settings: Settings, field: str) -> Path:
@@ -17,9 +18,7 @@ def find_release(release: str, settings: Settings, field: str) -> Path:
     Raises RequestError if there is none.
     """
     if is_object_url(release):
-        from privsyn.storage.released_store import fetch_released
-
-        return fetch_released(release, field)
+        return find_store(release, field).fetch_released(release, field)
     path = expand_path(release, field)
     for folder in (settings.released_root / path, path):
         if (folder / "manifest.json").is_file():

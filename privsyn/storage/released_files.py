@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from privsyn.base.errors import RequestError
 from privsyn.base.paths import make_safe_name
+from privsyn.base.registry import find_parts
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.linked_tables import join_columns
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -31,9 +33,6 @@ _PART = re.compile(r"synthetic/part-[0-9]+\.parquet")
 NOT_KNOWN = "not-known"
 """The private table's place in a request read from a released folder."""
 
-ITEMSETS = "itemsets"
-"""The last step of a release of itemsets."""
-
 
 def list_synthetic_names(manifest: Manifest) -> tuple[str, ...]:
     """Return the files of the synthetic table in a released folder, in order; empty if the folder holds none."""
@@ -47,9 +46,14 @@ def compute_synthetic_digest(manifest: Manifest) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
-def holds_itemsets(manifest: Manifest) -> bool:
-    """Return whether the folder is a release of frequent itemsets."""
-    return any(step.get("step") == ITEMSETS for step in manifest.steps)
+def find_kind(steps: Iterable[object]) -> str | None:
+    """Return which kind of release that is of no table has one of the steps; None: it is of a table."""
+    return next((name for name in map(str, steps) if name in find_parts("requests")), None)
+
+
+def find_kind_of(manifest: Manifest) -> str | None:
+    """Return of which kind a released folder is; None: it is of a table."""
+    return find_kind(step.get("step") for step in manifest.steps)
 
 
 def check_measured(manifest: Manifest, spec: ReleaseSpec, field: str) -> None:
@@ -69,17 +73,16 @@ def check_table(manifest: Manifest, field: str) -> None:
     make_safe_name(manifest.run, field)
     if list_synthetic_names(manifest):
         return
-    if holds_itemsets(manifest):
-        raise make_itemsets_error(manifest.run, field)
+    if kind := find_kind_of(manifest):
+        raise make_kind_error(manifest.run, kind, field)
     problem = f"{manifest.run} holds figures of another release, not a synthetic table"
     raise RequestError(problem, "Name the release itself", field)
 
 
-def make_itemsets_error(run: str, field: str) -> RequestError:
-    """Return the error of a command for tables that was given a release of itemsets."""
-    problem = f"{run} is a release of frequent itemsets by `privsyn itemsets`, not of a table"
-    cure = "Open its itemsets.csv or itemsets.parquet, which hold every interval, or name a release of a table"
-    return RequestError(problem, cure, field)
+def make_kind_error(run: str, kind: str, field: str) -> RequestError:
+    """Return the error of a command for tables that was given a release of another kind."""
+    problem = f"{run} is a release of {kind} by `privsyn {kind}`, not of a table"
+    return RequestError(problem, "Open the files that its README.md names, or name a release of a table", field)
 
 
 def read_public_spec(manifest: Manifest, field: str = "") -> ReleaseSpec:

@@ -25,7 +25,7 @@ from privsyn.base.wording import mention
 from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.data_contracts.unicode import is_unicode
-from privsyn.storage.objects import StoredObject, list_objects
+from privsyn.storage.stores import StoredFile, find_store
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -36,7 +36,7 @@ _DEFAULTS = CsvOptions()
 Place: TypeAlias = str | Path | tuple[Path, ...]
 """The place of a table: a file, a folder of files, an object store's URL, or the files (one or more) of one table."""
 
-File: TypeAlias = Path | StoredObject
+File: TypeAlias = Path | StoredFile
 """A file here, or an object of a store."""
 
 _CSV_CURE = "Save the table as CSV in UTF-8 with one header line, or as Parquet"
@@ -128,7 +128,7 @@ def open_stream(file: File, encoding: str = "utf-8") -> Any:
     ``encoding``: UTF-8, or an encoding with one byte per character; an unassigned byte becomes U+FFFD.
     """
     compression: Any = "gzip" if file.name.lower().endswith(".gz") else None
-    opened = file.open_stream() if isinstance(file, StoredObject) else str(file)
+    opened = file.open_stream() if isinstance(file, StoredFile) else str(file)
     stream = pa.input_stream(opened, compression=compression)
     return stream if encoding == "utf-8" else io.BufferedReader(_Utf8Stream(stream, encoding), _BUFFER)
 
@@ -165,7 +165,7 @@ def open_parquet(file: str | File) -> Any:
 
     Moments of 96 bits, as Spark writes them, are read as microseconds: as nanoseconds, the year 9999 would overflow.
     """
-    opened = file.open_file() if isinstance(file, StoredObject) else file
+    opened = file.open_file() if isinstance(file, StoredFile) else file
     return pq.ParquetFile(opened, pre_buffer=False, buffer_size=_BUFFER, coerce_int96_timestamp_unit="us")
 
 
@@ -259,15 +259,15 @@ def refuse_url(path: Path, field: str) -> None:
 
 def refuse_store_error(file: File, error: Exception) -> None:
     """Raise RequestError if an object could not be read because of its store, or is another one by now."""
-    if isinstance(file, StoredObject):
+    if isinstance(file, StoredFile):
         file.refuse_failed(error)
 
 
 def _list_files(place: str | Path) -> tuple[File, ...]:
     if is_files_url(place):
-        objects = list_objects(place)
-        _refuse_other_names(objects)
-        return objects
+        files = find_store(str(place), "data").list_files(str(place), "data")
+        _refuse_other_names(files)
+        return files
     path = Path(place)
     try:
         if path.is_dir():

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.svm import LinearSVC
 
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.metrics.features import encode_one_hot, sample_rows, take_rows
@@ -59,6 +58,8 @@ def _predict(train: CodeTable, test: CodeTable, label: str) -> NDArray[np.intege
     labels = train.column(label)
     if not features or not train.rows or labels.min() == labels.max():
         return np.full(test.rows, find_most_frequent(train, label))
+    from sklearn.svm import LinearSVC
+
     machine = LinearSVC(C=_PENALTY, dual=False)  # solved in the primal: no random numbers
     machine.fit(encode_one_hot(train, features), labels)
     return machine.predict(encode_one_hot(test, features))

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score, roc_curve
 
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.metrics.features import make_row_keys, sample_rows
@@ -82,6 +81,8 @@ def run_attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dic
 
     auc_sd is the one of the Mann-Whitney statistic under no difference, sqrt((m + n + 1) / (12 m n)), without ties.
     """
+    from sklearn.metrics import roc_auc_score, roc_curve
+
     is_member = np.repeat([1, 0], [members.size, others.size])
     nearness = -np.concatenate([members, others])
     false, true, _ = roc_curve(is_member, nearness, drop_intermediate=False)

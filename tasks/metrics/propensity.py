@@ -11,11 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import vstack
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from threadpoolctl import threadpool_limits
 
 from privsyn.tasks.kernels.counting import CodeTable
@@ -80,6 +75,9 @@ def measure_propensity(
 
 def compute_pmse(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
     """Return pMSE of tables of equally many rows (>= 1) and the free parameters; see :func:`measure_propensity`."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     attributes = real.domain.attributes
     features = vstack([encode_one_hot(real, attributes), encode_one_hot(synthetic, attributes)], format="csr")
     present = np.flatnonzero(np.asarray(features.sum(axis=0)).ravel())
@@ -94,6 +92,10 @@ def compute_pmse(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
 
 def compute_discriminator_auc(real: CodeTable, synthetic: CodeTable, seed: int = 0) -> float:
     """Return the AUC of the trees for tables of equally many rows, 10 or more; :func:`measure_propensity`."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
     codes = np.concatenate([np.stack(table.columns, axis=1) for table in (real, synthetic)]).astype(np.float32)
     is_synthetic = np.repeat([0, 1], real.rows)
     folds = StratifiedKFold(2, shuffle=True, random_state=seed % 2**32)

@@ -51,7 +51,7 @@ def pins_of(lock: str) -> list[Pin]:
 UNLOCKED = {"pgm"}
 """Brings jax, which nothing else here needs; its tests are skipped where it is not installed."""
 LOCKS = {
-    "requirements.lock": ("example", "postgres"),
+    "requirements.lock": ("example", "postgres", "databases", "evaluation"),
     "requirements-dev.lock": tuple(e for e in PROJECT["optional-dependencies"] if e not in UNLOCKED),
 }
 """Lock -> the extras that it holds."""
@@ -59,7 +59,8 @@ LOCKS = {
 
 def direct(extras: Sequence[str]) -> list[Requirement]:
     optional = PROJECT["optional-dependencies"]
-    return [Requirement(text) for group in (PROJECT["dependencies"], *(optional[e] for e in extras)) for text in group]
+    texts = [text for group in (PROJECT["dependencies"], *(optional[e] for e in extras)) for text in group]
+    return [r for r in map(Requirement, texts) if r.name != PROJECT["name"]]  # `all` names extras that are there
 
 
 MINORS = [c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: Python :: 3\.\d+$", c)]
@@ -148,3 +149,10 @@ def test_the_bill_of_materials_names_every_locked_package(tmp_path: Path) -> Non
         for c in bill["components"]
     }
     assert found == {(pin.name, pin.version, pin.hashes) for pin in pins_of("requirements.lock")}
+
+
+def test_the_extra_of_everything_names_every_extra_that_users_run() -> None:
+    optional = PROJECT["optional-dependencies"]
+    (everything,) = map(Requirement, optional["all"])
+    assert everything.name == PROJECT["name"]
+    assert everything.extras == set(optional) - {"all", "example", "pgm", "formats-check", "docs", "dev"}

@@ -22,13 +22,13 @@ from pydantic import ValidationError
 import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
-from privsyn.counting.dask_engine import DaskEngine, _call_write
 from privsyn.counting.engine import LocalEngine
 from privsyn.counting.part_files import PartFile
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.opening import choose_engine
+from privsyn.extras.dask.dask_engine import DaskEngine, _call_write
 from privsyn.ledgers.ledger import Ledger
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.kernels import blocks
@@ -272,7 +272,7 @@ def test_counts_in_several_passes_over_padded_rows(
 
 def refused(spec: ReleaseSpec) -> RequestError:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("privsyn.counting.dask_engine._CONNECT", "1s")
+        patched.setattr("privsyn.extras.dask.dask_engine._CONNECT", "1s")
         with pytest.raises(RequestError) as caught:
             run(on(spec, kind="dask"))
     assert Ledger(Settings().ledger).entries("people") == []
@@ -432,7 +432,7 @@ def test_a_choice_that_means_nothing_is_refused(content: dict[str, Any]) -> None
     ],
 )
 def test_errors_of_workers_keep_their_words_to_themselves(field: str, words: str) -> None:
-    from privsyn.counting.dask_engine import _translate_worker_errors
+    from privsyn.extras.dask.dask_engine import _translate_worker_errors
 
     with pytest.raises(PrivsynError, match=words) as told, _translate_worker_errors(field):
         raise FileNotFoundError("/mnt/elsewhere/secret")

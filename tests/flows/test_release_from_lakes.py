@@ -15,8 +15,8 @@ from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
+from privsyn.extras.lakes.lake import DeltaReader
 from privsyn.sources.open_source import list_table_columns, open_source
-from privsyn.sources.readers.lake import DeltaReader
 from privsyn.specs.draft import draft
 from tests.flows.test_release_from_databases import read_released, release, spent
 from tests.support.object_stores import serve_bucket

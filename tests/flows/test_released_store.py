@@ -15,9 +15,9 @@ import privsyn
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli import app
+from privsyn.extras.stores import released_store
+from privsyn.extras.stores.released_store import copy_released, fetch_released
 from privsyn.publish.folder import ReleaseSummary, add_formats
-from privsyn.storage import released_store
-from privsyn.storage.released_store import copy_released, fetch_released
 from tests.flows.test_release_from_databases import spent
 from tests.support.kept import Kept
 from tests.support.object_stores import Bucket, serve_bucket

@@ -18,12 +18,12 @@ import pytest
 from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.itemset_spec import ItemsetSpec
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.itemsets.publish_itemsets import publish_itemsets
+from privsyn.extras.itemsets.itemset_spec import ItemsetSpec
+from privsyn.extras.itemsets.publish_itemsets import publish_itemsets
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
 from tests.support.releases import few, release_in_process
@@ -229,7 +229,6 @@ def test_without_its_package_a_receiver_is_refused_before_anything(
 
 
 def test_by_default_nothing_is_sent(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privsyn.base.telemetry._open_traces", lambda _: pytest.fail("it is opened"))
-    monkeypatch.setattr("privsyn.base.telemetry._open_lineage", lambda _: pytest.fail("it is opened"))
+    monkeypatch.setattr("privsyn.base.telemetry.load_part", lambda *_: pytest.fail("it is opened"))
     release_in_process(spec, Settings())
     assert Ledger(Settings().ledger).verify() == []

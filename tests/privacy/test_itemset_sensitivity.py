@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from privsyn.data_contracts.itemset_spec import PairsLayout
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.sources.transaction_source import _read_pairs
-from privsyn.tasks.itemsets import basis_marginals, item_counts, pair_counts
-from privsyn.tasks.itemsets.transactions import Transactions, gather_transactions
+from privsyn.extras.itemsets.algorithm import basis_marginals, item_counts, pair_counts
+from privsyn.extras.itemsets.algorithm.transactions import Transactions, gather_transactions
+from privsyn.extras.itemsets.itemset_spec import PairsLayout
+from privsyn.extras.itemsets.transaction_source import _read_pairs
 from tests.support.examples import keep_first
 
 ITEMS, MOST = 4, 3

@@ -40,7 +40,7 @@ from audit.referee_tables import ORDERS, SMALL, Effort, Tables, make_numbered_tr
 from privsyn.counting import engine
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
-from privsyn.itemsets.steps import TransactionLook
+from privsyn.extras.itemsets.steps import TransactionLook
 from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.registry import build_steps
 from privsyn.sources import joined_source

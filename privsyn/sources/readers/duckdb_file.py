@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsyn.base.data_url import DataUrl
+from privsyn.base.registry import need_package
 from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import (
     Reader,
@@ -21,7 +22,6 @@ from privsyn.sources.readers.reader import (
     get_query,
     is_moment,
     name_rows,
-    need_package,
     quote_name,
     quote_text,
     refuse_further_statements,
@@ -47,7 +47,7 @@ class DuckdbReader(Reader):
     """A table, a view or a query of a DuckDB file, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("duckdb", "reading DuckDB"):
+        with need_package("duckdb", "reading DuckDB", "databases"):
             import duckdb
         check_file(url)
         self._url = url

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from privsyn.base.data_url import DataUrl
+from privsyn.base.registry import need_package
 from privsyn.sources.private_table import Note
 from privsyn.sources.readers.reader import (
     Reader,
@@ -21,7 +22,6 @@ from privsyn.sources.readers.reader import (
     get_query,
     is_moment,
     name_rows,
-    need_package,
     quote_name,
     translate_errors,
 )
@@ -44,7 +44,7 @@ class PostgresReader(Reader):
     """A table, a view or a query of a PostgreSQL database, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("adbc-driver-postgresql", "reading PostgreSQL"):
+        with need_package("adbc-driver-postgresql", "reading PostgreSQL", "databases"):
             from adbc_driver_postgresql import dbapi
         self._url = url
         with translate_errors(url):

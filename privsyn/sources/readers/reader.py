@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
 from privsyn.base.errors import RequestError
+from privsyn.data_contracts.columns import Column
 from privsyn.sources.private_table import BY_A_VALUE, Note
 
 NOT_OF_TYPE = "not of its column's type"
@@ -39,6 +40,18 @@ class Reader(ABC):
 
     def close(self) -> None:  # noqa: B027 - files hold nothing open
         """End the snapshot."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """What a package adds to the registry's ``connectors``, by a scheme of URLs or the ending of files (``.xlsx``).
+
+    ``open_table``: from the URL or the path, and the spec's columns (None: there is no spec yet), returns a reader;
+    ``options``: what may stand behind the question mark of its URLs.
+    """
+
+    open_table: Callable[[DataUrl | Path, Mapping[str, Column] | None], Reader]
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -177,19 +190,6 @@ def refuse_damaged(path: Path, why: str = BY_A_VALUE) -> Iterator[None]:
         raise RequestError(
             f"{path} cannot be read, breaks off or is damaged {why}".strip(), "Write or copy it again", "data"
         )
-
-
-@contextmanager
-def need_package(package: str, purpose: str, extra: str = "databases", field: str = "data") -> Iterator[None]:
-    """Raise RequestError about ``field``, with the extra to install, where the block's import fails."""
-    try:
-        yield
-    except ImportError:
-        raise RequestError(
-            f"{purpose} needs the package {package}, which is not installed",
-            f"Install it with: pip install 'privsyn-flows[{extra}]'",
-            field,
-        ) from None
 
 
 def check_file(url: DataUrl) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from privsyn.base.data_url import DataUrl
+from privsyn.base.registry import need_package
 from privsyn.sources.private_table import Note, ignore_repairs
 from privsyn.sources.readers.reader import (
     NOT_OF_TYPE,
@@ -24,7 +25,6 @@ from privsyn.sources.readers.reader import (
     check_file,
     get_query,
     name_rows,
-    need_package,
     quote_name,
     translate_errors,
 )
@@ -61,7 +61,7 @@ class SqliteReader(Reader):
     """A table, a view or a query of an SQLite file, in one snapshot."""
 
     def __init__(self, url: DataUrl) -> None:
-        with need_package("adbc-driver-sqlite", "reading SQLite"):
+        with need_package("adbc-driver-sqlite", "reading SQLite", "databases"):
             from adbc_driver_sqlite import dbapi
         check_file(url)
         self._url = url

@@ -19,8 +19,8 @@ import pyreadstat
 import pytest
 
 from privsyn.base.errors import RequestError
+from privsyn.extras.foreign_files import workbook
 from privsyn.sources.open_source import list_table_columns, open_source
-from privsyn.sources.readers import workbook
 from privsyn.sources.stream_source import read_schema
 from privsyn.specs.draft import draft
 from privsyn.tasks.codecs import plan

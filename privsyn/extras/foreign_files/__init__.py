@@ -1,0 +1,1 @@
+"""Files of other programs: workbooks, statistics files and Arrow files as tables, and codebooks as facts of columns."""

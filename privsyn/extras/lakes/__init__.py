@@ -1,0 +1,1 @@
+"""Tables of lakes: Delta and Iceberg, each at one version."""

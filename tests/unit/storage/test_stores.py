@@ -1,0 +1,103 @@
+"""A store that another package adds: tables are read from its URLs, and released folders go there."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from privsyn.base import registry
+from privsyn.base.data_url import DataUrl, is_files_url, is_object_url
+from privsyn.base.errors import RequestError
+from privsyn.cli import app
+from privsyn.sources.open_source import open_source
+from privsyn.storage.stores import CopiedFolder, StoredFile, check_store
+from tests.support.specs import make_spec
+
+
+class BytesFile(StoredFile):
+    """A file whose bytes are here."""
+
+    mark, is_digest = "1", False
+
+    def __init__(self, name: str, content: bytes) -> None:
+        self._name, self.content = name, content
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def open_file(self) -> Any:
+        return io.BytesIO(self.content)
+
+    open_stream = open_file
+
+    def iterate_bytes(self) -> Iterator[bytes]:
+        yield self.content
+
+    def refuse_changed(self) -> None:
+        """It never changes."""
+
+    def refuse_failed(self, error: Exception) -> None:
+        """It never fails."""
+
+
+class BytesStore:
+    """A store of one table; it remembers what was copied."""
+
+    def __init__(self) -> None:
+        self.copied: list[tuple[str, str]] = []
+
+    def list_files(self, place: str, field: str) -> tuple[StoredFile, ...]:
+        return (BytesFile(place.rpartition("/")[2], b"age\n30\n40\n"),)
+
+    def copy_released(self, folder: Path, place: str, field: str) -> CopiedFolder:
+        self.copied.append((folder.name, place))
+        return CopiedFolder(f"{place}/{folder.name}", (), written=True)
+
+    def fetch_released(self, place: str, field: str) -> Path:
+        raise RequestError("holds no release", "", field)
+
+
+STORE = BytesStore()
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    theirs = [EntryPoint("bytes", f"{__name__}:STORE", "privsyn.stores")]
+    monkeypatch.setattr(
+        registry,
+        "entry_points",
+        lambda *, group: [*entry_points(group=group), *(t for t in theirs if t.group == group)],
+    )
+    registry.find_parts.cache_clear()
+    yield
+    registry.find_parts.cache_clear()
+
+
+def test_a_scheme_that_no_package_adds_is_refused() -> None:
+    with pytest.raises(RequestError, match=r"is a URL \(none://\), and tables are not read from there"):
+        DataUrl.parse("none://place/table.csv")
+
+
+def test_a_table_of_an_added_store_is_read() -> None:
+    assert is_files_url("bytes://place/table.csv") and is_object_url("bytes://place/table.csv")
+    url = DataUrl.parse("bytes://place/table.csv")
+    assert url.in_store and not url.is_file and url.is_within(["bytes://place"]) and not url.is_within(["bytes://b"])
+    spec = make_spec({"age": {"kind": "integer", "min": 0, "max": 99}}, data="bytes://place/table.csv")
+    source = open_source(spec.place, spec)
+    assert [batch.to_pydict() for batch in source.batches()] == [{"age": ["30", "40"]}]
+
+
+def test_a_released_folder_goes_to_an_added_store(tmp_path: Path) -> None:
+    (tmp_path / "run-1").mkdir()
+    (tmp_path / "run-1" / "manifest.json").write_text("{}", encoding="utf-8")
+    done = CliRunner().invoke(app, ["publish", str(tmp_path / "run-1"), "bytes://place/folder"])
+    assert done.exit_code == 0, done.output
+    assert STORE.copied == [("run-1", "bytes://place/folder")]
+    assert check_store("bytes://place/folder", "settings.released_store").bucket == "place"
