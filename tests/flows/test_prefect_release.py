@@ -24,7 +24,6 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step_tables import StepRefs
-from privsyn.flows.caller import use_settings
 from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import common_steps
@@ -161,14 +160,6 @@ def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, fir
     for stage in certificate["stages"]:
         assert f"| {float(Fraction(stage['rho_spent'])):.6g} |" in str(promise.data)
     assert f"({summary.epsilon:g}, {summary.delta:g})-differential privacy" in str(promise.data)
-
-
-def test_a_command_that_calls_the_flow_says_where_its_release_lies(spec: ReleaseSpec, tmp_path: Path) -> None:
-    own = Settings(out=tmp_path / "elsewhere")
-    with use_settings(own):
-        summary = run(spec.model_copy(update={"dataset": "elsewhere"}), new_dataset="a test")[0]
-    assert Path(summary.released).is_relative_to(own.released_root)
-    assert Path(summary.private).is_relative_to(own.private_root)
 
 
 def test_results_that_another_runner_keeps_elsewhere_are_not_used(
