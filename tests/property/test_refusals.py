@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +97,19 @@ def write(folder: Path, *changes: tuple[str, Any]) -> None:
     (folder / "t.csv").write_bytes(csv([ROW] * 5))
 
 
+@cache
+def put_command_together() -> Any:
+    """Return the command, which is made once: that takes longer than a refusal."""
+    return get_command(cli.app)
+
+
 class Desk:
     """Asks for releases in a folder of its own; whatever gets as far as starting Prefect or a step fails."""
 
     def __init__(self, places: Path, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self.capsys = places / "request", capsys
         self.ledger, self.settings = Ledger(Settings().ledger), Settings()
-        self.command = get_command(cli.app)
+        self.command = put_command_together()
         self.told: list[PrivsynError] = []
         put = PrivsynError.paragraph
 
