@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.base.errors import BudgetRefusedError, LedgerError, LostNoiseError, RequestError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -359,17 +358,6 @@ def test_fresh_of_a_request_draws_no_other_one_anew(places: Path) -> None:
     assert run(other).drawn == ()
 
 
-@pytest.mark.slow
-def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    run(spec, fresh=True)
-    for folder in ("store", "records"):
-        shutil.rmtree(Settings().private_root / folder / "people")
-    shutil.rmtree(Settings().released_root)  # which has the same tables
-    with pytest.raises(LostNoiseError, match="or release again with `fresh=True` to draw new noise"):
-        run(spec)
-    assert run(spec, fresh=True).drawn == STAGES
-
-
 def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: ReleaseSpec) -> None:
     columns = {
         n: c if n == "happy" else {"kind": "drop"} for n, c in spec.model_dump(exclude_defaults=True)["columns"].items()
@@ -385,15 +373,6 @@ def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: Re
 def test_a_changed_cap_is_refused(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     with pytest.raises(RequestError, match="budget"):
         run(changed(spec, budget={"epsilon": 20.0, "delta": 1e-8}))
-
-
-def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    for path in Settings().private_root.glob("store/people/measure_marginals-*-noisy.parquet"):
-        path.write_bytes(b"")
-    shutil.rmtree(first.released)  # which has the same tables
-    with pytest.raises(LostNoiseError, match="or release again with `fresh=True` to draw new noise"):
-        run(spec)
-    assert run(spec, fresh=True).drawn == STAGES
 
 
 def test_a_damaged_postprocessed_table_is_made_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:

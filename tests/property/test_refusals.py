@@ -311,6 +311,7 @@ TEXTS: dict[str, str | bytes] = {
     "a huge name": yaml({**SPEC, "columns": {HUGE: {"kind": "boolean"}}}),
     "no name": yaml({**SPEC, "columns": {"": {"kind": "boolean"}}}),
     "huge number": "a: " + "9" * 10_000 + "\n",
+    "huge": b" " * 20_000_001,
     "too many columns": yaml({**SPEC, "columns": {f"c{i}": {"kind": "boolean"} for i in range(5_001)}}),
 }
 
