@@ -78,9 +78,13 @@ def test_only_what_changed_is_changed_and_said(folder: Path, monkeypatch: pytest
         client.update_deployment_schedule(monthly.id, monthly.schedules[0].id, active=True)
 
     before = identities()
-    assert set(states(deploy()).values()) == {"unchanged"}
+    told = deploy()
+    assert set(states(told).values()) == {"unchanged"}
     assert identities() == before  # not even touched
-    assert [s.active for s in registered(MONTHLY).schedules] == [True]  # what people set stays
+    (schedule,) = registered(MONTHLY).schedules
+    assert schedule.active  # what people set stays
+    line = f"schedule 0 4 1 * *: on; `prefect deployment schedule pause {MONTHLY} {schedule.id}`"
+    assert line in " ".join(" ".join(told).split())
 
     rewrite(folder, "gss-weekly", description="Weekly.", concurrency_limit=None)
     both = [{"cron": "0 5 1 * *", "timezone": "UTC", "active": False}, {"interval": 3600, "timezone": "UTC"}]
