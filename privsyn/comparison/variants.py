@@ -152,7 +152,7 @@ def run_steps(
 class CodeEncoding:
     """What steps ask of an encoding where rows come as codes: the domain and its public bins.
 
-    ``codecs``, ``differences``, ``on_ladder``: none, as no column is read, and no two are compared.
+    ``codecs``, ``differences``, ``on_ladder``, ``uncut``: none, as no column is read or cut, and no two are compared.
     """
 
     domain: Domain
@@ -160,6 +160,7 @@ class CodeEncoding:
     codecs: tuple[()] = ()
     differences: tuple[()] = ()
     on_ladder: tuple[()] = ()
+    uncut: None = None
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes of these columns: each column is one attribute."""

@@ -12,20 +12,19 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind, Zone
-from privsyn.data_contracts.mechanism_options import AnyMechanism
 from privsyn.engine.request import Request
 from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, say
 from privsyn.engine.step_list import run_steps
 from privsyn.pipelines import registry
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.registry import MECHANISMS, build_steps
+from privsyn.pipelines.registry import build_steps
 from tests.support.places import ROOT
 from tests.support.specs import make_spec, mechanism_fields
 
@@ -82,13 +81,6 @@ DRAWS = frozenset(
 
 NAMED_DRAWS = re.compile("|".join(DRAWS))
 """What a module without them is not walked for: a walk through all takes seconds."""
-
-MAY_SHARE = {
-    ("measure_marginals", "one_way_marginals"),  # the same exact count of cliques
-    ("residual_scores", "indif_scores"),  # the same distance to a fixed table
-    ("residual_scores", "combine_cliques"),  # the one-ways' part of the weights
-}
-"""(step's module, other step's module whose value it uses)."""
 
 
 def relative(path: Path) -> str:
@@ -189,17 +181,6 @@ def test_the_search_for_draws_finds_planted_ones(source: str) -> None:
     assert draws(source)
 
 
-def test_steps_do_not_import_each_other() -> None:
-    declared = {re.sub(r"_[0-9]+$", "", step.name) for request in REQUESTS.values() for step in build_steps(request)}
-    modules = {step for step in declared if (ROOT / "tasks" / "steps" / f"{step}.py").exists()}
-    shared = set()
-    for step in modules:
-        names = imports((ROOT / "tasks" / "steps" / f"{step}.py").read_text(encoding="utf-8"))
-        used = {name.split(".")[3] for name in names if name.startswith("privsyn.tasks.steps.")}
-        shared |= {(step, other) for other in used & modules - {step}}
-    assert shared == MAY_SHARE
-
-
 def test_nothing_installed_imports_what_is_not() -> None:
     for path in MODULES:
         tops = {name.split(".")[0] for name in imports(path.read_text(encoding="utf-8"))}
@@ -257,12 +238,6 @@ REQUESTS: dict[str, Request] = {
 """Every mechanism, with the numbers of rounds and the preset that change its steps."""
 
 every_mechanism = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-
-
-def test_the_registry_has_a_mechanism_for_every_class_of_options_and_all_are_walked() -> None:
-    options = get_args(get_args(AnyMechanism)[0])
-    assert {choice.model_fields["name"].default for choice in options} == set(MECHANISMS)
-    assert {request.spec.mechanism.name for request in REQUESTS.values()} == set(MECHANISMS)
 
 
 def producers(step: Step) -> tuple[str, ...]:
@@ -332,11 +307,6 @@ LOOKS = {
     "prior": ["one_way_marginals", "measure_marginals", "measure_groups", "measure_in_groups"],
 }
 """Mechanism -> the only steps that cost budget."""
-
-
-@pytest.mark.parametrize("name", LOOKS)
-def test_these_steps_look_at_private_rows_and_no_others(name: str) -> None:
-    assert [step.name for step in build_steps(REQUESTS[name]) if step.kind is StepKind.RELEASE] == LOOKS[name]
 
 
 def mutants() -> dict[str, Step]:

@@ -9,32 +9,26 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from privsyn.api.ledger import LedgerView
 from privsyn.base.settings import Settings
-from privsyn.comparison import variants
-from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps, say
-from privsyn.evaluation.coded_tables import encode_table, open_release
+from privsyn.evaluation.coded_tables import open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import adaptive
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.pipelines.registry import build_steps
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.sources.open_source import open_source
-from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
-from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.kept import Kept
 from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, changed, make_spec, people
@@ -117,30 +111,6 @@ def test_what_a_round_asked_is_released_with_its_receipts_and_can_be_read(
 
 
 @pytest.mark.slow
-def test_the_rows_are_those_of_the_method_in_memory(spec: ReleaseSpec) -> None:
-    source = open_source(spec.data, spec)
-    order = tuple(name for name in source.columns if name in spec.released_columns)
-    encoding = plan(spec, order)
-    rows = encode_table(source.batches(), encoding).fine
-    summary = run(spec, noise=SeededNoise(5))
-    settings = MethodSettings.of(spec)
-    trial = MethodInput(
-        rows,
-        encoding.binning,
-        1.0,
-        1e-9,
-        1,
-        SeededNoise(5),
-        7,
-        settings=settings,
-    )
-    made = variants.default(trial)
-    published = encode_table(pq.read_table(Path(summary.released) / "synthetic.parquet").to_batches(), encoding)
-    assert made.fine is not None
-    assert all(np.array_equal(x, y) for x, y in zip(made.fine.columns, published.fine.columns, strict=True))
-
-
-@pytest.mark.slow
 def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(
     spec: ReleaseSpec, released: ReleaseSummary
 ) -> None:
@@ -152,12 +122,6 @@ def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(
     assert without.drawn == LOOKS[2:3]
     assert set(stages(without)) == set(LOOKS[:3])
     assert released.rho == without.rho
-
-
-def test_a_release_without_pairs_still_has_its_rounds(places: Path, save: Any) -> None:
-    one = {name: c if name == "age" else {"kind": "drop"} for name, c in COLUMNS.items()}
-    summary = run(make_spec(one, data=save(people(500)), adaptive={"rounds": 1}, synthesis={"sweeps": 1}))
-    assert summary.drawn == ("one_way_marginals", "measure_marginals", "measure_again_2")
 
 
 def facts(steps: Sequence[Step], request: Request) -> list[tuple[object, ...]]:

@@ -14,15 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import make_value_profile
-from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import is_whole
 from privsyn.tasks.codecs import plan
-from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
-from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
+from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.examples import keep_first
 from tests.support.releases import release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
@@ -76,27 +73,6 @@ def test_one_column(places: Path, save: Save, column: str) -> None:
     assert abs(table.num_rows - 400) < 250
 
 
-@pytest.mark.slow
-def test_one_column_costs_only_what_it_asks(places: Path, save: Save) -> None:
-    """Without pairs there is nothing to score: that charge is given back."""
-    spec = make_spec({"happy": COLUMNS["happy"]}, data=save(people(50).select(["happy"])), **QUICK)
-    summary = release_in_process(spec, Settings())
-    spent = Ledger(Settings().ledger).summary("people")[0].rho
-    certificate = json.loads((Path(summary.released) / "certificate.json").read_text(encoding="utf-8"))
-    assert spent == (1 - spec.mechanism.split.exact()[1]) * convert_epsilon_to_rho(1.0, 1e-9, "tight")
-    assert [bool(stage["groups"]) for stage in certificate["stages"]] == [True, False, True]
-    assert release_in_process(spec, Settings()).drawn == ()
-    assert Ledger(Settings().ledger).summary("people")[0].rho == spent
-
-
-def test_a_budget_that_means_nothing_but_noise_is_refused_and_spends_nothing(places: Path, save: Save) -> None:
-    spec = make_spec(data=save(people(50)), privacy={"epsilon": 1e-17, "delta": 1e-9}, **QUICK)
-    with pytest.raises(RequestError, match=r"privacy\.epsilon"):
-        release_in_process(spec, Settings())
-    assert Ledger(Settings().ledger).summary("people") == []
-    assert not list(Settings().private_root.rglob("*.parquet"))
-
-
 def test_a_constant_column_and_a_domain_of_one_value(places: Path, save: Save) -> None:
     flat = {"kind": "number", "min": 0, "max": 1}
     columns = {"sex": SEX, "same": {"kind": "integer", "min": 7, "max": 7}, "flat": flat}
@@ -120,18 +96,6 @@ def test_columns_of_nulls(places: Path, save: Save, nullable: bool) -> None:
         assert pc.max(table["age"]).as_py() < 21  # the bin of the minimum
         assert pc.any(table["happy"]).as_py() is False
         assert repairs(spec)["age", "null"] == 300
-
-
-@pytest.mark.slow
-def test_sixty_thousand_categories(places: Path, save: Save) -> None:
-    values = [f"v{i:05d}" for i in range(60_000)]
-    columns = {"code": {"kind": "categorical", "values": values, "unlisted": "other"}, "sex": SEX}
-    rng = np.random.default_rng(1)
-    code = np.where(rng.random(4_000) < 0.8, "v00007", np.array(values)[rng.integers(0, 60_000, 4_000)])
-    spec = make_spec(columns, data=save(pa.table({"code": code, "sex": rng.choice(["f", "m"], 4_000)})), **QUICK)
-    table = valid(spec, noise=SeededNoise(3))
-    shares = {v["values"]: v["counts"] / table.num_rows for v in pc.value_counts(table["code"]).to_pylist()}
-    assert shares["v00007"] > 0.5
 
 
 @pytest.mark.parametrize("number", [40, pytest.param(300, marks=pytest.mark.slow)])
@@ -309,12 +273,3 @@ def test_records_that_cannot_be_read_fail_nothing_and_change_no_other(places: Pa
     assert sorted(map(str, table["sex"].to_pylist())) == ["None", "f", "f", "m"]
     found = repairs(spec)
     assert (found["", "record left out"], found["sex", "not UTF-8"]) == (5, 1)
-
-
-@pytest.mark.parametrize("body", ["", "\n", "sex,sex\nf,m\n", "sex;age\nf;1\n"])
-def test_broken_structure_is_refused_in_words(places: Path, body: str) -> None:
-    (places / "t.csv").write_text(body, encoding="utf-8")
-    with pytest.raises(RequestError) as error:
-        release_in_process(make_spec({"sex": SEX}, data=str(places / "t.csv"), **QUICK), Settings())
-    assert "t.csv" in str(error.value)
-    assert "\n" not in str(error.value)

@@ -197,30 +197,6 @@ def test_a_release_of_no_rows_warns(direct: None, spec: Path, monkeypatch: pytes
     assert "noisy total is zero" not in shown(privsyn("release", spec))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("privacy: {epsilon: 1, delta: 1.0e-9}", "privacy: {epsilon: 0, delta: 1.0e-9}", ("privacy.epsilon",)),
-        ("unit: {records_per_person: 1}\n", "", ("unit",)),
-        ("budget: {epsilon: 2", "budget: {epsilom: 2", ("budget",)),
-        ("min: 18", "min: 180", ("columns.age",)),
-        ("kind: boolean", "kind: bolean", ("columns.happy",)),
-        ("  caseid: {kind: drop}\n", "", ("columns", "caseid")),
-        ("happy:", "hapy:", ("columns", "hapy")),
-        ("dataset: people", "dataset: My People", ("dataset",)),
-        ("columns:", "columns: [", ("people.yaml",)),
-        ("unit: {records_per_person: 1}", "unit: TODO", ("unit",)),
-    ],
-)
-def test_a_wrong_spec_is_2_and_names_the_field(
-    direct: None, spec: Path, old: str, new: str, words: tuple[str, ...]
-) -> None:
-    assert SPEC.count(old) == 1
-    spec.write_text(SPEC.replace(old, new), encoding="utf-8")
-    refused(privsyn("release", spec), 2, *words)
-    assert spent() == 0
-
-
 def test_an_unknown_spec_file_is_2(spec: Path) -> None:
     for command in (("release",), ("spec", "check")):
         refused(privsyn(*command, spec.parent / "missing.yaml"), 2, "missing.yaml")
@@ -426,18 +402,6 @@ def test_the_command_itself(spec: Path, first: tuple[str, ...], says_first: str)
         assert says in " ".join(result.stderr.replace("│", " ").split())
         assert "Traceback" not in result.stderr
         assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight")
-
-
-def test_beyond_the_cap_is_3_and_nothing_else(spec: Path) -> None:
-    assert privsyn("release", spec, "--json").exit_code == 0
-    refusal = privsyn("release", spec, "--epsilon", 5, "--json")
-    assert (refusal.exit_code, refusal.stdout) == (3, "")
-    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight")
-
-
-@pytest.mark.slow
-def test_debug_shows_the_whole_error(spec: Path) -> None:
-    assert "Traceback" in run_whole("release", spec.parent / "missing.yaml", "--debug").stderr
 
 
 @pytest.mark.slow

@@ -1,49 +1,50 @@
-"""What users of earlier versions hold is read as it was: ledger, private folder and released folders."""
+"""What a user of 0.2.0 holds, its ledger, private folder and released folders, is paid for and drawn only once."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support import snapshots
+from privsyn.api.ledger import LedgerView
+from privsyn.api.rerun import rerun
+from privsyn.base.errors import RequestError
+from privsyn.specs.spec_file import load_spec
+from tests.support.releases import release_in_process
+from tests.support.snapshots import bytes_of, copied, settings_of
 
-VERSIONS = ("0.2.0", "main-2026-11")
-TODAY = "main-2026-11"
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def said(version: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return snapshots.said_of(version, tmp_path_factory.mktemp("earlier"))
+RUNS = {"default": "people-93608a96", "paper": "people-paper-3f435b55"}
+"""The specs of tests/fixtures/0.2.0, and the release of each."""
 
 
-@pytest.mark.parametrize("part", ("ledger", "rerun", "again", "changed", "ledger afterwards"))
-def test_it_is_told_what_was_told_before(version: str, said: dict[str, Any], part: str) -> None:
-    assert said[part] == snapshots.expected(version)[part], f"if that is meant: {snapshots.WRITE} expected"
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return copied("0.2.0", tmp_path)
 
 
-def test_the_ledger_has_no_problem(said: dict[str, Any]) -> None:
-    assert (said["ledger"]["verified"], said["ledger"]["problems"]) == (True, [])
+def test_the_ledger_has_no_problem(home: Path) -> None:
+    found = LedgerView(settings_of(home)).verify()
+    assert (found.verified, found.problems, found.as_json()["certificates"]) == (True, (), 2)
+    assert "2 of 2 certificates name no entry of the ledger, as those of earlier versions" in found.notes[0]
 
 
-def test_what_main_left_costs_nothing_more() -> None:
-    """Steps have changed since, so it is not drawn anew without a word."""
-    told = snapshots.expected(TODAY)
-    assert all(answer.get("drawn", []) == [] for answer in told["again"].values())
-    assert all("would draw it anew" in told["again"][name]["refused"] for name in ("default", "paper", "rounds"))
-    assert told["changed"] == []
-    assert told["ledger afterwards"] == told["ledger"]
+@pytest.mark.parametrize("name", RUNS)
+def test_who_asks_again_is_refused_and_nothing_changes(home: Path, name: str) -> None:
+    settings = settings_of(home)
+    before = LedgerView(settings).as_json(), bytes_of(settings.released_root)
+    with pytest.raises(RequestError, match=f"the run {RUNS[name]} of version 0.2.0 was paid for this request"):
+        release_in_process(load_spec(home / f"{name}.yaml"), settings)
+    assert (LedgerView(settings).as_json(), bytes_of(settings.released_root)) == before
 
 
-def test_nothing_tells_where_it_was_made(version: str, tmp_path: Path) -> None:
-    """The private records of a copy name the copy's own place."""
-    home = snapshots.copied(version, tmp_path)
+@pytest.mark.parametrize("run", RUNS.values())
+def test_its_noise_is_taken_as_given_when_it_is_made_again(home: Path, run: str) -> None:
+    told = {file.name: file.words() for file in rerun(run, settings_of(home)).files}
+    looks = [f"marginals/{name}.parquet" for name in ("one_way", "scores", "measured")]
+    assert {told[name] for name in looks} == {"agrees (given: nobody can draw it again)"}
+
+
+def test_private_records_name_the_place_of_the_copy(home: Path) -> None:
     texts = [path.read_text(encoding="utf-8") for path in (home / "out" / "private").rglob("*.json")]
     assert not any("@HOME@" in text for text in texts)
     assert any(str(home) in text for text in texts)

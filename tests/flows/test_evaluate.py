@@ -202,20 +202,6 @@ def test_every_value_lies_in_its_range(report: Report) -> None:
             assert metric.low <= metric.value <= (np.inf if metric.high is None else metric.high), metric.name
 
 
-@pytest.mark.slow
-def test_a_release_of_no_rows_is_evaluated_too(places: Path, save: Save) -> None:
-    spec = make_spec(data=save(people(200)), synthesis={"rows": 0})
-    metrics = by_name(report_on(release_in_process(spec, Settings())).evaluation.release.metrics)
-    assert metrics["l1_1way"].value == pytest.approx(1.0)
-    assert metrics["pmse"].value is None and metrics["pmse"].note
-
-
-@pytest.mark.slow
-def test_a_table_may_lack_what_the_release_drops(made: ReleaseSummary, save: Save) -> None:
-    other = save(people(ROWS, seed=3).drop_columns(["caseid"]), "other.parquet")
-    assert len(report_on(made, against=[other]).evaluation.scores) == 2
-
-
 def privsyn(*arguments: object) -> Result:
     return CliRunner().invoke(cli.app, ["evaluate", *map(str, arguments)])
 
@@ -232,12 +218,6 @@ def test_the_command_shows_headlines_and_where_the_report_lies(made: ReleaseSumm
     assert "svm:happy" in answer["scores"]["release"]
     shown = " ".join(result.stderr.split())
     assert "private, computed from the real rows" in shown and "Error of pairs of columns" in shown
-
-
-@pytest.mark.slow
-def test_a_folder_is_as_good_as_a_name(made: ReleaseSummary) -> None:
-    report = evaluate(AskedEvaluation(made.released, spec=EvaluationSpec.model_validate(QUICK)), Settings())
-    assert report.evaluation.run == made.run
 
 
 WRONG: list[tuple[list[str], list[str]]] = [

@@ -108,11 +108,6 @@ def test_rules_hold_for_every_member(made: Made) -> None:
     assert (rows["age"][~child] >= 18).all()
 
 
-def test_the_same_request_is_found_again(made: Made) -> None:
-    spec, _, folder = made
-    assert Path(run(spec).released) == folder
-
-
 def test_the_folder_says_that_the_promise_is_about_a_household(made: Made) -> None:
     _, _, folder = made
     certificate = json.loads((folder / "certificate.json").read_text())

@@ -103,15 +103,6 @@ def _place_files(statements: str, folder: Path) -> str:
     return statements.replace("'synthetic", f"'{folder}/synthetic").replace("'tables/", f"'{folder}/tables/")
 
 
-@pytest.mark.slow
-def test_it_is_found_again_and_made_again(tmp_path: Path) -> None:
-    tables = make_visits(400)
-    spec = make_tables_spec(save_tables(tmp_path, tables, make_visits_content()), **LARGE, **QUICK)
-    folder = Path(run(spec).released)
-    assert Path(run(spec).released) == folder
-    assert privsyn.rerun(folder).agrees
-
-
 def test_tables_in_memory_are_a_mapping(tmp_path: Path) -> None:
     tables = make_visits(100)
     spec = make_tables_spec(make_visits_content(), **LARGE, **QUICK)

@@ -10,35 +10,8 @@ import pytest
 
 from privsyn.flows.release import release
 from tests.flows.test_run_page import run as run_shown
-from tests.support.households import make_household_spec, make_households
 from tests.support.linked_tables import make_tables_spec, make_tree, make_tree_content, save_tables
-from tests.support.panels import make_panel, make_panel_spec
-from tests.support.releases import QUICK, run
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("prefect_server", "places")
-def test_the_flow_makes_linked_rows_and_finds_them_again(tmp_path: Path) -> None:
-    pq.write_table(make_panel(400), tmp_path / "panel.parquet")
-    spec = make_panel_spec(data=str(tmp_path / "panel.parquet"), **QUICK)
-    summary = release(spec)
-    rows = pq.read_table(Path(summary.released) / "synthetic.parquet")
-    assert rows.column_names[0] == "pid"
-    assert (Path(summary.released) / "marginals" / "transitions.parquet").is_file()
-    again, shown = run_shown(spec)
-    assert again.released == summary.released
-    assert {key.removesuffix(f"-{spec.dataset}") for key in shown} >= {"columns", "overview", "release-note"}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("prefect_server", "places")
-def test_the_flow_makes_households_and_finds_them_again(tmp_path: Path) -> None:
-    pq.write_table(make_households(400), tmp_path / "members.parquet")
-    spec = make_household_spec(data=str(tmp_path / "members.parquet"), **QUICK)
-    summary = release(spec)
-    rows = pq.read_table(Path(summary.released) / "synthetic.parquet")
-    assert rows.column_names[0] == "hid"
-    assert run(spec).released == summary.released
+from tests.support.releases import QUICK
 
 
 @pytest.mark.slow

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +24,6 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step_tables import StepRefs
-from privsyn.flows.caller import use_settings
 from privsyn.flows.release import release
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import common_steps
@@ -36,9 +31,8 @@ from privsyn.pipelines import one_shot as steps
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 from tests.support.kept import Kept
-from tests.support.specs import changed, make_spec, people
+from tests.support.specs import make_spec, people
 
 LABELS = [step.label for step in STEPS]
 DRAWING = ("one_way_marginals", "indif_scores", "measure_marginals")
@@ -137,21 +131,6 @@ def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(s
     assert (again.run, spent()) == (first.summary.run, first.cost)
 
 
-@pytest.mark.slow
-def test_other_synthesis_settings_run_only_what_follows_from_them(spec: ReleaseSpec, first: First) -> None:
-    other, ran = run(changed(spec, synthesis={"seed": 7, "iterations": 3}))
-    anew = {"Synthesize", "Append attributes", "Decode"}
-    assert ran == {step.label: "Completed" if step.title in anew else "Cached" for step in STEPS}
-    assert other.drawn == ()
-
-
-@pytest.mark.slow
-def test_fresh_noise_runs_everything_but_the_encoding(spec: ReleaseSpec, first: First) -> None:
-    fresh, ran = run(spec, fresh=True)
-    assert ran == {label: "Cached" if label == "Encode (transform)" else "Completed" for label in LABELS}
-    assert fresh.drawn == DRAWING
-
-
 def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first: First) -> None:
     assert all(secret in Path(spec.data).read_bytes() for secret in SECRETS)
     stored = [json.loads(p.read_text())["data"] for p in results()]
@@ -183,24 +162,6 @@ def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, fir
     assert f"({summary.epsilon:g}, {summary.delta:g})-differential privacy" in str(promise.data)
 
 
-def test_a_command_that_calls_the_flow_says_where_its_release_lies(spec: ReleaseSpec, tmp_path: Path) -> None:
-    own = Settings(out=tmp_path / "elsewhere")
-    with use_settings(own):
-        summary = run(spec.model_copy(update={"dataset": "elsewhere"}), new_dataset="a test")[0]
-    assert Path(summary.released).is_relative_to(own.released_root)
-    assert Path(summary.private).is_relative_to(own.private_root)
-
-
-@pytest.mark.slow
-def test_a_lost_results_folder_is_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
-    shutil.rmtree(Settings().private_root / "prefect" / "results")
-    again, ran = run(spec)
-    assert ran == dict.fromkeys(LABELS, "Completed")
-    assert again.drawn == ()
-    assert (again.run, spent()) == (first.summary.run, first.cost)
-    assert run(spec)[1] == dict.fromkeys(LABELS, "Cached")
-
-
 def test_results_that_another_runner_keeps_elsewhere_are_not_used(
     spec: ReleaseSpec, first: First, tmp_path: Path
 ) -> None:
@@ -223,15 +184,6 @@ def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseS
     again, ran = run(spec)
     assert ran == dict.fromkeys(LABELS, "Completed")
     assert again.drawn == ()
-
-
-@pytest.mark.slow
-def test_a_damaged_table_is_made_again_without_noise(spec: ReleaseSpec, first: First) -> None:
-    for path in Settings().private_root.glob("store/people/make_consistent-*.parquet"):
-        path.write_bytes(b"")
-    again, ran = run(spec)
-    assert ran == {label: "Completed" if label == "Make consistent (postprocess)" else "Cached" for label in LABELS}
-    assert (again.run, again.drawn) == (first.summary.run, ())
 
 
 def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,49 +225,6 @@ def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
     assert "cannot read zanzibar" in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0
     assert spent() == 0
-
-
-ONE_OF_TWO = """
-import json, sys, time
-from pathlib import Path
-from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.flows.release import release
-spec = ReleaseSpec.model_validate_json(Path(sys.argv[1]).read_text())
-Path(sys.argv[2]).touch()
-while not Path(sys.argv[3]).exists():
-    time.sleep(0.01)
-state = release(spec, return_state=True)
-print(json.dumps([state.result().model_dump(mode="json"), str(state.state_details.flow_run_id)]))
-"""
-
-
-@pytest.mark.slow
-def test_two_at_once_draw_once_and_pay_once(spec: ReleaseSpec, tmp_path: Path, prefect_server: str) -> None:
-    """One run in another process and one in this, started together; without Prefect: test_two_at_once.py."""
-    (tmp_path / "spec.json").write_text(spec.model_dump_json())
-    ready, go = tmp_path / "ready", tmp_path / "go"
-    process = subprocess.Popen(
-        [sys.executable, "-c", ONE_OF_TWO, str(tmp_path / "spec.json"), str(ready), str(go)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PREFECT_API_URL": prefect_server},
-    )
-    try:
-        eventually(lambda: ready.exists() or process.poll() is not None, bool)
-        go.touch()
-        state, flow_run = attempt(spec)
-        theirs = json.loads(process.communicate(timeout=120)[0].splitlines()[-1])
-    finally:
-        process.kill()
-    assert process.returncode == 0
-    both = [theirs, [state.result().model_dump(mode="json"), str(flow_run)]]
-    drew, found = sorted(both, key=lambda s: len(s[0]["drawn"]), reverse=True)
-    assert (tuple(drew[0]["drawn"]), found[0]["drawn"]) == (DRAWING, [])
-    assert drew[0]["run"] == found[0]["run"]
-    assert published(UUID(drew[1])) == dict.fromkeys(LABELS, "Completed")
-    assert published(UUID(found[1])) == dict.fromkeys(LABELS, "Cached")
-    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight")
 
 
 def test_the_run_form_has_every_field_with_its_description_limits_and_choices() -> None:

@@ -315,14 +315,6 @@ def test_a_run_that_the_private_folder_does_not_know_is_refused(spec: ReleaseSpe
         ask(release, data=spec.data)
 
 
-@pytest.mark.slow
-def test_a_release_on_the_noise_of_another_is_a_release(spec: ReleaseSpec, release: ReleaseSummary) -> None:
-    """Another seed of the post-processing makes another run, on the first one's charges."""
-    other = release_in_process(spec.with_rows(seed=spec.mechanism.synthesis.seed + 1), Settings())
-    assert other.run != release.run and other.drawn == ()
-    assert ask(other).release == other.run
-
-
 def test_a_table_of_two_columns_has_ranges_of_two_columns() -> None:
     assert "ranges of the column:" in describe_figure("range_queries", 1)
     assert "ranges of the two columns:" in describe_figure("range_queries", 2)

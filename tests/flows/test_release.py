@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from privsyn.base.errors import BudgetRefusedError, LedgerError, LostNoiseError, RequestError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -172,18 +170,6 @@ def test_the_other_accountants_say_which_formula_is_theirs(spec: ReleaseSpec, ac
         assert Fraction(row["rho"]) == 1 / (2 * Fraction(row["sigma"]) ** 2)
 
 
-@pytest.mark.slow
-def test_releases_under_different_accountants_meet_on_one_cap(spec: ReleaseSpec) -> None:
-    """zCDP first: all may follow.  Gaussian first: its cap has no price for zCDP noise, and says so before a look."""
-    run(changed(spec, accountant="tight"))
-    assert run(changed(spec, accountant="gaussian")).drawn == STAGES
-    assert spent() == convert_epsilon_to_rho(1.0, 1e-9, "tight") + convert_epsilon_to_rho(1.0, 1e-9, "gaussian")
-    run(changed(spec, dataset="others", accountant="gaussian"), new_dataset="a test")
-    with pytest.raises(RequestError, match=r"accountant.*Gaussian.*'paper'"):
-        run(changed(spec, dataset="others", accountant="paper", data="/nothing/is/read.parquet"))
-    assert Ledger(Settings().ledger).verify() == []
-
-
 def test_noise_of_zcdp_under_the_gaussian_accountant_is_found(
     spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,15 +287,6 @@ def test_schedules_stop_at_the_cap_and_the_refused_run_leaves_nothing(spec: Rele
     assert len(list(Settings().released_root.iterdir())) == 1
 
 
-def test_a_table_that_breaks_off_is_found_before_anything_is_reserved(places: Path) -> None:
-    """That shows only while reading: the rows are read once before the ledger is asked for room."""
-    (places / "cut.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 999)[:-12])
-    columns = {"a": {"kind": "integer", "min": 0, "max": 9}, "b": {"kind": "integer", "min": 0, "max": 9}}
-    with pytest.raises(RequestError):
-        run(make_spec(columns, data=str(places / "cut.csv.gz")))
-    assert Ledger(Settings().ledger).entries() == []
-
-
 def test_a_refused_first_request_does_not_fix_the_cap(spec: ReleaseSpec) -> None:
     with pytest.raises(BudgetRefusedError):
         run(changed(spec, budget={"epsilon": 0.5, "delta": 1e-8}))
@@ -381,17 +358,6 @@ def test_fresh_of_a_request_draws_no_other_one_anew(places: Path) -> None:
     assert run(other).drawn == ()
 
 
-@pytest.mark.slow
-def test_fresh_gets_past_lost_tables_of_several_generations(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    run(spec, fresh=True)
-    for folder in ("store", "records"):
-        shutil.rmtree(Settings().private_root / folder / "people")
-    shutil.rmtree(Settings().released_root)  # which has the same tables
-    with pytest.raises(LostNoiseError, match="or release again with `fresh=True` to draw new noise"):
-        run(spec)
-    assert run(spec, fresh=True).drawn == STAGES
-
-
 def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: ReleaseSpec) -> None:
     columns = {
         n: c if n == "happy" else {"kind": "drop"} for n, c in spec.model_dump(exclude_defaults=True)["columns"].items()
@@ -407,15 +373,6 @@ def test_one_column_needs_no_scores_and_a_cached_rerun_reserves_nothing(spec: Re
 def test_a_changed_cap_is_refused(spec: ReleaseSpec, first: ReleaseSummary) -> None:
     with pytest.raises(RequestError, match="budget"):
         run(changed(spec, budget={"epsilon": 20.0, "delta": 1e-8}))
-
-
-def test_lost_noisy_tables_are_never_drawn_anew_in_silence(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    for path in Settings().private_root.glob("store/people/measure_marginals-*-noisy.parquet"):
-        path.write_bytes(b"")
-    shutil.rmtree(first.released)  # which has the same tables
-    with pytest.raises(LostNoiseError, match="or release again with `fresh=True` to draw new noise"):
-        run(spec)
-    assert run(spec, fresh=True).drawn == STAGES
 
 
 def test_a_damaged_postprocessed_table_is_made_again(spec: ReleaseSpec, first: ReleaseSummary) -> None:
@@ -451,25 +408,6 @@ def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec, first: Rel
         for s in (first, three)
     ]
     assert sigmas[1] == pytest.approx(3 * sigmas[0])
-
-
-def test_the_paper_accountant_spends_less_rho() -> None:
-    assert convert_epsilon_to_rho(1.0, 1e-9, "paper") < convert_epsilon_to_rho(1.0, 1e-9, "tight")
-
-
-@pytest.mark.slow
-def test_a_folder_of_parquet_files_with_differing_row_groups(spec: ReleaseSpec, places: Path) -> None:
-    table = people(2_000)
-    folder = places / "parts"
-    folder.mkdir()
-    pq.write_table(table.slice(0, 700), folder / "a.parquet", row_group_size=64)
-    pq.write_table(
-        table.slice(700).select(list(reversed(table.column_names))), folder / "b.parquet", row_group_size=999
-    )
-    summary = run(changed(spec, data=str(folder)))
-    assert pq.read_table(Path(summary.released) / "synthetic.parquet").column_names == [
-        c for c in table.column_names if c != "caseid"
-    ]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
@@ -54,25 +52,6 @@ def test_no_row_breaks_a_rule(tmp_path: Path, synthesis: dict[str, Any]) -> None
     assert rows["pid"].nunique() > 0.9 * 800
     assert (rows.groupby("pid")["year"].diff().dropna() > 0).all()
     assert (rows.groupby("pid")["sex"].nunique() == 1).all()
-
-
-@pytest.mark.slow
-def test_another_rule_makes_rows_anew_and_costs_nothing(tmp_path: Path) -> None:
-    path, first = make(tmp_path, rules=RULES[:1])
-    spent = json.loads((Path(first.released) / "certificate.json").read_text())["dataset_total"]
-    again = run(make_panel_spec(data=path, rules=[{"never": "income > previous.income"}], **LARGE, **QUICK))
-    assert json.loads((Path(again.released) / "certificate.json").read_text())["dataset_total"] == spent
-    assert again.released != first.released
-    rows = released(again, "synthetic.parquet").to_pandas()
-    assert (rows.groupby("pid")["income"].diff().dropna() <= 0).all()
-
-
-@pytest.mark.slow
-def test_it_is_made_again_byte_for_byte_and_said_in_the_note(tmp_path: Path) -> None:
-    _, made = make(tmp_path)
-    assert privsyn.rerun(made.released).agrees
-    note = (Path(made.released) / "README.md").read_text()
-    assert "never `income < previous.income`" in note
 
 
 @pytest.mark.slow

@@ -21,11 +21,9 @@ from privsyn.engine.choose_accountant import assume_accountant
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
-from privsyn.specs.spec_file import load_spec
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho
-from tests.support.releases import few, release_in_process, run
-from tests.support.snapshots import copied, settings_of
+from tests.support.releases import few, run
 from tests.support.specs import changed, people
 
 OWN_PROOF = "rests on a proof of this project's own"
@@ -85,19 +83,6 @@ def test_a_known_data_set_goes_on_under_the_accountant_of_its_cap(spec: ReleaseS
     if cap == "gaussian":
         with pytest.raises(RequestError, match="or leave it out"):
             run(under(spec, "tight"))
-
-
-def test_a_schedule_of_an_earlier_ledger_goes_on_under_its_cap(places: Path) -> None:
-    home = copied("main-2026-11", places / "home")
-    settings, spec = settings_of(home), load_spec(home / "period.yaml")
-    assert spec.accountant is None
-    books = Ledger(settings.ledger)
-    before = books.summary("people")[0]
-    made = release_in_process(spec, settings, period="2026-09", new_dataset="a copy")
-    after = books.summary("people")[0]
-    assert (before.accountant, after.accountant, certified(made.released).accountant) == ("gaussian",) * 3
-    assert after.rho - before.rho == convert_epsilon_to_rho(3.0, 1e-9, "gaussian")
-    assert OWN_PROOF in note_of(made) and books.verify() == []
 
 
 def test_periods_of_gaussian_noise_under_a_cap_of_zcdp_are_followed_by_periods_of_zcdp(spec: ReleaseSpec) -> None:

@@ -17,7 +17,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,24 +27,18 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 import privsyn.cli as command_line
-from privsyn.api.ledger import LedgerView
-from privsyn.api.rerun import rerun
-from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.keys import compute_lineage_keys, name_request
 from privsyn.engine.memory import MemoryRun, Tables, draw_from_seed
 from privsyn.engine.request import Request
 from privsyn.engine.step import list_published_files
-from privsyn.evaluation.quality_release import publish_quality
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.specs.spec_file import load_spec
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import OpenDPNoise, SeededNoise
 from tests.support.places import FIXTURES, ROOT
 from tests.support.releases import release_in_process
-
-"""What ``python -m`` runs as the command."""
 
 SNAPSHOTS = ROOT / "tests" / "snapshots"
 WRITE = "python -m tests.support.snapshots --write"
@@ -390,79 +383,10 @@ def settings_of(home: Path) -> Settings:
     return Settings(out=home / "out", ledger=str(home / "ledger.sqlite"), threads=2)
 
 
-def ledger_of(home: Path) -> dict[str, Any]:
-    """What ``ledger verify`` and ``ledger show`` say of a copy."""
-    settings = settings_of(home)
-    verified, shown = LedgerView(settings).verify(), LedgerView(settings).as_json()
-    told = {name: verified.as_json()[name] for name in ("problems", "notes", "certificates")}
-    figures = ("dataset", "cap", "accountant", "spent", "left", "periods")
-    datasets = [{**{name: d[name] for name in figures}, "entries": len(d["entries"])} for d in shown["datasets"]]
-    return {**told, "verified": shown["verified"], "datasets": datasets}
-
-
-def made_again(home: Path) -> dict[str, Any]:
-    """Released folder -> what ``rerun`` says of every file."""
-    settings = settings_of(home)
-    return {folder.name: _rerun(folder, settings) for folder in sorted(settings.released_root.iterdir())}
-
-
-_PLACE = re.compile(r"(?<= at )\S+:\d+$")
-"""Where in the code an error arose; moves with it."""
-
-
-def _rerun(folder: Path, settings: Settings) -> dict[str, Any]:
-    try:
-        found = rerun(str(folder), settings)
-    except PrivsynError as refused:
-        return {"refused": refused.problem}
-    files = {file.name: file.words() for file in found.files}
-    return {
-        "agrees": found.agrees,
-        "files": files,
-        "unknown": list(found.unknown),
-        "problems": [_PLACE.sub("PLACE", problem) for problem in found.problems],
-    }
-
-
-def asked_again(home: Path) -> dict[str, Any]:
-    """Spec -> the run and what it drew when the same is asked for once more, or the refusal; figures of a run too."""
-    settings, found = settings_of(home), {}
-    asked: dict[str, Callable[[], Any]] = {}
-    for path in sorted(home.glob("*.yaml")):
-        period = "2026-11" if path.stem == "period" else None
-        asked[path.stem] = partial(release_in_process, load_spec(path), settings, period=period)
-    for folder in sorted(settings.released_root.glob("*-quality-*")):
-        run = folder.name.split("-quality-")[0]
-        asked[f"{run} --epsilon-report 0.5"] = partial(publish_quality, run, 0.5, settings)
-    before = {folder.name for folder in settings.released_root.iterdir()}
-    for name, ask in asked.items():
-        try:
-            made = ask()
-            found[name] = {"run": made.run if made.run in before else "a new one", "drawn": list(made.drawn)}
-        except PrivsynError as refused:
-            found[name] = {"refused": refused.problem}
-    return found
-
-
 def bytes_of(folder: Path) -> dict[str, str]:
     """File -> SHA-256 of all under ``folder``."""
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     return {p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-
-
-def expected(version: str) -> dict[str, Any]:
-    """What today's code says of a fixture, as it was written beside it."""
-    return dict(json.loads((FIXTURES / version / "expected.json").read_text(encoding="utf-8")))
-
-
-def said_of(version: str, place: Path) -> dict[str, Any]:
-    """What this code says of a fixture, in the order in which a user would ask."""
-    home = copied(version, place)
-    told = {"ledger": ledger_of(home), "rerun": made_again(home), "again": asked_again(home)}
-    released = home / "out" / "released"
-    after = bytes_of(released)
-    changed = [n for n, digest in bytes_of(FIXTURES / version / "out" / "released").items() if after.get(n) != digest]
-    return {**told, "changed": changed, "ledger afterwards": ledger_of(home)}
 
 
 # reading and writing
@@ -501,18 +425,8 @@ def _write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_all(names: list[str]) -> None:
-    """Write these snapshots anew, or all; ``expected`` is what is said of the fixtures."""
-    for name in names or [*MAKERS, "expected"]:
-        if name != "expected":
-            _write(SNAPSHOTS / f"{name}.json", MAKERS[name]())
-            continue
-        for folder in sorted(path for path in FIXTURES.iterdir() if (path / "ledger.sqlite").exists()):
-            said = _in_a_folder(partial(said_of, folder.name))()
-            _write(folder / "expected.json", said)
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] != ["--write"]:
-        raise SystemExit(f"usage: {WRITE} [{' | '.join((*MAKERS, 'expected'))} ...]")
-    write_all(sys.argv[2:])
+        raise SystemExit(f"usage: {WRITE} [{' | '.join(MAKERS)} ...]")
+    for name in sys.argv[2:] or MAKERS:
+        _write(SNAPSHOTS / f"{name}.json", MAKERS[name]())

@@ -60,59 +60,49 @@ def rewrite(folder: Path, name: str, **changes: Any) -> None:
     yaml.dump(content, file)
 
 
-def test_what_is_unchanged_keeps_its_ids_and_is_not_even_touched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+WEEKLY, MONTHLY = NAMES[:2]
+
+
+def test_only_what_changed_is_changed_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registering takes seconds: one server sees the file as it is, and then with three kinds of changes."""
+
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("another program was started for a deployment, which loads everything anew")
 
     monkeypatch.setattr(subprocess, "run", refuse)
     assert set(states(deploy()).values()) == {"new"}
-    before = identities()
-    assert set(states(deploy()).values()) == {"unchanged"}
-    assert identities() == before
-
-
-def test_only_what_changed_is_changed_and_said(folder: Path) -> None:
-    deploy()
-    before = identities()
-    rewrite(folder, "gss-weekly", description="Weekly.", concurrency_limit=None)
-    said = states(deploy())
-    assert said.pop("release/gss-weekly") == "changed: description, concurrency_limit, concurrency_options"
-    assert set(said.values()) == {"unchanged"}
-    after, weekly = identities(), registered("release/gss-weekly")
-    assert after["release/gss-weekly"][:2] == before["release/gss-weekly"][:2]
-    assert weekly.description == "Weekly." and weekly.global_concurrency_limit is None
-    assert set(states(deploy()).values()) == {"unchanged"}
-
-
-def test_a_schedule_keeps_its_switch_and_one_that_is_not_in_the_file_goes(folder: Path) -> None:
-    deploy()
-    monthly = registered("scheduled-release/gss-monthly")
+    schema = registered("release/any-table").parameter_openapi_schema
+    assert schema is not None and schema["additionalProperties"] is False  # the server refuses what no flow takes
+    monthly = registered(MONTHLY)
     with get_client(sync_client=True) as client:
         client.update_deployment_schedule(monthly.id, monthly.schedules[0].id, active=True)
-    assert set(states(deploy()).values()) == {"unchanged"}
-    assert [s.active for s in registered("scheduled-release/gss-monthly").schedules] == [True]
+
+    before = identities()
+    told = deploy()
+    assert set(states(told).values()) == {"unchanged"}
+    assert identities() == before  # not even touched
+    (schedule,) = registered(MONTHLY).schedules
+    assert schedule.active  # what people set stays
+    line = f"schedule 0 4 1 * *: on; `prefect deployment schedule pause {MONTHLY} {schedule.id}`"
+    assert line in " ".join(" ".join(told).split())
+
+    rewrite(folder, "gss-weekly", description="Weekly.", concurrency_limit=None)
     both = [{"cron": "0 5 1 * *", "timezone": "UTC", "active": False}, {"interval": 3600, "timezone": "UTC"}]
     rewrite(folder, "gss-monthly", schedules=both)
-    said = deploy()
-    assert states(said)["scheduled-release/gss-monthly"] == "changed: schedules"
-    assert "  its schedule 0 4 1 * * is not in deployments/prefect.yaml and was removed" in said
-    assert len(registered("scheduled-release/gss-monthly").schedules) == 2
-    assert set(states(deploy()).values()) == {"unchanged"}
+    told = deploy()
+    said = states(told)
+    assert said.pop(WEEKLY) == "changed: description, concurrency_limit, concurrency_options"
+    assert said.pop(MONTHLY) == "changed: schedules"
+    assert set(said.values()) == {"unchanged"}
+    assert "  its schedule 0 4 1 * * is not in deployments/prefect.yaml and was removed" in told
+    assert len(registered(MONTHLY).schedules) == 2
+    assert identities()[WEEKLY][:2] == before[WEEKLY][:2]
+    weekly = registered(WEEKLY)
+    assert weekly.description == "Weekly." and weekly.global_concurrency_limit is None
 
-
-def test_a_spec_that_changed_changes_the_parameters_of_its_deployments(folder: Path) -> None:
-    deploy()
     spec = folder / "examples" / "gss.yaml"
     spec.write_text(spec.read_text().replace("epsilon: 1.0", "epsilon: 0.5"))
     said = states(deploy())
-    assert {name for name, state in said.items() if state == "changed: parameters"} == {
-        "release/gss-weekly",
-        "scheduled-release/gss-monthly",
-    }
-    assert registered("release/gss-weekly").parameters["spec"]["privacy"]["epsilon"] == 0.5
-
-
-def test_a_run_with_a_parameter_that_its_flow_does_not_take_is_refused_by_the_server(folder: Path) -> None:
-    deploy()
-    schema = registered("release/any-table").parameter_openapi_schema
-    assert schema is not None and schema["additionalProperties"] is False
+    assert {name for name, state in said.items() if state == "changed: parameters"} == {WEEKLY, MONTHLY}
+    assert registered(WEEKLY).parameters["spec"]["privacy"]["epsilon"] == 0.5
+    assert set(states(deploy()).values()) == {"unchanged"}

@@ -26,7 +26,6 @@ import sqlalchemy as sa
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.states import LEDGER_FAILED
 from privsyn.ledgers.ledger import Ledger
-from privsyn.server.notifications import BLOCK, ON_SERVER
 from tests.support import postgres
 from tests.support.places import ROOT
 from tests.support.specs import make_spec, people
@@ -172,30 +171,6 @@ def test_every_deployment_is_registered_with_a_run_form(site: Site) -> None:
     assert urlopen(site.api.removesuffix("/api"), timeout=60).status == 200  # noqa: S310 - the page
 
 
-def test_a_second_deploy_makes_no_doubles_and_keeps_what_people_set(site: Site) -> None:
-    addressee = site.ask(f"/variables/name/{ON_SERVER}")
-    assert addressee["value"] == {"to": BLOCK, "off": []}
-    before = site.deployment("release", "gss-weekly")
-    (schedule,) = before["schedules"]
-    assert schedule["active"] is False
-    request = Request(  # noqa: S310
-        f"{site.api}/deployments/{before['id']}/schedules/{schedule['id']}",
-        json.dumps({"active": True}).encode(),
-        site.headers,
-        method="PATCH",
-    )
-    urlopen(request, timeout=60).close()  # noqa: S310 - somebody switches it on on the page
-    said = site.deploy()
-    assert f"go to {BLOCK}" in " ".join(said.split())
-    assert site.ask(f"/variables/name/{ON_SERVER}") == addressee
-    after = site.deployment("release", "gss-weekly")
-    assert after["id"] == before["id"]
-    assert [s["active"] for s in after["schedules"]] == [True]
-    (again,) = after["schedules"]
-    line = f"schedule 0 3 * * 1: on; `prefect deployment schedule pause release/gss-weekly {again['id']}`"
-    assert line in " ".join(said.split())
-
-
 def test_a_release_is_charged_to_the_ledger_in_the_same_database(site: Site, spec: ReleaseSpec) -> None:
     ended = site.run("release", "any-table", spec=content(spec))
     assert ended["state_name"] == "Completed"
@@ -227,11 +202,6 @@ def test_a_failed_contract_is_told_too(site: Site) -> None:
     text = site.eventually(lambda: site.told.about("cracked"))[0]
     assert "broke a data contract" in text
     assert "the table pairs" in text
-
-
-def put(site: Site, path: str, content: Any, method: str = "PUT") -> None:
-    data = json.dumps(content).encode()
-    urlopen(Request(site.api + path, data, site.headers, method=method), timeout=60).close()  # noqa: S310
 
 
 def started(site: Site, name: str, **state: Any) -> str:
@@ -295,7 +265,7 @@ def test_the_budget_report_shows_the_ledger(site: Site, spec: ReleaseSpec) -> No
     assert site.run("budget-report", "all-data-sets")["state_name"] == "Completed"
     (row,) = [r for r in json.loads(site.artifact("budgets")) if r["data set"] == "people"]
     summary = Ledger(site.url).summary("people")[0]
-    assert float(row["spent"]) == pytest.approx(summary.epsilon, rel=1e-3)
+    assert row["epsilon used"] == f"{summary.epsilon:.4g} of {summary.cap.epsilon:g}"
     assert "no problem found" in site.artifact("budget-report")
 
 

@@ -110,8 +110,9 @@ def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: P
         pytest.param({"preset": "paper"}, marks=pytest.mark.slow),
         {"adaptive": {"rounds": 1, "triples": True}, "synthesis": {"rows": 900, "shard_rows": 300}},
         pytest.param({"compression": {"enabled": False}, "synthesis": {"rows": 0}}, marks=pytest.mark.slow),
+        pytest.param({"rules": [{"never": "age < 30 and happy"}]}, marks=pytest.mark.slow),
     ],
-    ids=["paper", "rounds-and-shards", "no-rows"],
+    ids=["paper", "rounds-and-shards", "no-rows", "rules"],
 )
 def test_every_way_of_making_a_release_is_reproduced(places: Path, how: dict[str, Any]) -> None:
     pq.write_table(people(300), places / "people.parquet")

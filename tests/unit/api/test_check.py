@@ -315,17 +315,6 @@ def test_a_first_edge_of_zero_without_an_exact_zero_is_pointed_out(column: dict[
     assert any("columns.pay begins at 0 without `exact: [0]`" in warning for warning in warnings) == said
 
 
-def test_what_other_caps_would_leave_out_is_said_in_private() -> None:
-    table = pa.table({"pid": ["a"] * 10 + ["b", "c", "d"] + [None] * 2, "happy": [True] * 15})
-    columns = {"pid": {"kind": "drop"}, "happy": {"kind": "boolean"}}
-    spec = spec_of(columns=columns, unit={"person_id": "pid", "max_records": 2})
-    report = check(spec, open_source(table, spec))
-    assert report.fit is not None and report.fit.cut == 10
-    assert [report.fit.cut_by[cap] for cap in (1, 2, 5, 10, 100)] == [11, 10, 7, 2, 2]
-    words = " ".join(shown(report).replace("│", " ").split())
-    assert "PRIVATE" in words and "Left out by `max_records`, 1: 11 (73.3%), 2: 10 (66.7%)" in words
-
-
 def test_a_wide_table_is_told_how_many_of_its_pairs_are_scored_and_which() -> None:
     wide = {f"q{i}_{j}": {"kind": "boolean"} for i in range(31) for j in range(10)}
     (told,) = (w for w in check(make_spec(columns=wide)).warnings if "scored" in w)

@@ -48,11 +48,6 @@ def test_faster_than_the_fastest_aim_in_cpu_seconds() -> None:
     assert faster(Runs([ours]), "t", 1.0) == ""
 
 
-def test_runs_of_an_older_version_are_left_out() -> None:
-    runs = Runs([run("mst-dpmm", 0.4), run("mst-dpmm", 0.2, seed=1, version="2")])
-    assert [r.version for r in runs.of("mst-dpmm", "t", 1.0)] == ["2"]
-
-
 def test_the_verdicts_say_where_the_default_is_behind() -> None:
     """Pairs 0.1 against 0.2: half.  SVM 0.3 against 0.25: 20 % behind; 0.3 against 0.1: the figures themselves."""
     ours = run("default", figures={"l1_2way": 0.1, "svm": 0.3}, cpu=2.0)

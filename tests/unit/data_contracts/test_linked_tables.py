@@ -110,63 +110,65 @@ NEVER_ABOVE = [{"never": "age > 30 and job == 'none'"}]
 LOOKED_UP = {"lookup": {"from": "day", "to": "dose", "table": "doses.csv"}}
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"rules": [{"never": "dose == 2 and day < 3"}]}, "Write it in `tables.drugs.rules`"),
-        ({"rules": [{"never": "count(drugs.dose == 2) > 1"}]}, "names 'dose', a column of drugs"),
-        ({"rules": [{"derive": {"dose": "day - 1"}}]}, "names 'dose', a column of drugs"),
-        ({"focus": {"columns": ["online"]}}, "names 'online', a column of buys, and is about the first two tables"),
-        ({"workload": [{"columns": ["dose", "day"]}]}, "Write it in `tables.drugs.workload`"),
-        ({"workload": [{"question": "count persons where ever(dose == 2)"}]}, "names 'dose', a column of drugs"),
-        ({"rules": [{"never": "drugs.doze == 2"}]}, "'doze', which is not a released column of drugs"),
-        ({"with_order": ["age"]}, "is given in visits, too"),
-    ],
-)
-def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError) as caught:
-        make_tables_spec(make_tree_content(), **fields)
-    assert words in str(caught.value)
+OF_FURTHER_TABLES: list[tuple[dict[str, Any], str]] = [
+    ({"rules": [{"never": "dose == 2 and day < 3"}]}, "Write it in `tables.drugs.rules`"),
+    ({"rules": [{"never": "count(drugs.dose == 2) > 1"}]}, "names 'dose', a column of drugs"),
+    ({"rules": [{"derive": {"dose": "day - 1"}}]}, "names 'dose', a column of drugs"),
+    ({"focus": {"columns": ["online"]}}, "names 'online', a column of buys, and is about the first two tables"),
+    ({"workload": [{"columns": ["dose", "day"]}]}, "Write it in `tables.drugs.workload`"),
+    ({"workload": [{"question": "count persons where ever(dose == 2)"}]}, "names 'dose', a column of drugs"),
+    ({"rules": [{"never": "drugs.doze == 2"}]}, "'doze', which is not a released column of drugs"),
+    ({"with_order": ["age"]}, "is given in visits, too"),
+]
+"""Fields that are about the first two tables, and name a further one."""
+
+
+NO_TREES = [
+    (change("drugs", of="drugs"), "'drugs' is below itself"),
+    (change("visits", of="drugs"), "'visits' is below itself"),
+    (change("drugs", of="visit"), "names 'visit', which is no table of the spec"),
+    (change("buys", of=None), "persons and buys are of no other table"),
+    (change("doses", **DEEP), "'doses' lies below 3 tables, drugs and visits and persons, and 2 is the most"),
+    (change("visits", key=None), "nothing identifies a row of visits, and drugs is of it"),
+    (
+        change("drugs", key="visit"),
+        "is 'visit', which names the row above, and several rows of drugs may be of one",
+    ),
+    (change("visits", key="pid"), "is 'pid', which names the row above, and several rows of visits may be of one"),
+    (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
+    (change("drugs", max=1), "greater than or equal to 2"),
+    (change("visits", max=100_000), "is 100000, and rows are linked to each other"),
+    (change("visits", max="3"), "is '3', and rows are linked to each other"),
+    (change("drugs", order=None, with_order=["day"]), "nothing says in which order rows of drugs"),
+    (change("drugs", order="dosage"), "names 'dosage', which is no column of drugs"),
+    (change("drugs", once=["a"]), "is about the roles in a household"),
+    (change("drugs", columns=["day"]), "has no columns of its own"),
+    (change("drugs", columns=AGAIN), "'job' is a column of visits and of drugs"),
+    (change("drugs", rules=NEVER_ABOVE), "names no column of drugs, and the rows above are made before"),
+    (change("drugs", rules=[{"derive": {"age": "dose + 1"}}]), "makes 'age', which is no column of drugs"),
+    (change("drugs", rules=[{"never": "dose == 2 and buys.online == 1"}]), "Write one of previous, next, first"),
+    (change("drugs", rules=[{"never": "dose == 'high'"}]), "dose"),
+    (change("drugs", rules=[LOOKED_UP]), "names a file"),
+    (change("visits", rules=NEVER_ABOVE), "`rules` of the first two tables is the spec's"),
+    (change("visits", workload=[{"columns": ["age", "job"]}]), "Write it in `workload` of the spec"),
+    (change("drugs", focus={"columns": ["sex"]}), "names no column of drugs"),
+    (change("drugs", workload=[{"columns": ["sex", "job"]}]), "Add a column of drugs, or write it in `workload`"),
+    (change("drugs", workload=[{"columns": ["dose", "week"]}]), "the spec releases no column 'week'"),
+    (change("drugs", workload=[{"question": "share(ever(dose == 2)) by day"}]), "Group by columns that are const"),
+]
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "fields", "words"),
     [
-        (change("drugs", of="drugs"), "'drugs' is below itself"),
-        (change("visits", of="drugs"), "'visits' is below itself"),
-        (change("drugs", of="visit"), "names 'visit', which is no table of the spec"),
-        (change("buys", of=None), "persons and buys are of no other table"),
-        (change("doses", **DEEP), "'doses' lies below 3 tables, drugs and visits and persons, and 2 is the most"),
-        (change("visits", key=None), "nothing identifies a row of visits, and drugs is of it"),
-        (
-            change("drugs", key="visit"),
-            "is 'visit', which names the row above, and several rows of drugs may be of one",
-        ),
-        (change("visits", key="pid"), "is 'pid', which names the row above, and several rows of visits may be of one"),
-        (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
-        (change("drugs", max=1), "greater than or equal to 2"),
-        (change("visits", max=100_000), "is 100000, and rows are linked to each other"),
-        (change("visits", max="3"), "is '3', and rows are linked to each other"),
-        (change("drugs", order=None, with_order=["day"]), "nothing says in which order rows of drugs"),
-        (change("drugs", order="dosage"), "names 'dosage', which is no column of drugs"),
-        (change("drugs", once=["a"]), "is about the roles in a household"),
-        (change("drugs", columns=["day"]), "has no columns of its own"),
-        (change("drugs", columns=AGAIN), "'job' is a column of visits and of drugs"),
-        (change("drugs", rules=NEVER_ABOVE), "names no column of drugs, and the rows above are made before"),
-        (change("drugs", rules=[{"derive": {"age": "dose + 1"}}]), "makes 'age', which is no column of drugs"),
-        (change("drugs", rules=[{"never": "dose == 2 and buys.online == 1"}]), "Write one of previous, next, first"),
-        (change("drugs", rules=[{"never": "dose == 'high'"}]), "dose"),
-        (change("drugs", rules=[LOOKED_UP]), "names a file"),
-        (change("visits", rules=NEVER_ABOVE), "`rules` of the first two tables is the spec's"),
-        (change("visits", workload=[{"columns": ["age", "job"]}]), "Write it in `workload` of the spec"),
-        (change("drugs", focus={"columns": ["sex"]}), "names no column of drugs"),
-        (change("drugs", workload=[{"columns": ["sex", "job"]}]), "Add a column of drugs, or write it in `workload`"),
-        (change("drugs", workload=[{"columns": ["dose", "week"]}]), "the spec releases no column 'week'"),
-        (change("drugs", workload=[{"question": "share(ever(dose == 2)) by day"}]), "Group by columns that are const"),
+        *((make_tree_content(), *case) for case in OF_FURTHER_TABLES),
+        *((content, {}, words) for content, words in NO_TREES),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_what_is_no_tree_is_refused_in_one_sentence(content: dict[str, Any], words: str) -> None:
+def test_what_is_no_tree_is_refused_in_one_sentence(
+    content: dict[str, Any], fields: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
-        make_tables_spec(content)
+        make_tables_spec(content, **fields)
     assert words in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,37 +29,30 @@ def test_a_spec_without_an_order_is_written_as_before() -> None:
     assert ReleaseSpec.model_validate(written).panel is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"unit": {"records_per_person": 3}}, "nothing says which rows are a person's"),
-        ({"unit": {"person_id": "pid", "max_records": 1}}, "no row follows another"),
-        ({"unit": {"person_id": "pid", "max_records": 0}}, "greater than or equal to 1"),
-        ({"order": None}, "the spec gives none"),
-        ({"order": "nothing"}, "measures no column 'nothing'"),
-        ({"order": "job"}, "puts no rows in order: it is of the kind 'categorical'"),
-        ({"order": "income"}, "puts no rows in order: it is of the kind 'number'"),
-        ({"constant": ["none"]}, "measures no column 'none'"),
-        ({"constant": ["year"]}, "is the order or was named before"),
-        ({"constant": ["age"]}, "was named before"),
-        ({"with_order": ["income"]}, "does not grow by whole steps"),
-        ({"mechanism": {"name": "mst"}}, "does not link the rows of a person"),
-        ({"together": [["age", "year"]]}, "does not go with `order`"),
-        (
-            {"columns": {**PANEL_COLUMNS, "year": {"kind": "integer", "min": 2000, "max": 2009, "exact": [2005]}}},
-            "the order is by its values alone",
-        ),
-        (
-            {"columns": {**PANEL_COLUMNS, "pid (rows)": {"kind": "boolean"}}},
-            "has the name that a count of rows needs",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_one_sentence(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError) as found:
-        make_panel_spec(**changes)
-    (error,) = found.value.errors()
-    assert words in error["msg"]
+PERSONS: list[tuple[dict[str, Any], str]] = [
+    ({"unit": {"records_per_person": 3}}, "nothing says which rows are a person's"),
+    ({"unit": {"person_id": "pid", "max_records": 1}}, "no row follows another"),
+    ({"unit": {"person_id": "pid", "max_records": 0}}, "greater than or equal to 1"),
+    ({"order": None}, "the spec gives none"),
+    ({"order": "nothing"}, "measures no column 'nothing'"),
+    ({"order": "job"}, "puts no rows in order: it is of the kind 'categorical'"),
+    ({"order": "income"}, "puts no rows in order: it is of the kind 'number'"),
+    ({"constant": ["none"]}, "measures no column 'none'"),
+    ({"once": ["none"]}, "the promise is about a person"),
+    ({"constant": ["year"]}, "is the order or was named before"),
+    ({"constant": ["age"]}, "was named before"),
+    ({"with_order": ["income"]}, "does not grow by whole steps"),
+    ({"mechanism": {"name": "mst"}}, "does not link the rows of a person"),
+    ({"together": [["age", "year"]]}, "does not go with `order`"),
+    (
+        {"columns": {**PANEL_COLUMNS, "year": {"kind": "integer", "min": 2000, "max": 2009, "exact": [2005]}}},
+        "the order is by its values alone",
+    ),
+    (
+        {"columns": {**PANEL_COLUMNS, "pid (rows)": {"kind": "boolean"}}},
+        "has the name that a count of rows needs",
+    ),
+]
 
 
 def test_a_household_is_one_record() -> None:
@@ -92,33 +86,42 @@ def test_compositions_are_as_many_as_are_listed() -> None:
 MANY = [f"role {i}" for i in range(12)]
 
 
+HOUSEHOLDS: list[tuple[dict[str, Any], str]] = [
+    (
+        {"unit": {"household_id": "hid", "person_id": "hid", "max_records": 5}},
+        "one person is a part of a household",
+    ),
+    ({"unit": {"household_id": "hid"}}, "`household_id` and `max_records` go together"),
+    ({"unit": {"household_id": "hid", "max_records": 0}}, "greater than or equal to 1"),
+    ({"unit": {"household_id": "age", "max_records": 5}}, "list the column 'age' under `columns`"),
+    ({"order": None}, "in which roles the members of a household are"),
+    ({"order": "age"}, "roles are values of a `categorical` column"),
+    ({"order": "nothing"}, "the spec describes no such column"),
+    ({"once": ["nobody"]}, "names 'nobody', which 'role' does not list"),
+    ({"once": ["head", "head"]}, "names a role twice"),
+    ({"with_order": ["age"]}, "roles are no numbers"),
+    ({"constant": ["role"]}, "is the order or was named before"),
+    ({"mechanism": {"name": "mst"}}, "does not link the rows of a person"),
+    (
+        {"columns": {**HOUSEHOLD_COLUMNS, "role": {"kind": "categorical", "values": MANY}}, "once": []},
+        "5 members of 13 roles can be in 8,567 compositions, and 5,000 is the most",
+    ),
+    *(
+        ({"columns": {**HOUSEHOLD_COLUMNS, taken: {"kind": "boolean"}}}, "has the name that a count of rows needs")
+        for taken in ("role (of the pair)", "role (beside the first)", "age (next row)", "age (later member)")
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"unit": {"household_id": "hid", "person_id": "hid", "max_records": 5}},
-            "one person is a part of a household",
-        ),
-        ({"unit": {"household_id": "hid"}}, "`household_id` and `max_records` go together"),
-        ({"unit": {"household_id": "hid", "max_records": 0}}, "greater than or equal to 1"),
-        ({"unit": {"household_id": "age", "max_records": 5}}, "list the column 'age' under `columns`"),
-        ({"order": None}, "in which roles the members of a household are"),
-        ({"order": "age"}, "roles are values of a `categorical` column"),
-        ({"order": "nothing"}, "the spec describes no such column"),
-        ({"once": ["nobody"]}, "names 'nobody', which 'role' does not list"),
-        ({"once": ["head", "head"]}, "names a role twice"),
-        ({"with_order": ["age"]}, "roles are no numbers"),
-        ({"constant": ["role"]}, "is the order or was named before"),
-        ({"mechanism": {"name": "mst"}}, "does not link the rows of a person"),
-        (
-            {"columns": {**HOUSEHOLD_COLUMNS, "role": {"kind": "categorical", "values": MANY}}, "once": []},
-            "5 members of 13 roles can be in 8,567 compositions, and 5,000 is the most",
-        ),
-    ],
+    ("make", "changes", "words"),
+    [*((make_panel_spec, *case) for case in PERSONS), *((make_household_spec, *case) for case in HOUSEHOLDS)],
 )
-def test_what_does_not_fit_a_household_is_refused_in_one_sentence(changes: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_is_refused_in_one_sentence(
+    make: Callable[..., Any], changes: dict[str, Any], words: str
+) -> None:
     with pytest.raises(ValidationError) as found:
-        make_household_spec(**changes)
+        make(**changes)
     (error,) = found.value.errors()
     assert words in error["msg"]
 
@@ -149,16 +152,3 @@ def test_an_error_about_roles_names_the_field_that_is_wrong(
         make_household_spec(**changes)
     error = found.value.errors()[0]["ctx"]["error"]
     assert error.place == place and cure in error.cure
-
-
-def test_roles_that_occur_once_are_for_households() -> None:
-    with pytest.raises(ValidationError, match="the promise is about a person"):
-        make_panel_spec(once=["none"])
-
-
-@pytest.mark.parametrize(
-    "taken", ["role (of the pair)", "role (beside the first)", "age (next row)", "age (later member)"]
-)
-def test_no_column_of_a_household_has_the_name_of_a_count(taken: str) -> None:
-    with pytest.raises(ValidationError, match=r"has the name that a count of rows needs\. Rename it"):
-        make_household_spec(columns={**HOUSEHOLD_COLUMNS, taken: {"kind": "boolean"}})

@@ -286,15 +286,6 @@ def test_a_file_damaged_in_the_middle_is_refused(tmp_path):
         Ledger(path).reserve("people", "run-x", [line("x", "1/100")])
 
 
-def test_a_ledger_of_another_version_is_refused(tmp_path):
-    path = tmp_path / "ledger.sqlite"
-    Ledger(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE ledger SET version = 99")
-    with pytest.raises(LedgerError, match="schema version 99"):
-        Ledger(path)
-
-
 @pytest.fixture
 def unprivileged():
     """A folder outside pytest's private one, and an effective user that permissions apply to."""

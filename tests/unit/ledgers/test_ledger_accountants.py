@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import BudgetRefusedError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli.ledger_command import print_ledger
-from privsyn.data_contracts.certificate import Total
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.ledgers.audit import Dataset, Entry, audit, hash_entry
 from privsyn.ledgers.ledger import ChargeLine, Ledger
@@ -21,8 +19,6 @@ from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_
 
 CAP = Guarantee(epsilon=2.0, delta=1e-9)
 GAUSSIAN, TIGHT, PAPER = (convert_epsilon_to_rho(2.0, 1e-9, a) for a in ("gaussian", "tight", "paper"))
-OLD_RHO = "5613050179/100000000000"
-"""What version 0.2.0 kept as the rho of CAP."""
 
 
 @pytest.fixture
@@ -128,15 +124,6 @@ def test_the_audit_finds_a_charge_without_a_price_and_a_cap_that_is_no_accountan
         assert (
             problems(Dataset("d", CAP, wrong, "t"), paid)[-1] == "the cap of 'd' is not what its epsilon and delta give"
         )
-
-
-def test_a_ledger_of_version_0_2_0_reads_on(tmp_path: Path) -> None:
-    """Its caps are tight, whatever comes after; its charges name their accountant in the detail."""
-    old = Dataset.from_row({"name": "d", "epsilon": "2.0", "delta": "1e-09", "rho": OLD_RHO, "created": "t"})
-    assert old.accountant == "tight" and old.rho == TIGHT
-    assert problems(old, {"accountant": "tight"}, {"accountant": "paper"}, {"accountant": "gaussian"}) == []
-    total = {"rho": "1/100", "rho_cap": OLD_RHO, "epsilon": 0.8, "delta": 1e-9, "epsilon_cap": 2.0}
-    assert Total.model_validate_json(json.dumps(total)).accountant == "tight"
 
 
 @pytest.mark.parametrize("epsilon", [1e-30, 1e-17, 1e-7, 1e-6, 1e-3, 1.0, 30.0, 1e6])
