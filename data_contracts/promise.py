@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
@@ -13,8 +13,14 @@ MOST_RECORDS = 10_000
 """Largest number of records of a person, or members of a household."""
 
 
+_NAMED_BY = ("records_per_person", "person_id", "household_id")
+"""One of these fields says what the unit is: a run form that gives none of them is refused beside the field."""
+
+
 class Unit(FrozenModel):
     """The unit of protection: one person with how many records, or one household.  Mandatory, no default."""
+
+    model_config = ConfigDict(json_schema_extra={"not": {"properties": {key: {"type": "null"} for key in _NAMED_BY}}})
 
     LATER: ClassVar[frozenset[str]] = frozenset({"household_id"})
 

@@ -207,7 +207,7 @@ class ReleaseSpec(FrozenModel):
     )
     unit: Unit = Field(
         description="The unit of protection: one person, with how many records? Either `records_per_person`, or "
-        "`person_id` with `max_records`."
+        "`person_id` with `max_records`. Or one household with all its members: `household_id` with `max_records`."
     )
     privacy: Guarantee = Field(description="What this release may cost: its (epsilon, delta)-differential privacy.")
     budget: Guarantee = Field(description="The data set's lifetime cap: set once, kept by the ledger.")

@@ -117,7 +117,8 @@ def test_an_empty_form_says_beside_its_button_what_is_missing(place: Place, page
     page.open(f"/deployments/deployment/{empty}/run")
     page.field("spec", "Dataset")
     page.submit()
-    page.says("Missing: Dataset, Privacy, Budget, Columns")
+    page.says("Missing: Dataset, Unit, Privacy, Budget, Columns")
+    assert "household_id" in page.field("spec", "Unit").text
     page.photograph(place.folder / "empty-form.png")
 
 

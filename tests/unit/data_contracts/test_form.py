@@ -363,3 +363,15 @@ def test_no_form_of_a_deployment_shows_raw_markup() -> None:
         raw = {place: text for place, text in texts if RAW.search(text) or text.count("`") % 2}
         assert raw == {}, entrypoint
         assert len(texts) > 1
+
+
+def test_a_form_that_names_no_unit_is_refused_beside_that_field() -> None:
+    schema = release.parameters.model_dump()
+    for unit, refused in (
+        ({}, True),
+        (dict.fromkeys(("records_per_person", "person_id", "household_id", "max_records")), True),
+        ({"records_per_person": 1}, False),
+        ({"household_id": "house", "max_records": 3, "person_id": None}, False),
+    ):
+        errors = validate({"spec": {"unit": unit}}, schema, raise_on_error=False)
+        assert (["spec", "unit"] in [list(error.path) for error in errors]) is refused, unit
