@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 MOST_RECORDS = 10_000
 """Largest number of records of a person, or members of a household."""
 
 
-_NAMED_BY = ("records_per_person", "person_id", "household_id")
-"""One of these fields says what the unit is: a run form that gives none of them is refused beside the field."""
-
-
 class Unit(FrozenModel):
     """The unit of protection: one person with how many records, or one household.  Mandatory, no default."""
-
-    model_config = ConfigDict(json_schema_extra={"not": {"properties": {key: {"type": "null"} for key in _NAMED_BY}}})
 
     LATER: ClassVar[frozenset[str]] = frozenset({"household_id"})
 
@@ -48,6 +44,14 @@ class Unit(FrozenModel):
         "household with all its members, and the release has new households (docs/panels.md); with `max_records` and "
         "`order`, the column of roles.",
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """Return the JSON schema without defaults: a form sends those, and then misses no unit where all are empty."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        for field in handler.resolve_ref_schema(schema)["properties"].values():
+            field.pop("default", None)
+        return schema
 
     @model_validator(mode="after")
     def _check_form(self) -> Unit:

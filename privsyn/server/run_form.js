@@ -6,8 +6,7 @@ new MutationObserver(() => {
     for (const message of failed) {
       const label = message.closest(".p-label").querySelector(".p-label__text, .schema-form-property__label");
       const name = label ? label.innerText.replace("(Optional)", "").trim() : "";
-      if (message.innerText.includes("should not be valid under")) message.textContent = "is missing";
-      if (/is a required property|is missing/.test(message.innerText)) missing.push(name);
+      if (message.innerText.includes("is a required property")) missing.push(name);
       else wrong.push(`${name}: ${message.innerText}`);
     }
     const text = [...(missing.length ? [`Missing: ${missing.join(", ")}`] : []), ...wrong].join("; ");
