@@ -195,3 +195,11 @@ def test_the_calendar_tells_a_period_that_was_refused_from_one_that_nobody_asked
         "missed",
     ]
     assert by_period["2026-08"]["since"] and not by_period["2026-08"]["run"]
+
+
+def test_a_refusal_that_cannot_be_noted_is_a_refusal_all_the_same(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "refuse_period", _refuse)
+    assert privsyn("release", spec, "--period", "2026-06").exit_code == 0
+    refused = privsyn("release", spec, "--period", "2026-08")
+    assert refused.exit_code == 3 and "the test stops here" not in refused.output
+    assert Ledger(Settings().ledger).refusals() == []
