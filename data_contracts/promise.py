@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 MOST_RECORDS = 10_000
@@ -40,6 +42,14 @@ class Unit(FrozenModel):
         description="In place of `person_id`: the column that identifies the household, which the promise then "
         "protects as a whole. Needs `order`, the column of roles (docs/panels.md).",
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
+        """Return the JSON schema without defaults: a form sends those, and then misses no unit where all are empty."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        for field in handler.resolve_ref_schema(schema)["properties"].values():
+            field.pop("default", None)
+        return schema
 
     @model_validator(mode="after")
     def _check_form(self) -> Unit:

@@ -205,8 +205,8 @@ class ReleaseSpec(FrozenModel):
         description="One SQL SELECT whose rows are the table, if `data` is a database's URL without a table.",
     )
     unit: Unit = Field(
-        description="Whom the promise protects: `records_per_person`, or `person_id` or `household_id` with "
-        "`max_records`."
+        description="Whom the promise protects. One person: `records_per_person`, or `person_id` with `max_records`. "
+        "Or one household with all its members: `household_id` with `max_records`."
     )
     privacy: Guarantee = Field(description="Epsilon and delta of this release: the most it may cost.")
     budget: Guarantee = Field(description="Lifetime cap on all releases of this data set, set for good by the first.")

@@ -41,7 +41,7 @@ REVOKE CREATE ON SCHEMA :"schema" FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA :"schema" FROM :"role";
 GRANT USAGE ON SCHEMA :"schema" TO :"role";
 SET LOCAL search_path = :"schema";
-GRANT SELECT, INSERT ON datasets, entries, periods, marks TO :"role";
+GRANT SELECT, INSERT ON datasets, entries, periods, marks, refusals TO :"role";
 -- Each of these is one row: how many there are, and the last hash.  A writer locks and moves it.
-GRANT SELECT, UPDATE ON ledger, period_chain, mark_chain TO :"role";
+GRANT SELECT, UPDATE ON ledger, period_chain, mark_chain, refusal_chain TO :"role";
 COMMIT;

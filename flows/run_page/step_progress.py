@@ -15,6 +15,7 @@ from uuid import UUID
 
 from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.client.orchestration import get_client
 
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.engine.step import Step
@@ -35,16 +36,23 @@ UNITS = {
 }
 
 
+def delete_bar(artifact: UUID) -> None:
+    """Take a bar off the run's page."""
+    with get_client(sync_client=True) as client:
+        client.delete_artifact(artifact)
+
+
 class StepProgress:
     """A context around a step's task; its bar, if one appears, belongs to the flow run that it is entered in.
 
-    On the run's graph the bar of a task run would stand over the names of the steps beside it.  A thread of its own
-    talks to the server: the step itself only sets a number.  Nothing here fails a step.
+    On the run's graph the bar of a task run would stand over the names of the steps beside it, and a run's bars over
+    the lowest ones, so a bar goes when its step has ended well.  A thread of its own talks to the server: the step
+    itself only sets a number.  Nothing here fails a step.
     """
 
     def __init__(self, step: Step) -> None:
         self._step, self._percent = step, 0.0
-        self._done = Event()
+        self._done, self._ended_well = Event(), False
         self._thread = Thread(target=copy_context().run, args=(self._show,), daemon=True)
 
     def report(self, step: str, done: int, total: int) -> None:
@@ -58,9 +66,9 @@ class StepProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Show the end, if there is a bar; a failed step's stays where it was."""
+        """Show the end, if there is a bar, and take it away; a failed step's stays where it was."""
         if error is None:
-            self._percent = 100.0
+            self._percent, self._ended_well = 100.0, True
         self._done.set()
         self._thread.join(_CLOSING)
 
@@ -72,6 +80,8 @@ class StepProgress:
             while not self._done.wait(BAR_EVERY_SECONDS):
                 shown = self._move(artifact, shown)
             self._move(artifact, shown)
+            if self._ended_well:
+                delete_bar(artifact)
         except Exception as error:  # a bar is not worth a step
             get_run_logger().warning("The progress of %s is not shown (%s).", self._step.title, type(error).__name__)
 

@@ -109,7 +109,7 @@ class Budgets:
 class Calendar:
     """Where the periods of some data sets stand, one row each, as ``CALENDAR_HEADINGS`` says; shows itself as a table.
 
-    ``current``: the period has begun and is not over; ``refused``: the cap has no room for it; ``missed``: neither.
+    ``current``: the period has begun and is not over; ``refused``: the cap had no room for it; ``missed``: neither.
     """
 
     days: tuple[CalendarDay, ...]
@@ -208,8 +208,10 @@ class LedgerView:
         summaries, now = self.summaries(dataset), datetime.now(UTC)
         if not summaries:
             return Calendar(())
-        rows = self.opened(dataset).periods(dataset)
-        return Calendar(tuple(day for summary in summaries for day in build_calendar(summary, rows, now, last)))
+        ledger = self.opened(dataset)
+        rows, refusals = ledger.periods(dataset), ledger.refusals(dataset)
+        by_dataset = (build_calendar(summary.dataset, rows, refusals, now, last) for summary in summaries)
+        return Calendar(tuple(day for days in by_dataset for day in days))
 
     @check_arguments
     def summaries(self, dataset: str | None = None) -> Sequence[DatasetSummary]:

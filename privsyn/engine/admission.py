@@ -6,11 +6,11 @@ A refused release has opened only what the earlier checks needed, has drawn noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ParamSpec
 
-from privsyn.base.errors import RequestError
+from privsyn.base.errors import BudgetRefusedError, LedgerError, RequestError
 from privsyn.engine import checks
 from privsyn.engine.draw import Draw
 from privsyn.engine.opening import Books, has_makers, open_books, open_store, open_table
@@ -97,10 +97,23 @@ def open_desk(proposal: Proposal) -> Iterator[tuple[Books, Source]]:
     store = open_store(proposal)
     with _hold_lock(proposal, store):
         books = open_books(proposal, store)
-        admit(LEDGER_CHECKS, proposal, books)
-        source = open_table(proposal, store)
-        admit(TABLE_CHECKS, proposal, books, source)
-        yield books, source
+        with _note_refused_period(proposal, books):
+            admit(LEDGER_CHECKS, proposal, books)
+            source = open_table(proposal, store)
+            admit(TABLE_CHECKS, proposal, books, source)
+            yield books, source
+
+
+@contextmanager
+def _note_refused_period(proposal: Proposal, books: Books) -> Iterator[None]:
+    """Note in the ledger that the budget refuses a period; who may not add the note is refused all the same."""
+    try:
+        yield
+    except BudgetRefusedError:
+        if proposal.plan.period is not None:
+            with suppress(LedgerError):
+                books.ledger.refuse_period(proposal.spec.dataset, proposal.plan.period)
+        raise
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from privsyn.ledgers.schema import (
     REPLACE_REFUSED_VERSION,
     SCHEMA_VERSION,
     SQLITE_GUARDS,
+    WIDEN_PERIODS,
     ledger_table,
     list_postgres_guards,
     list_sqlite_guards,
@@ -255,6 +256,8 @@ class Database:
         with self.write() as connection:
             for table in CHAINED_TABLES:
                 self.make(connection, table)
+            if not self.sqlite:
+                connection.exec_driver_sql(WIDEN_PERIODS.format(schema=self.schema))
 
     def _create_tables(self, connection: Connection) -> None:
         if self.has(connection, "ledger"):
@@ -399,6 +402,12 @@ _PROBLEMS = (
         "refuses this user a right that it needs",
         "",
         "Let the owner of the tables make them (`privsyn ledger create`) and run ledger_role.sql again",
+    ),
+    _Problem(
+        r"StringDataRightTruncation",
+        "was made by a version whose periods had shorter names",
+        "",
+        "Let the owner of the tables widen them: `privsyn ledger create`",
     ),
     _Problem(
         r"readonly|read-only|unable to open|is a directory|permission denied",

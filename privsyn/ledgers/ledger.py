@@ -39,6 +39,7 @@ from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
 from privsyn.ledgers.known_tables import KnownTable, list_counting_marks, mark_table, refuse_second_name
 from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, mark_rows, read_draw
 from privsyn.ledgers.paid_elsewhere import Payer, refuse_second_price
+from privsyn.ledgers.refused_periods import RefusalRow, audit_refusals, list_refusals, note_refusal
 from privsyn.ledgers.released_periods import (
     PeriodRow,
     audit_periods,
@@ -231,6 +232,20 @@ class Ledger:
             close_period(connection, list_period_rows(connection, dataset), dataset, period, run, format_now())
 
     @wait_out_restarts
+    def refuse_period(self, dataset: str, period: str) -> None:
+        """Note that the budget has refused this period; nothing of a data set that the ledger does not know."""
+        with self._database.write() as connection:
+            if dataset in read_datasets(connection):
+                self._database.make(connection, "refusals")
+                note_refusal(connection, dataset, period, format_now())
+
+    @wait_out_restarts
+    def refusals(self, dataset: str | None = None) -> list[RefusalRow]:
+        """Return the periods that the budget has refused, oldest first."""
+        with self._database.read() as connection:
+            return list_refusals(connection, dataset) if self._database.has(connection, "refusals") else []
+
+    @wait_out_restarts
     def check_room(self, dataset: str, lines: Sequence[ChargeLine], delta: float | None = None) -> None:
         """Raise the errors that :meth:`reserve` would raise for these lines; write nothing."""
         with self._database.read() as connection:
@@ -342,7 +357,8 @@ class Ledger:
         problems = audit(entries, datasets, int(count), str(head))
         if self._database.guards_missing(connection):
             problems.append("a trigger that keeps the tables append-only is missing or switched off")
-        for table, audit_rows in (("periods", audit_periods), ("marks", audit_marks)):
+        audits = {"periods": audit_periods, "marks": audit_marks, "refusals": audit_refusals}
+        for table, audit_rows in audits.items():
             present = self._database.has(connection, table)
             problems += audit_rows(connection, present=present, entries=entries, datasets=datasets)
         return problems

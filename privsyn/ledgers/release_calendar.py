@@ -1,7 +1,6 @@
 """The calendar of a data set: each period from the first that was begun to the current one, and where it stands.
 
-It follows from the ledger alone.  Nothing notes that a release was refused: a period that was not released is called
-refused where it comes after all released ones and the cap has no room for another release like the last.
+It follows from the ledger alone: from the runs that began a period, and from the refusals of its budget.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privsyn.ledgers.calendar_periods import name_next_period, name_period, parse_period
-from privsyn.ledgers.dataset_summary import DatasetSummary
+from privsyn.ledgers.refused_periods import RefusalRow
 from privsyn.ledgers.released_periods import PeriodRow
 
 PeriodState = Literal["released", "begun", "refused", "missed", "current"]
@@ -24,7 +23,7 @@ LAST = 12
 
 @dataclass(frozen=True)
 class CalendarDay:
-    """A period of a data set: ``run`` and ``since`` (UTC, to the second) are empty where no run began it."""
+    """A period of a data set: ``run`` is empty where none began it, ``since`` (UTC, to the second) without an event."""
 
     dataset: str
     period: str
@@ -34,25 +33,28 @@ class CalendarDay:
 
 
 def build_calendar(
-    summary: DatasetSummary, rows: Sequence[PeriodRow], now: dt.datetime, last: int = LAST
+    dataset: str, rows: Sequence[PeriodRow], refusals: Sequence[RefusalRow], now: dt.datetime, last: int = LAST
 ) -> list[CalendarDay]:
-    """Return the ``last`` periods of each length that a data set has begun, the shortest lengths first.
+    """Return the ``last`` periods of each length that a data set has asked for, the shortest lengths first.
 
-    ``rows``: the ledger's of the data set; ``now``: the moment, aware, whose period is the current one in UTC.
+    ``rows`` and ``refusals``: the ledger's; ``now``: the moment, aware, whose period is the current one in UTC.
     """
-    stands = {row.period: row for row in rows if row.dataset == summary.dataset}
+    known = {row.period: _stand(row, "refused") for row in refusals if row.dataset == dataset}
+    for row in rows:
+        if row.dataset == dataset:
+            known[row.period] = _stand(row, "released" if row.released else "begun", row.run)
     days: list[CalendarDay] = []
-    lengths = {parse_period(period)[0] for period in stands}
-    for every in sorted(lengths, key=str):
-        begun = sorted((p for p in stands if parse_period(p)[0] == every), key=lambda p: parse_period(p)[1])
+    for every in sorted({parse_period(period)[0] for period in known}, key=str):
+        asked = sorted((p for p in known if parse_period(p)[0] == every), key=_find_start)
         current = name_period(now, every, "UTC")
-        until = max(current, begun[-1], key=lambda p: parse_period(p)[1])
-        for period in deque(_iterate(begun[0], until), maxlen=last):
-            if period in stands:
-                days.append(_stand(stands[period]))
-            else:
-                days.append(CalendarDay(summary.dataset, period, _judge(period, current, begun[-1], summary)))
+        for period in deque(_iterate(asked[0], max(current, asked[-1], key=_find_start)), maxlen=last):
+            unasked = CalendarDay(dataset, period, "current" if period == current else "missed")
+            days.append(known.get(period, unasked))
     return days
+
+
+def _find_start(period: str) -> dt.datetime:
+    return parse_period(period)[1]
 
 
 def _iterate(first: str, last: str) -> Iterator[str]:
@@ -62,14 +64,5 @@ def _iterate(first: str, last: str) -> Iterator[str]:
     yield last
 
 
-def _stand(row: PeriodRow) -> CalendarDay:
-    state: PeriodState = "released" if row.released else "begun"
-    return CalendarDay(row.dataset, row.period, state, row.run, row.created[:19].replace("T", " "))
-
-
-def _judge(period: str, current: str, latest: str, summary: DatasetSummary) -> PeriodState:
-    """Return where a period stands that no run began; ``latest``: the last one that one did."""
-    is_full = summary.last_rho is not None and summary.remaining_rho < summary.last_rho
-    if is_full and parse_period(period)[1] > parse_period(latest)[1]:
-        return "refused"
-    return "current" if period == current else "missed"
+def _stand(row: PeriodRow | RefusalRow, state: PeriodState, run: str = "") -> CalendarDay:
+    return CalendarDay(row.dataset, row.period, state, run, row.created[:19].replace("T", " "))

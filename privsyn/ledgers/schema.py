@@ -54,7 +54,7 @@ periods_table = sa.Table(
     metadata,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
     sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
-    sa.Column("period", sa.String(10), nullable=False),
+    sa.Column("period", sa.Text, nullable=False),
     sa.Column("run", sa.Text, nullable=False),
     sa.Column("event", sa.String(10), nullable=False),
     sa.Column("created", sa.Text, nullable=False),
@@ -118,9 +118,34 @@ mark_chain_table = sa.Table(
 )
 """One row: the number of rows in ``marks``, and the last one's hash."""
 
+refusals_table = sa.Table(
+    "refusals",
+    metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("dataset", sa.String(100), sa.ForeignKey("datasets.name"), nullable=False),
+    sa.Column("period", sa.Text, nullable=False),
+    sa.Column("created", sa.Text, nullable=False),
+    sa.Column("prev_hash", sa.String(64), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.UniqueConstraint("dataset", "period", name="one_refusal_a_period"),
+)
+"""The periods that the budget has refused, each once, chained like the entries.
+
+Ledgers of versions before get this table and the next with their first refusal.
+"""
+
+refusal_chain_table = sa.Table(
+    "refusal_chain",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("head", sa.String(64), nullable=False),
+)
+"""One row: how many rows ``refusals`` has, and the last one's hash."""
+
 FIRST_TABLES = ("datasets", "entries")
 """The append-only tables that every ledger has."""
-CHAINED_TABLES = {"periods": period_chain_table, "marks": mark_chain_table}
+CHAINED_TABLES = {"periods": period_chain_table, "marks": mark_chain_table, "refusals": refusal_chain_table}
 """Later append-only table -> the table of its number of rows and last hash."""
 REFUSAL = "the ledger is append-only"
 
@@ -141,8 +166,13 @@ _UNIQUE = {
     "periods": "id = NEW.id OR (NEW.event = 'release' AND event = 'release' AND dataset = NEW.dataset "
     "AND period = NEW.period)",
     "marks": "id = NEW.id OR (NEW.kind = 'draw' AND kind = 'draw' AND subject = NEW.subject)",
+    "refusals": "id = NEW.id OR (dataset = NEW.dataset AND period = NEW.period)",
 }
 """Append-only table -> the condition under which a new row would replace an old one."""
+
+
+WIDEN_PERIODS = "ALTER TABLE {schema}.periods ALTER COLUMN period TYPE text"
+"""For a ledger in PostgreSQL of versions before, where the label of an hour was too long for its column."""
 
 
 def list_sqlite_guards(names: Sequence[str]) -> list[str]:

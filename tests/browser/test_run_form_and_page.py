@@ -116,8 +116,9 @@ def test_an_empty_form_says_beside_its_button_what_is_missing(place: Place, page
     )["id"]
     page.open(f"/deployments/deployment/{empty}/run")
     page.field("spec", "Dataset")
+    assert "one household with all its members: household_id" in page.field("spec", "Unit").text
     page.submit()
-    page.says("Missing: Dataset, Privacy, Budget, Columns")
+    page.says("Missing: Dataset, Unit, Privacy, Budget, Columns")
     page.photograph(place.folder / "empty-form.png")
 
 

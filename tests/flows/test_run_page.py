@@ -300,11 +300,21 @@ def test_a_long_step_has_a_bar_on_the_run_and_not_over_the_steps_names_on_its_gr
     spec: ReleaseSpec, prefect_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 0.0)
+    bars: list[Artifact] = []
+
+    def delete(artifact: UUID) -> None:
+        with get_client(sync_client=True) as client:
+            bars.extend(
+                client.read_artifacts(artifact_filter=ArtifactFilter.model_validate({"id": {"any_": [artifact]}}))
+            )
+        delete_bar(artifact)
+
+    delete_bar = progress.delete_bar
+    monkeypatch.setattr(progress, "delete_bar", delete)
     _, shown = run(spec)
-    bars = {key: bar for key, bar in shown.items() if key.startswith("progress-")}
-    assert set(bars) == {f"progress-{step.name.replace('_', '-')}" for step in STEPS}
-    assert {bar.data for bar in bars.values()} == {100.0}
-    assert all(bar.task_run_id is None for bar in bars.values())
+    assert {str(bar.key) for bar in bars} == {f"progress-{step.name.replace('_', '-')}" for step in STEPS}
+    assert {bar.data for bar in bars} == {100.0} and all(bar.task_run_id is None for bar in bars)
+    assert not any(key.startswith("progress-") for key in shown)
 
 
 def test_the_link_says_where_the_private_report_lies(spec: ReleaseSpec, first: First) -> None:

@@ -25,12 +25,14 @@ class Bars:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, refuse: bool = False) -> None:
         self.told: list[float] = []
+        self.deleted: list[UUID] = []
         self.words = ""
         self.refuse = refuse
         monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 0.0)
         monkeypatch.setattr(progress, "BAR_EVERY_SECONDS", 0.001)
         monkeypatch.setattr(progress, "create_progress_artifact", self._create)
         monkeypatch.setattr(progress, "update_progress_artifact", self._update)
+        monkeypatch.setattr(progress, "delete_bar", self.deleted.append)
         monkeypatch.setattr(progress, "get_run_logger", lambda: self)
 
     def _create(self, progress: float, key: str, description: str) -> UUID:
@@ -77,6 +79,12 @@ def test_12_progress_through_private_rows_tells_a_beginning_and_an_end(
     assert few == many == [0.0, 100.0]
 
 
+def test_12_the_bar_of_a_step_that_ended_well_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = Bars(monkeypatch)
+    watch(bars, of_kind[StepKind.RELEASE][0], 1)
+    assert len(bars.deleted) == 1
+
+
 @pytest.mark.parametrize("kind", StepKind)
 def test_12_a_run_reports_parts_of_public_work_alone(kind: StepKind) -> None:
     """The bars of a terminal and a notebook show what a run reports."""
@@ -114,7 +122,7 @@ def test_12_progress_of_a_failed_step_stays_and_of_a_short_one_is_not_shown(monk
         bar.report(step.name, 1, 4)
         wait(bar, lambda: 25.0 in bars.told, 10_000)
         raise ZeroDivisionError
-    assert max(bars.told) == 25.0
+    assert max(bars.told) == 25.0 and bars.deleted == []
     short = Bars(monkeypatch)
     monkeypatch.setattr(progress, "BAR_AFTER_SECONDS", 600.0)
     with StepProgress(step) as bar:

@@ -363,3 +363,8 @@ def test_no_form_of_a_deployment_shows_raw_markup() -> None:
         raw = {place: text for place, text in texts if RAW.search(text) or text.count("`") % 2}
         assert raw == {}, entrypoint
         assert len(texts) > 1
+
+
+def test_the_form_says_of_the_unit_how_to_name_persons_and_households() -> None:
+    unit = release.parameters.model_dump()["definitions"]["ReleaseSpec"]["properties"]["unit"]
+    assert all(f"`{name}`" in unit["description"] for name in ("records_per_person", "person_id", "household_id"))

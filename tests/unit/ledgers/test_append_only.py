@@ -28,6 +28,7 @@ def filled(address: str) -> Ledger:
     ledger.claim("people", "a" * 64, "draw")
     ledger.settle("people", "a" * 64)
     ledger.release_period("people", "2026-11", "run-1")
+    ledger.refuse_period("people", "2026-12")
     return ledger
 
 
@@ -39,6 +40,9 @@ REPLACED = {
     "the release of a period": "INSERT OR REPLACE INTO periods SELECT 99, dataset, period, run, event, created, "
     "prev_hash, hash FROM periods WHERE event = 'release'",
     "marks": "REPLACE INTO marks SELECT id, dataset, kind, subject, 'other', created, prev_hash, hash FROM marks",
+    "refusals": "REPLACE INTO refusals SELECT id, dataset, '2027-01', created, prev_hash, hash FROM refusals",
+    "the refusal of a period": "INSERT OR REPLACE INTO refusals SELECT 99, dataset, period, 'now', prev_hash, hash "
+    "FROM refusals",
     "the draw of a charge": "INSERT OR REPLACE INTO marks SELECT 99, dataset, kind, subject, 'other', created, "
     "prev_hash, hash FROM marks",
 }
@@ -48,10 +52,10 @@ REPLACED = {
 def test_replacing_a_row_is_refused(tmp_path: Path, statement: str) -> None:
     address = f"sqlite:///{tmp_path}/ledger.sqlite"
     ledger = filled(address)
-    before = ledger.export(), ledger.periods(), ledger.marks()
+    before = ledger.export(), ledger.periods(), ledger.marks(), ledger.refusals()
     with pytest.raises(sa.exc.DatabaseError, match="append-only"), raw(address) as connection:
         connection.exec_driver_sql(statement)
-    assert (ledger.export(), ledger.periods(), ledger.marks()) == before
+    assert (ledger.export(), ledger.periods(), ledger.marks(), ledger.refusals()) == before
     assert ledger.verify() == []
 
 

@@ -123,7 +123,17 @@ def test_a_recovery_works_a_second_time(
     back_up(postgres_database, tmp_path / "copy.sqlite")
     history = in_postgres.export()
     with raw(postgres_database) as connection:
-        for table in ("ledger", "datasets", "entries", "periods", "marks", "period_chain", "mark_chain"):
+        for table in (
+            "ledger",
+            "datasets",
+            "entries",
+            "periods",
+            "marks",
+            "refusals",
+            "period_chain",
+            "mark_chain",
+            "refusal_chain",
+        ):
             connection.exec_driver_sql(f"DROP TABLE {table} CASCADE")
         connection.exec_driver_sql("DROP FUNCTION privsyn_append_only")
     with postgres.owner(postgres_database) as owner:
