@@ -195,7 +195,7 @@ def _follow_near(
     asked_pairs: Sequence[Clique],
     movable: NDArray[np.intp],
 ) -> RelatedPlaces:
-    """Return the model in which each ``movable`` attribute follows the most correlated ones in ``asked_pairs``.
+    """Return the model with each ``movable`` attribute following its most correlated partners in ``asked_pairs``.
 
     Each is regressed on at most MOST_FOLLOWED others, so time grows with the asked pairs and not with all pairs.
     """
