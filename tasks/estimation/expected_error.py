@@ -90,9 +90,7 @@ def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if _allocate_at_slope(logs, grid, middle).sum() > rho else (low, middle)
-    shares = _allocate_at_slope(
-        logs, grid, low
-    )  # the last slope known to ask for too much, so that something is asked for
+    shares = _allocate_at_slope(logs, grid, low)  # this slope's shares exceed rho, so they are not all 0
     return np.asarray(shares * (rho / shares.sum())) if shares.sum() > 0 else shares
 
 

@@ -17,7 +17,7 @@ STANDS_OUT = 3.0
 """Standard deviations of a fine count above which a bin is not smoothed together with the rest of its code."""
 
 CLEAR = 4.0
-"""Standard deviations above which a run of cells has rows, and a cell without rows in the first look has some."""
+"""Standard deviations above which a run of cells, or a cell that the first look left in doubt, has rows."""
 
 LONGEST_RUN = 6
 """Largest number of cells in a run that is tested for rows."""

@@ -57,7 +57,7 @@ class CountedValues(NamedTuple):
 
 
 def compute_least_count(sigma: float, values: int) -> float:
-    """Return the count, at least LEAST_ROWS, that noise exceeds in any of ``values`` empty values with FALSE_ALARM."""
+    """Return the count, at least LEAST_ROWS, that noise exceeds in any of ``values`` values with chance FALSE_ALARM."""
     from scipy.special import ndtri
 
     return max(sigma * float(-ndtri(FALSE_ALARM / max(values, 1))), LEAST_ROWS)

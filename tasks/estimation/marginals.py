@@ -98,7 +98,7 @@ def from_table(table: pa.Table, domain: Domain, merges: Sequence[Merges] = ()) -
 def sum_to_one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
     """Return the one-way counts of every attribute of the domain.
 
-    Raises ValueError that names missing attributes.
+    Raises ValueError if some are missing.
     """
     counts = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
     missing = [a for a in domain.attributes if a not in counts]

@@ -3,10 +3,10 @@
 Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
 
 Surveys skip questions in blocks: people who were not asked one question were not asked others.  Then a pair has one or
-two empty blocks of cells: null in one column and a value in the other.  Noise leaves rows in these cells, and no rows
-can satisfy what many pairs leave there.  So the rows of each block are estimated, and empirical Bayes (expectation
-maximization over all blocks) finds the empty ones; the rows of any other block are uniform up to its largest possible
-number.  The relation "null wherever another column is null" is transitive.
+two empty blocks of cells: null in one column and a value in the other.  Noise leaves rows in these cells, and no table
+can match what many pairs leave there.  So the rows of each block are estimated, and empirical Bayes (expectation
+maximization over all blocks) finds the empty ones; the prior for any other block is uniform up to its largest possible
+number of rows.  The relation "null wherever another column is null" is transitive.
 
 In a chain of columns with slightly rising numbers of nulls, noise may tie each column to the next and so all to one
 another.  The one-ways prevent it: columns are tied only if all of their numbers of nulls agree.

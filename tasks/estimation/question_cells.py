@@ -96,11 +96,11 @@ def _keep_order_apart(bins: AttributeBins, grouping: Grouping) -> Start:
 
 
 def find_idle_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, bool]]:
-    """Yield the one-attribute conditions of measured questions that no fine code meets, or all do: they make no cells.
+    """Yield the one-attribute conditions of measured questions that no fine code or every fine code meets.
 
-    Each is the position in ``workload``, the attribute, and whether every code meets the condition.
+    Such conditions make no cells.  Each is the position in ``workload``, the attribute, and whether all codes meet it.
     """
-    for number, a, fulfilled in _tell_parts(spec, encoding):
+    for number, a, fulfilled in _iterate_single_conditions(spec, encoding):
         if fulfilled[0] != 0.5 and (fulfilled == fulfilled[0]).all():
             yield number, a, bool(fulfilled[0])
 
@@ -111,12 +111,14 @@ def find_cut_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[t
     Each is the position in ``workload``, the attribute, and the number of cut intervals.
     """
     in_order = {codec.attribute: ~codec.stands_alone for codec in encoding.codecs if isinstance(codec, OrderedCodec)}
-    for number, a, fulfilled in _tell_parts(spec, encoding):
+    for number, a, fulfilled in _iterate_single_conditions(spec, encoding):
         if a in in_order and (cut := int(np.count_nonzero((fulfilled == 0.5) & in_order[a]))):
             yield number, a, cut
 
 
-def _tell_parts(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, NDArray[np.float64]]]:
+def _iterate_single_conditions(
+    spec: ReleaseSpec, encoding: EncodingPlan
+) -> Iterator[tuple[int, str, NDArray[np.float64]]]:
     """Yield the one-attribute conditions of measured questions: position in ``workload``, attribute, truth by code.
 
     The truth by code is the result of :func:`tell_codes_apart`.

@@ -76,7 +76,7 @@ def shrink_marginal(
         counts: Unbiased noisy counts.
         expected: Counts >= 0 of the same shape that agree with all marginals on one attribute fewer.
         variance: Noise variance of each measured cell, >= 0.  The counts already agree with the lower marginals, which
-            removes degrees of freedom.  If it or all of ``expected`` is 0, the counts stay as they are.
+            removes degrees of freedom.  If the variance or all of ``expected`` is 0, the counts stay as they are.
         further_estimator: Another estimator of a pair's cells, averaged with the other two.
         alternative: Other expected counts of a pair, with the same total.  The estimates around the two are averaged
             by Stein's risk of the cell-by-cell estimates.

@@ -38,7 +38,7 @@ def keep_difference(
     its code: the difference is known more finely than the codes.  Null and exact values stay.
     """
     wanted = np.asarray(fine[codec.attribute]).astype(np.int64)
-    parts = [_Part(part, fine[part.attribute], recode) for part in (codec.first, codec.second)]
+    parts = [_ComparedColumn(part, fine[part.attribute], recode) for part in (codec.first, codec.second)]
     numbers = [part.codec.count_numbers(columns[part.codec.attribute]) for part in parts]
     changed = [np.zeros(len(wanted), dtype=bool) for _ in parts]
     moves = (wanted != codec.missing) & ~parts[0].fixed & ~parts[1].fixed
@@ -73,7 +73,7 @@ def keep_difference(
             columns[name] = pc.if_else(pa.array(marks), values, columns[name])
 
 
-class _Part:
+class _ComparedColumn:
     """One of two compared columns: its coarse codes by row, and the rows whose values cannot move."""
 
     def __init__(self, codec: OrderedCodec, fine: NDArray[np.integer[Any]], recode: Recode) -> None:

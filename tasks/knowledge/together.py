@@ -29,14 +29,14 @@ def with_common_shapes(recode: Recode, together: Sequence[Sequence[str]], cells:
     """
     shaped = dict(recode)
     for group in together:
-        alike = _group_alike(group, cells)
+        alike = _list_same_cells(group, cells)
         pooled = np.sum([np.maximum(recode[a].estimate[: len(cells[a])], 0.0) for a in alike], axis=0)
         for a in alike:
             shaped[a] = replace(recode[a], weight=_shape_weights(recode[a], pooled))
     return shaped
 
 
-def _group_alike(group: Sequence[str], cells: Cells) -> list[str]:
+def _list_same_cells(group: Sequence[str], cells: Cells) -> list[str]:
     """Return the attributes of a group with the same cells as its first attribute."""
     first = cells.get(group[0])
     return [a for a in group if first is not None and a in cells and np.array_equal(cells[a], first)]
@@ -76,7 +76,7 @@ def gather(
     gains rows on average, even if the columns' relations are unknown.
     """
     for group in together:
-        alike = _group_alike(group, cells)
+        alike = _list_same_cells(group, cells)
         if len(alike) < 2:
             continue
         of_code = np.append(cells[alike[0]], -1)

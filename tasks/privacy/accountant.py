@@ -112,13 +112,13 @@ def _check(epsilon: float, delta: float) -> None:
 
 
 def _convert_paper_epsilon(epsilon: float, delta: float) -> float:
-    """Theorem 2 solved for rho: (sqrt(L + epsilon) - sqrt(L))^2, L = ln(1/delta), without cancellation."""
+    """Return rho by Theorem 2, (sqrt(L + epsilon) - sqrt(L))^2 with L = ln(1/delta), without cancellation."""
     log = -math.log(delta)
     return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2
 
 
 def _convert_paper_rho(rho: Fraction, delta: float) -> float:
-    """Theorem 2 in 40-digit decimals, rounded up."""
+    """Return epsilon by Theorem 2, in 40-digit decimals, rounded up."""
     exact = _UP.divide(Decimal(rho.numerator), Decimal(rho.denominator))
     log = _UP.minus(_UP.ln(Decimal(delta)))
     # ln and sqrt round to nearest; one part in 10^30 more keeps the sum an upper bound

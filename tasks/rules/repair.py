@@ -58,15 +58,15 @@ class _Rows:
 
     def take(self, rows: NDArray[np.int64], codes: Codes, columns: Columns, wrong: NDArray[np.bool_]) -> None:
         """Put the valid ones of some new rows in the places ``rows``; the first of several for one place wins."""
-        fine = np.flatnonzero(~wrong.any(axis=0))
-        places, first = np.unique(rows[fine], return_index=True)
-        fine = fine[first]
+        valid_rows = np.flatnonzero(~wrong.any(axis=0))
+        places, first = np.unique(rows[valid_rows], return_index=True)
+        valid_rows = valid_rows[first]
         if not places.size:
             return
         self.wrong[:, places] = False
         for a, new in codes.items():
-            self.codes[a][places] = new[fine]
-        self.replacements.append((places, {name: array.take(pa.array(fine)) for name, array in columns.items()}))
+            self.codes[a][places] = new[valid_rows]
+        self.replacements.append((places, {name: array.take(pa.array(valid_rows)) for name, array in columns.items()}))
 
     def settle(self) -> Columns:
         """Return the columns with all new rows."""
@@ -94,7 +94,7 @@ def repair_rows(
     rng: np.random.Generator,
     exact: Sequence[str] = (),
 ) -> Columns:
-    """Return the rows of ``columns``, with as few values as possible changed in rows that break a rule.
+    """Return the rows of ``columns`` with few values changed in the rows that break a rule.
 
     codes: codes of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  make_valid_row:
     returns one row that keeps all rules and has the given codes of the attributes ``exact``, for a batch without such
@@ -164,17 +164,22 @@ def _replace(
     rng: np.random.Generator,
     exact: Sequence[str],
 ) -> None:
-    """Give every remaining row the ruled values of one valid row with the same ``exact`` codes."""
-    wrong_rows, fine = rows.broken, np.flatnonzero(~rows.wrong.any(axis=0))
+    """Give every remaining row the ruled values of a valid row with the same ``exact`` codes."""
+    wrong_rows, valid_rows = rows.broken, np.flatnonzero(~rows.wrong.any(axis=0))
     if not exact:
-        _replace_by(rows, wrong_rows, fine, rules, lambda: make_valid_row({}), rng)
+        _replace_by(rows, wrong_rows, valid_rows, rules, lambda: make_valid_row({}), rng)
         return
     codes = np.stack([rows.codes[a].astype(np.int64) for a in exact])
     for held_codes in np.unique(codes[:, wrong_rows], axis=1).T:
         same = (codes == held_codes[:, None]).all(axis=0)
         fixed_codes = {a: int(code) for a, code in zip(exact, held_codes, strict=True)}
         _replace_by(
-            rows, wrong_rows[same[wrong_rows]], fine[same[fine]], rules, partial(make_valid_row, fixed_codes), rng
+            rows,
+            wrong_rows[same[wrong_rows]],
+            valid_rows[same[valid_rows]],
+            rules,
+            partial(make_valid_row, fixed_codes),
+            rng,
         )
 
 

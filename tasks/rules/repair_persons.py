@@ -70,7 +70,7 @@ def repair_persons(
         rows = np.flatnonzero(np.isin(number, number[wrong]))
         part_codes = {a: c[rows] for a, c in codes.items()}
         taken = {name: array.take(pa.array(rows)) for name, array in columns.items()}
-        part = _Part(part_codes, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
+        part = _BrokenPersons(part_codes, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
         part.mend(way, times)
         places = np.arange(len(first))
         places[rows] = len(first) + np.arange(len(rows))
@@ -95,9 +95,9 @@ def _exchange(
         broken = _find_persons(number, np.asarray(across.any(axis=0)))
         if not broken.any():
             break
-        lying = rules.find_person_rows(columns, first)
+        person_rows = rules.find_person_rows(columns, first)
         rows, condition = _choose_rows(across, number, rng)
-        target = _turn_to_others(rows, condition, lying, words, rng)
+        target = _turn_to_others(rows, condition, person_rows, words, rng)
         partner = partners.draw(np.asarray(mending.exchange_groups)[target])
         once = np.bincount(number[partner], minlength=len(broken))[number[partner]] == 1
         free = once & ~broken[number[partner]]
@@ -150,7 +150,7 @@ class _Donors:
         return np.asarray(self._order[self._rng.integers(start, end)])
 
 
-class _Part:
+class _BrokenPersons:
     """The rows of the persons that break a rule, during repair."""
 
     def __init__(
@@ -282,7 +282,7 @@ def _choose_rows(across: Bools, group: Integers, rng: np.random.Generator) -> tu
 def _turn_to_others(
     rows: Integers,
     condition: Integers,
-    lying: PersonRows,
+    person_rows: PersonRows,
     words: Sequence[Sequence[str]],
     rng: np.random.Generator,
 ) -> Integers:
@@ -290,7 +290,7 @@ def _turn_to_others(
     target = rows.copy()
     for number, named in enumerate(words):
         for word in named:
-            places, known = lying.find_rows(word)
+            places, known = person_rows.find_rows(word)
             other = (condition == number) & known[rows] & (rng.random(len(rows)) < 1 / (1 + len(named)))
             target[other] = places[rows[other]]
     return target
