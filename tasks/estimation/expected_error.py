@@ -1,16 +1,16 @@
-"""How a budget is best shared over marginals whose departures from a known table are roughly known.
+"""The best shares of a budget over marginals whose departures from a known table are roughly known.
 
-Not in the paper, whose noise error (section 4.2) is that of raw counts: there a pair with many small cells costs far
-more than it would after consistency and shrinking, and too few pairs are taken.
+Not in the paper.  Its noise error (section 4.2) is the error of raw counts, which overstates the cost of a pair with
+many small cells: consistency and shrinkage reduce it.  So the paper selects too few pairs.
 
-The model: a cell's departure from what is known is normal around 0 with standard deviation tau.  Measured with noise
-of standard deviation sigma = k / sqrt(2 rho), its posterior has tau sigma / sqrt(tau^2 + sigma^2), so the expected
-error is
+The model: a cell's departure from the known table is normal around 0 with standard deviation tau.  Measured with noise
+of standard deviation sigma = k / sqrt(2 rho), its posterior has standard deviation tau sigma / sqrt(tau^2 + sigma^2).
+So the expected error is
 
     sqrt(2 / pi) tau / sqrt(1 + 2 rho tau^2 / k^2):
 
-tau where nothing is measured, sigma where noise is small.  It falls and is convex in rho, so the best shares are those
-of one common slope (the Lagrange multiplier), none where even the first slope is flatter.
+tau (times the constant) without a measurement, sigma with little noise.  It is decreasing and convex in rho, so the
+best shares have one common slope (the Lagrange multiplier); a marginal with a flatter initial slope gets none.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from privsyn.data_contracts.domain import Clique
 Floats = NDArray[np.float64]
 
 NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
-"""E|X| of a standard normal X: the expected L1 of noise is this times the sum of its standard deviations."""
+"""E|X| of a standard normal X: the expected L1 norm of noise is this times the sum of its standard deviations."""
 
-_GRID = 10.0 ** np.linspace(-6, 0, 41)  # shares of the budget at which slopes are known; between them log-linear
+_GRID = 10.0 ** np.linspace(-6, 0, 41)  # shares of the budget with computed slopes; log-linear interpolation between
 _HALVINGS = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Departures:
-    """Cells of m marginals in groups.
+    """Cells of m marginals in groups; both arrays have shape (m, groups).
 
-    ``tau``: standard deviation of a cell's departure in records, >= 0; ``cells``: how many such cells there are; both
-    of shape (m, groups).
+    ``tau``: standard deviation of a cell's departure in records, >= 0; ``cells``: number of such cells.
     """
 
     tau: Floats
@@ -52,7 +51,7 @@ class Departures:
         return np.asarray(NORMAL_MEAN_ABSOLUTE * (self.cells * self.tau / shrinkage).sum(axis=-1))
 
     def slope(self, rho: float, records: int = 1) -> Floats:
-        """Return how fast that error falls at ``rho``: minus its derivative, shape (m,)."""
+        """Return minus the derivative of that error at ``rho``, shape (m,)."""
         scaled = (self.tau / records) ** 2
         shrinkage = 1 + 2 * rho * scaled
         return np.asarray(
@@ -60,7 +59,7 @@ class Departures:
         )
 
     def followed_by(self, other: Departures) -> Departures:
-        """Return these marginals and then the others; fewer groups of cells are filled up with none."""
+        """Return these marginals followed by the others; missing groups are padded with no cells."""
         groups = max(self.tau.shape[1], other.tau.shape[1])
 
         def pad(values: Floats) -> Floats:
@@ -69,15 +68,15 @@ class Departures:
         return Departures(np.vstack([pad(self.tau), pad(other.tau)]), np.vstack([pad(self.cells), pad(other.cells)]))
 
     def subset(self, chosen: NDArray[np.intp]) -> Departures:
-        """Return the expected errors of the marginals at the positions ``chosen``."""
+        """Return the departures of the marginals at the positions ``chosen``."""
         return Departures(self.tau[chosen], self.cells[chosen])
 
 
 def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
-    """Return the rho_i >= 0, shape (m,), that sum to ``rho`` and make the summed expected error least.
+    """Return the rho_i >= 0, shape (m,), that sum to ``rho`` and minimize the summed expected error.
 
-    Slopes are interpolated between 41 shares of ``rho``, so the least error is met to about one part in a thousand.
-    All 0 where no marginal departs from what is known; raises ValueError for rho <= 0.
+    Slopes are interpolated between 41 shares of ``rho``, so the error is within about one part in 1,000 of the minimum.
+    All 0 if no marginal departs from the known table.  Raises ValueError for rho <= 0.
     """
     if rho <= 0:
         raise ValueError(f"rho must be positive, not {rho}")
@@ -91,24 +90,22 @@ def share_out(departures: Departures, rho: float, records: int = 1) -> Floats:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if _allocate_at_slope(logs, grid, middle).sum() > rho else (low, middle)
-    shares = _allocate_at_slope(
-        logs, grid, low
-    )  # the last slope known to ask for too much, so that something is asked for
+    shares = _allocate_at_slope(logs, grid, low)  # this slope's shares exceed rho, so they are not all 0
     return np.asarray(shares * (rho / shares.sum())) if shares.sum() > 0 else shares
 
 
 LEAST_GAIN = 0.3
-"""A marginal is measured only if that is expected to take at least this share of its error away."""
+"""A marginal is measured only if that is expected to remove at least this share of its error."""
 
 
 def choose_worth_measuring(
     departures: Departures, candidates: NDArray[np.intp], rho: float, records: int, one_ways: Departures | None = None
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
-    """Choose which of the marginals at positions ``candidates`` to measure, their shares of ``rho``, and their gains.
+    """Choose which of the marginals at positions ``candidates`` to measure; return positions, shares of ``rho``, gains.
 
-    Those whose error would fall by less than LEAST_GAIN at their share are left out, until all that
-    stay gain that much: a faint measurement of many costs the rows more than the model knows.  Those that gain most
-    come first.  ``one_ways`` compete for the budget and may get the rest of it; the shares sum to at most ``rho``.
+    Marginals whose error falls by less than LEAST_GAIN are left out until all others gain that much: many faint
+    measurements hurt the rows more than the model shows.  The largest gains come first.  ``one_ways`` compete for the
+    budget and may get the rest; the shares sum to at most ``rho``.
     """
     rivals = Departures(np.zeros((0, 1)), np.zeros((0, 1))) if one_ways is None else one_ways
     remaining, shares, gains = candidates, np.zeros(0), np.zeros(0)
@@ -126,7 +123,7 @@ def choose_worth_measuring(
 
 
 def _allocate_at_slope(logs: Floats, grid: Floats, slope: float) -> Floats:
-    """Return where each marginal's slope (its logarithms: ``logs``, falling) comes down to ``slope``, up to at[-1]."""
+    """Return the point of ``grid`` where each marginal's falling log slope ``logs`` reaches ``slope``."""
     steeper = (logs > slope).sum(axis=1)
     shares = np.where(steeper == len(grid), grid[-1], 0.0)
     between = np.flatnonzero((steeper > 0) & (steeper < len(grid)))
@@ -138,9 +135,9 @@ def _allocate_at_slope(logs: Floats, grid: Floats, slope: float) -> Floats:
 
 
 def compute_size_weight(cells: int) -> float:
-    """Return the weight of equation (1), c^(2/3), of a marginal of ``cells`` = c >= 1 cells.
+    """Return the weight c^(2/3) of equation (1) for a marginal of ``cells`` = c >= 1 cells.
 
-    Shares proportional to it make the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i), least.
+    Shares proportional to it minimize the summed expected L1 noise, sum_i c_i / sqrt(pi rho_i).
     """
     return float(cells ** (2 / 3))
 
@@ -148,7 +145,7 @@ def compute_size_weight(cells: int) -> float:
 def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
     """Return rho_i = rho w_i / sum_j w_j for positive weights, exact and summing to exactly ``rho``.
 
-    Weights count with nine digits: the last ones of a power or a logarithm differ from CPU to CPU.
+    Weights are rounded to nine digits: the last digits of a power or a logarithm differ between CPUs.
     """
     rounded = [float(f"{w:.8e}") for w in weights]
     times = Counter(rounded)  # many weights are equal, and fractions are slow to add
@@ -161,8 +158,8 @@ def split_by_weight(weights: Sequence[float], rho: Fraction) -> list[Fraction]:
 class TargetWeights:
     """Weights of the attributes and sets of attributes that a spec names.
 
-    ``focus``: attributes whose relations count ``weight`` times; ``named``: sets of attributes with the weight of every
-    clique inside them.  Weights are 1 and more.
+    ``focus``: attributes whose relations count ``weight`` times; ``named``: sets of attributes, each with the weight of
+    the cliques inside it.  Weights are at least 1.
     """
 
     focus: frozenset[str] = frozenset()
@@ -170,7 +167,7 @@ class TargetWeights:
     named: tuple[tuple[frozenset[str], float], ...] = ()
 
     def weights(self, cliques: Sequence[Clique]) -> Floats:
-        """Return the weight of each clique, shape (m,): the largest of those that apply, 1 where none does."""
+        """Return the weight of each clique, shape (m,): the largest that applies, else 1."""
         return np.array([self._weigh_clique(clique) for clique in cliques], dtype=np.float64)
 
     def _weigh_clique(self, clique: Clique) -> float:
@@ -178,7 +175,7 @@ class TargetWeights:
         return max(1.0, *weights, self.weight if self.focus.intersection(clique) else 1.0)
 
     def weighted(self, departures: Departures, cliques: Sequence[Clique]) -> Departures:
-        """Return the departures of the cliques, every cell's error counted with the weight of its clique."""
+        """Return the departures of the cliques with every cell's error multiplied by the clique's weight."""
         if not self.focus and not self.named:
             return departures
         return Departures(departures.tau, departures.cells * self.weights(cliques)[:, None])

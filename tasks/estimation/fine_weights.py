@@ -1,4 +1,4 @@
-"""The share of each fine code inside its coarse code, from noisy counts: shrunk towards an even spread."""
+"""The share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from privsyn.tasks.codecs.cells import Points
 Floats = NDArray[np.float64]
 
 NO_POINTS = Points(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
-"""No cell of one value."""
+"""No cells of one value."""
 
 STANDS_OUT = 3.0
-"""Standard deviations of a fine count above which a bin is not smoothed together with the others of its code."""
+"""Standard deviations of a fine count above which a bin is not smoothed together with the rest of its code."""
 
 CLEAR = 4.0
-"""Standard deviations above which a cell has rows although a first look showed none, and a run of cells has any."""
+"""Standard deviations above which a run of cells, or a cell that the first look left in doubt, has rows."""
 
 LONGEST_RUN = 6
-"""Cells of a run that is clear, at most."""
+"""Largest number of cells in a run that is tested for rows."""
 
 REACH = 0.5
-"""How far beyond the clear cells rows may lie, as a share of the distance between the outermost clear cells."""
+"""How far outside the outermost clear cells rows may lie, as a share of the distance between these cells."""
 
 
 def empty_doubtful(y: Floats, sigma: float, bins: AttributeBins) -> Floats:
-    """Return the counts, 0 of cells on which two looks show no rows: shape (fine size,).
+    """Return the counts, set to 0 in cells that two looks show without rows, shape (fine size,).
 
-    A cell that the first look left in doubt keeps its count only where that is clear.  A cell far beyond the outermost
-    clear ones loses it.
+    A cell that the first look left in doubt keeps its count only if it is clear (CLEAR).  Cells far outside the
+    outermost clear ones become 0.
     """
     if bins.doubtful is None:
         return y
@@ -58,16 +58,15 @@ def weigh_inside(
     level: NDArray[np.int64] | None = None,
     points: Points | None = None,
 ) -> Floats:
-    """Return share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
+    """Return the share of each fine code inside its coarse code: noisy counts, shrunk towards an even spread.
 
-    The even spread gives each public bin the same share and its fine codes the same share of it. The noisy counts
-    keep the part lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their departure from it
-    (positive-part James-Stein): where the residuals are no larger than the noise alone would make them, the spread
-    is even. A code in which a bin stands out is shrunk bin by bin. Where one of them is negative, all of the code
-    are lowered by the same count and cut at 0, so that they keep their sum: many empty codes beside a full one
-    would otherwise take from it.  With a ``level``, bins that stand out are left as they are, and the others of each
-    group of the level are shrunk together.  A cell of one value that does not stand out (``points``) has the even share
-    of the interval beside it.
+    The even spread gives each public bin the same share, and each fine code of a bin the same part of it.  The noisy
+    counts keep the share lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their departure from it
+    (positive-part James-Stein); residuals within the noise give an even spread.  A code with a bin that stands out is
+    shrunk bin by bin.  If a shrunk count is negative, all counts of the code are lowered by one constant and clipped at
+    0, which keeps their sum: otherwise many empty codes would take rows from a full one.  With a ``level``, bins that
+    stand out stay as they are, and the rest of each group of the level is shrunk together.  A cell of one value
+    (``points``) that does not stand out gets the even share of the interval beside it.
     """
     faint = find_faint_points(y, sigma, points)
     faint = faint.select(coarse[faint.cell] == coarse[faint.neighbour])
@@ -98,7 +97,7 @@ def weigh_inside(
 
 
 def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
-    """Return the cells of one value whose noisy counts, shape (fine size,), are as the cell beside has them."""
+    """Return the cells of one value whose noisy counts do not stand out from the cell beside; y: shape (fine size,)."""
     if points is None:
         return NO_POINTS
     expected = points.share * np.maximum(y[points.cell] + y[points.neighbour], 0.0)
@@ -106,7 +105,7 @@ def find_faint_points(y: Floats, sigma: float, points: Points | None) -> Points:
 
 
 def join_points(y: Floats, points: Points) -> Floats:
-    """Return the counts, each of a point (a cell of one value) moved to the cell beside it."""
+    """Return the counts with the count of each cell of one value moved to the cell beside it."""
     joined = y.copy()
     for cell, neighbour in zip(points.cell, points.neighbour, strict=True):
         joined[neighbour] += joined[cell]
@@ -117,10 +116,7 @@ def join_points(y: Floats, points: Points) -> Floats:
 def _spread_together(
     y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return which fine codes are shrunk towards one even spread.
-
-    Those of a code, but of each bin where one stands out.
-    """
+    """Return each fine code's unit of shrinkage: its code, or its bin if a bin of the code stands out."""
     total = np.bincount(groups, weights=y)
     out = np.zeros(int(coarse.max()) + 1, dtype=bool)
     out[coarse[total[groups] >= STANDS_OUT * sigma]] = True
@@ -130,17 +126,14 @@ def _spread_together(
 def _spread_by(
     level: NDArray[np.int64], y: Floats, sigma: float, groups: NDArray[np.int32], coarse: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Return the same with groups of a level.
-
-    A bin that stands out by itself, the others of a code and group together.
-    """
+    """Return the units with a level: each bin that stands out is one, the rest of a code's group is another."""
     together = coarse.astype(np.int64) * (int(level.max()) + 1) + level
     out = np.bincount(groups, weights=y)[groups] >= STANDS_OUT * sigma
     return np.unique(np.where(out, together.max() + 1 + groups, together), return_inverse=True)[1]
 
 
 def _project_non_negative(counts: Floats, total: float) -> Floats:
-    """Project counts onto non-negative ones that sum to ``total`` (least squares); cut at 0 where it is not positive.
+    """Project counts onto non-negative ones that sum to ``total`` (least squares); only clip at 0 if ``total`` <= 0.
 
     Norm-Sub: Wang et al., Locally Differentially Private Frequency Estimation with Consistency (NDSS 2020).
     """

@@ -1,13 +1,13 @@
-"""Frequent values: single values that many rows share, found by counts of them inside heavy cells of numbers.
+"""Frequent values: single values that many rows share, found by counting each value inside heavy numeric cells.
 
-Not in the paper.  A column of numbers is counted in cells of many values each.  Where most rows of a cell share one or
-a few values, as four amounts of money do, drawing evenly inside the cell loses them.  So the values of those cells that
-the noisy one-ways show as heavy are counted one by one (tasks/steps/value_counts.py): the last level of a tree of
-counts, of which heavy nodes alone are followed.  Levels between are skipped, since cells of one histogram share no
-budget: leaves that have all of it are surer than leaves that share it with several levels.
+Not in the paper.  A numeric column is counted in cells of many values each.  If most rows of a cell share a few values,
+such as common amounts of money, drawing evenly inside the cell loses them.  So the values of cells with heavy noisy
+one-way counts are counted one by one (tasks/steps/value_counts.py).  This is the last level of a tree of counts that
+expands heavy nodes only.  It skips the levels between: cells of one histogram share no budget, so leaves with the whole
+budget have less noise than leaves that share it with several levels.
 
-All here is post-processing of released counts.  A value becomes one of its own only where its noisy count is so far
-above that of its cell's other values that noise alone hardly makes it one (FALSE_ALARM), and of 20 noisy rows at least.
+This module only post-processes released counts.  A value becomes frequent only if its noisy count exceeds the mean of
+its cell's values by more than noise alone reaches (FALSE_ALARM), and by at least LEAST_ROWS rows.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ Floats = NDArray[np.float64]
 AnyStepped = SteppedCodec[Any]
 
 FALSE_ALARM = 0.01
-"""Chance, at most, that noise alone makes any of a column's counted values stand out."""
+"""Largest probability that noise alone makes any of a column's counted values frequent."""
 
 MOST_VALUES = 1 << 15
-"""Values that are counted at most, of all columns together: each takes 10 microseconds of drawing noise."""
+"""Largest number of counted values over all columns: noise takes 10 microseconds a value."""
 
 LEAST_ROWS = 20.0
-"""Noisy count below which no value is frequent, however little the noise is."""
+"""Least excess count of a frequent value, however little the noise."""
 
 REST_STANDS_OUT = 2.0
-"""Standard deviations of noise above which a cell has rows of other values beside its frequent ones."""
+"""Standard deviations of noise above which a cell has rows besides its frequent values."""
 
 
 class CountedValues(NamedTuple):
-    """The values of an attribute that are counted, ascending; arrays of shape (values,).
+    """The counted values of an attribute, ascending; arrays of shape (values,).
 
-    ``cell``: the fine code; ``number``: which multiple of the column's step.
+    ``cell``: fine code; ``number``: multiple of the column's step.
     """
 
     attribute: str
@@ -57,10 +57,7 @@ class CountedValues(NamedTuple):
 
 
 def compute_least_count(sigma: float, values: int) -> float:
-    """Return the count that noise of scale ``sigma`` gives none of ``values`` empty values, but with FALSE_ALARM.
-
-    LEAST_ROWS at least.
-    """
+    """Return the count, at least LEAST_ROWS, that noise exceeds in any of ``values`` values with chance FALSE_ALARM."""
     from scipy.special import ndtri
 
     return max(sigma * float(-ndtri(FALSE_ALARM / max(values, 1))), LEAST_ROWS)
@@ -69,10 +66,10 @@ def compute_least_count(sigma: float, values: int) -> float:
 def list_values_to_count(
     codecs: Sequence[AnyStepped], noisy: Mapping[str, NDArray[Any]], rho: Fraction, records: int
 ) -> list[CountedValues]:
-    """Return the values to be counted: those of the heavy cells of as many columns as have some at their noise.
+    """Return the values in heavy cells, to be counted, of as many columns as have heavy cells at their share of rho.
 
-    noisy: fine counts by attribute; ``rho``: the budget that these columns share evenly.  A cell is heavy where its
-    noisy count is as large as one value's has to be.  Where the values are more than MOST_VALUES, only multiples of 10,
+    noisy: fine counts by attribute; ``rho``: the budget that these columns share evenly.  A cell is heavy if its noisy
+    count reaches the least count of a frequent value.  If there are more than MOST_VALUES values, only multiples of 10,
     100, ... steps are counted.
     """
     values = {codec.attribute: codec.cell_values for codec in codecs}
@@ -101,12 +98,12 @@ def list_values_to_count(
 
 
 def _thin(values: range, every: int) -> range:
-    """Return the multiples of ``every`` among whole numbers in a row."""
+    """Return the multiples of ``every`` in a range of consecutive integers."""
     return range(-(-values.start // every) * every, values.stop, every)
 
 
 def tabulate_counted(counted: Sequence[CountedValues], codecs: Sequence[AnyStepped]) -> pa.Table:
-    """Return the contract COUNTED."""
+    """Return the counted values as a table of the contract COUNTED."""
     grids = {codec.attribute: codec.value_grid for codec in codecs}
     parts = []
     for attribute, cell, number in counted:
@@ -119,7 +116,7 @@ def tabulate_counted(counted: Sequence[CountedValues], codecs: Sequence[AnyStepp
 
 
 def read_counted(table: pa.Table) -> list[CountedValues]:
-    """Return the counted values of a COUNTED table, attributes in its order."""
+    """Return the counted values of a COUNTED table, in the table's attribute order."""
     cell, number = (table[name].to_numpy().astype(np.int64) for name in ("code", "number"))
     counted = []
     for attribute, rows in groupby(enumerate(table["attribute"].to_pylist()), key=lambda row: row[1]):
@@ -134,9 +131,9 @@ def find_frequent_values(
     recode: Recode,
     plan: EncodingPlan,
 ) -> dict[str, FrequentValues]:
-    """Return attribute -> its frequent values, of attributes that have some.
+    """Return the frequent values of each attribute that has some.
 
-    looks: attribute -> query and noisy counts of its counted values; ``recode``: with all one-ways.
+    looks: attribute -> query and noisy counts of its counted values; ``recode``: all one-ways pooled in.
     """
     by_attribute = {}
     for c in counted:
@@ -164,7 +161,7 @@ def _find_of_column(
 
 
 def _share_others(frequent: FrequentValues, codec: AnyStepped, recode: Recode) -> Floats | None:
-    """Return to which round numbers all but the frequent values were rounded; None where that is not counted."""
+    """Return the shares of rounding units among all but the frequent values; None if rounding is not counted."""
     if not codec.helpers:
         return None
     counted, cell_counts = recode[codec.helpers[0]].weight[:-1], np.maximum(recode[codec.attribute].estimate, 0.0)

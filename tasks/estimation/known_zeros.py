@@ -1,4 +1,4 @@
-"""Cells that rules forbid: known zeros of every marginal, for consistency and for the rows."""
+"""Cells that rules forbid: known zeros of every marginal, for consistency and synthesis."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class KnownZeros:
-    """What rules forbid of codes: ``tables`` has (attributes, forbidden), of their shape, one per set of attributes.
+    """Joint codes that rules forbid: ``tables`` holds (attributes, mask of their shape), one per set of attributes.
 
-    ``implied``: the same of all pairs in which some codes are forbidden, be it by way of other attributes.
+    ``implied``: the same for every pair with forbidden joint codes, directly or through other attributes.
     """
 
     tables: tuple[tuple[Clique, Bools], ...] = ()
@@ -34,18 +34,18 @@ class KnownZeros:
 
     @property
     def tied(self) -> frozenset[str]:
-        """The attributes of which some joint codes are forbidden."""
+        """The attributes with forbidden joint codes."""
         return frozenset(a for clique, _ in self.tables if len(clique) > 1 for a in clique)
 
     @property
     def cliques(self) -> list[Clique]:
-        """The sets of attributes, of two and more, whose rows are to be made together."""
+        """The sets of two or more attributes that are synthesized together."""
         return [clique for clique, _ in self.tables if len(clique) > 1]
 
     def on(self, attributes: Sequence[str], shape: Sequence[int]) -> Bools | None:
-        """Return the cells of a marginal that no row can be in: forbidden whatever the other attributes are.
+        """Return the mask of a marginal's cells that no row can be in, whatever its other attributes are.
 
-        None: no cell.
+        None if it has no such cells, or only such cells.
         """
         zeros = np.zeros(shape, dtype=bool)
         numbers = {n for a in attributes for n in self._holding.get(a, ())}
@@ -61,9 +61,9 @@ class KnownZeros:
         return zeros if zeros.any() and not zeros.all() else None
 
     def _project_known(self, number: int, inside: frozenset[str]) -> Bools | None:
-        """Return codes of the attributes ``inside`` that a table of ``tables``, then ``implied``, forbids; or None.
+        """Return the mask of ``inside`` codes that table ``number`` of ``tables`` and ``implied`` forbids, or None.
 
-        Answers are kept: every marginal asks for them.
+        Cached, since every marginal asks for it.
         """
         key = number, inside
         if key not in self._projections:
@@ -78,7 +78,7 @@ class KnownZeros:
 
     @cached_property
     def _of_pairs(self) -> dict[frozenset[str], list[int]]:
-        """The numbers of the tables of each pair."""
+        """The numbers of each pair's tables."""
         numbers_by_pair: dict[frozenset[str], list[int]] = {}
         for number, (clique, _) in enumerate(self._every):
             if len(clique) == 2:
@@ -87,9 +87,9 @@ class KnownZeros:
 
     @cached_property
     def _holding(self) -> dict[str, list[int]]:
-        """The numbers of the tables that may say something of an attribute without all others that they hold.
+        """The numbers of the tables that may restrict an attribute without all of their other attributes.
 
-        Those of a pair say something of one of its attributes only if they forbid some code of it altogether.
+        A pair's table restricts one of its attributes only if it forbids a code of it entirely.
         """
         numbers_by_attribute: dict[str, list[int]] = {}
         for number, (clique, _) in enumerate(self._every):
@@ -104,14 +104,14 @@ class KnownZeros:
 
 
 _last: tuple[weakref.ref[EncodingPlan], dict[str, tuple[bytes, bytes]], KnownZeros] | None = None
-"""The plan, the coarse codes and the answer of the last question; a plan that is gone is no plan that is asked for."""
+"""The last plan, its coarse codes and the answer; the weak reference never matches a deleted plan."""
 
 
 def build_known_zeros(plan: EncodingPlan, recode: Recode) -> KnownZeros:
-    """Return the codes of ``recode`` that the plan's rules forbid together.
+    """Return the joint codes of ``recode`` that the plan's rules forbid.
 
-    A coarse cell is forbidden where every row of every fine cell in it meets a condition.  Conditions over more than
-    MAX_GRID cells are left to the repair of rows.  The last answer is kept: three steps of a run ask for it.
+    A coarse cell is forbidden if every row of every fine cell in it meets a condition.  Conditions over more than
+    MAX_GRID cells are left to the repair of rows.  The last answer is cached: three steps of a run ask for it.
     """
     global _last
     if plan.rules is None:
@@ -151,7 +151,7 @@ def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode)
 
 
 def find_forbidden_compositions(plan: EncodingPlan) -> Bools | None:
-    """Return which compositions of households rules about roles alone forbid; None where there is no such rule."""
+    """Return which household compositions the rules about roles alone forbid; None if there are no such rules."""
     rules = plan.rules
     if rules is None or not rules.of_roles:
         return None
@@ -167,7 +167,7 @@ def find_forbidden_compositions(plan: EncodingPlan) -> Bools | None:
 
 
 def _find_contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
-    """Yield, for each codec that a computed column splits, the joint codes whose computed value lies in another bin."""
+    """Yield, for each codec split by a computed column, the joint codes whose computed value lies in another bin."""
     for codec in plan.codecs:
         if isinstance(codec, SplitCodec):
             names = [codec.attribute, *(other.attribute for other in codec.others)]
@@ -176,7 +176,7 @@ def _find_contradictions(plan: EncodingPlan) -> Iterator[tuple[Clique, Bools]]:
 
 
 def _coarsen(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
-    """Return the codes of one axis made coarse: forbidden where all fine codes of a coarse one are."""
+    """Coarsen one axis of a mask: a coarse code is forbidden if all of its fine codes are."""
     members = np.flatnonzero(recode.kept)
     order = members[np.argsort(recode.coarse[members], kind="stable")]
     starts = np.searchsorted(recode.coarse[order], np.arange(recode.size))
@@ -184,7 +184,7 @@ def _coarsen(surely: Bools, axis: int, recode: AttributeRecode) -> Bools:
 
 
 def restrict_to_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
-    """Return the members of ``zeros`` whose attributes are all in ``domain``."""
+    """Return the tables of ``zeros`` with all attributes in ``domain``."""
     attributes = set(domain.attributes)
     if all(attributes.issuperset(clique) for clique, _ in (*zeros.tables, *zeros.implied)):
         return zeros
@@ -195,12 +195,12 @@ def restrict_to_domain(zeros: KnownZeros, domain: Domain) -> KnownZeros:
 
 
 def imply_zeros(tables: Sequence[tuple[Clique, Bools]]) -> tuple[tuple[Clique, Bools], ...]:
-    """Return pairs with joint codes that ``tables`` forbid, directly or by way of other attributes: (pair, forbidden).
+    """Return (pair, mask) for each pair whose joint codes ``tables`` forbid, directly or through other attributes.
 
-    Where `MSP` is null just below 15 years, and so is `PINCP`, no row has one of them without the other.
+    For example, if `MSP` and `PINCP` are both null exactly below 15 years, no row has one of them without the other.
 
-    tables: (attributes, forbidden) of their shape.  One pass over the attributes in between (Mackworth, "Consistency in
-    networks of relations", Artificial Intelligence 8, 1977), so more may be implied than is found.
+    tables: (attributes, mask of their shape).  One pass over the intermediate attributes (Mackworth, "Consistency in
+    networks of relations", Artificial Intelligence 8, 1977), so it may miss some implied pairs.
     """
     allowed: dict[Clique, Bools] = {}
     order: dict[str, None] = {}
@@ -227,7 +227,7 @@ Ints = NDArray[np.int64]
 
 
 class NoisyOneWay(Protocol):
-    """The one-way of an attribute while it is being adjusted; ``variance`` is the noise variance of each count."""
+    """An attribute's one-way while it is being adjusted; ``variance``: noise variance of each count."""
 
     attributes: Clique
     counts: Floats
@@ -235,9 +235,9 @@ class NoisyOneWay(Protocol):
 
 
 class BlockMember:
-    """A one-way as one of two that have the same rows in each block.
+    """One of two one-ways that must have equal counts in each block.
 
-    labels: the block of each code; ``precision``: 1 / variance of its estimate of each block.
+    labels: the block of each code; ``precision``: 1 / noise variance of each block's count.
     """
 
     def __init__(self, estimate: NoisyOneWay, labels: Ints, number: int) -> None:
@@ -247,17 +247,17 @@ class BlockMember:
         self.share = estimate.variance / total[labels]
 
     def project(self) -> Floats:
-        """Return counts of the blocks."""
+        """Return the counts of the blocks."""
         sums: Floats = np.bincount(self.labels, self.estimate.counts, self.number).astype(np.float64)
         return sums
 
     def shift(self, change: Floats) -> None:
-        """Spread ``change``, one number a block, over the codes by their variance."""
+        """Spread ``change``, one number a block, over the codes in proportion to their variances."""
         self.estimate.counts += change[self.labels] * self.share
 
 
 def list_tied_blocks(one_ways: Sequence[NoisyOneWay], zeros: KnownZeros | None) -> list[list[BlockMember]]:
-    """Return the two members of every pair of attributes that ``zeros`` tie block by block."""
+    """Return the two members of every pair of attributes whose blocks ``zeros`` tie."""
     groups, estimate_of = [], {o.attributes[0]: o for o in one_ways}
     for (a, b), forbidden in zeros.implied if zeros is not None else ():
         labels = label_blocks(forbidden)
@@ -268,15 +268,15 @@ def list_tied_blocks(one_ways: Sequence[NoisyOneWay], zeros: KnownZeros | None) 
 
 
 def label_blocks(forbidden: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:
-    """Return the block of every code of the first and of the second attribute, from 0 on; None where all are one block.
+    """Return the block of every code of the first and the second attribute, from 0; None if there is one block.
 
-    forbidden: bool, of the pair's shape.  Blocks are the connected parts of the codes that are allowed together.
+    forbidden: mask of the pair's shape.  Blocks are the connected components of the graph of allowed joint codes.
     """
     allowed = ~forbidden
     met = allowed.any(axis=1).all() and allowed.any(axis=0).all()
     if met and (allowed.all(axis=1).any() or allowed.all(axis=0).any()):
-        return None  # one code is allowed with all others, and so ties them
-    from scipy.sparse import csr_array  # here: most releases come to no such pair, and it loads slowly
+        return None  # one code is allowed with all others, which makes one block
+    from scipy.sparse import csr_array  # here: most releases have no such pair, and it loads slowly
     from scipy.sparse.csgraph import connected_components
 
     first, second = forbidden.shape

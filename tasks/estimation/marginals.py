@@ -19,9 +19,8 @@ from privsyn.data_contracts.tables import MARGINALS
 class Marginal:
     """Counts on the attributes of one clique: float64, one axis per attribute, in the clique's order.
 
-    ``sigma`` is the standard deviation of the noise that one cell was measured with; 0 where that is unknown.
-    ``merges``: of each attribute, the merged code of each of its codes, by which the counts are (None: by its codes);
-    empty where none has any.
+    ``sigma``: standard deviation of one measured cell's noise, 0 if unknown.  ``merges``: for each attribute, the
+    merged code of each code, or None if the axis has the codes themselves; empty if no attribute is merged.
     """
 
     attributes: Clique
@@ -37,7 +36,7 @@ class Marginal:
             )
 
     def project(self, attributes: Iterable[str]) -> Marginal:
-        """Return the marginal on some of its attributes, kept in its own order; the others are summed out."""
+        """Return the marginal on some of its attributes, in this marginal's order; the others are summed out."""
         chosen = set(attributes)
         gone = tuple(i for i, a in enumerate(self.attributes) if a not in chosen)
         counts = self.counts.sum(axis=gone)
@@ -48,20 +47,17 @@ class Marginal:
         )
 
     def get_merge(self, attribute: str) -> Merge | None:
-        """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
+        """Return the merge of one of its attributes, or None if the attribute is not merged."""
         return self.merges[self.attributes.index(attribute)] if self.merges else None
 
     def get_shape(self, domain: Domain) -> tuple[int, ...]:
-        """Return the shape that the counts have over ``domain``."""
+        """Return the shape of the counts over ``domain``."""
         merges = self.merges or (None,) * len(self.attributes)
         sizes = zip(domain.shape(self.attributes), merges, strict=True)
         return tuple(size if merge is None else int(merge.max()) + 1 for size, merge in sizes)
 
     def by_code(self, attribute: str) -> np.ndarray:
-        """Return the counts as a matrix.
-
-        A row for each cell of the other attributes, a column for each code of this one.
-        """
+        """Return the counts as a matrix: a row per cell of the other attributes, a column per code of this one."""
         axis = self.attributes.index(attribute)
         return np.moveaxis(self.counts, axis, -1).reshape(-1, self.counts.shape[axis])
 
@@ -79,9 +75,9 @@ def to_table(marginals: Sequence[Marginal]) -> pa.Table:
 
 
 def from_table(table: pa.Table, domain: Domain, merges: Sequence[Merges] = ()) -> list[Marginal]:
-    """Return the marginals of a MARGINALS table, in its order, shaped by ``domain`` and by their ``merges``, if any.
+    """Return the marginals of a MARGINALS table, in its order, shaped by ``domain`` and their ``merges``, if any.
 
-    Raises ValueError if a row's counts do not fill its attributes' cells, KeyError for an unknown attribute.
+    Raises ValueError if a row's counts do not fill its attributes' cells, and KeyError for an unknown attribute.
     """
     marginals: list[Marginal] = []
     for batch in table.select(["attributes", "counts", "sigma"]).to_batches():
@@ -102,7 +98,7 @@ def from_table(table: pa.Table, domain: Domain, merges: Sequence[Merges] = ()) -
 def sum_to_one_ways(marginals: Iterable[Marginal], domain: Domain) -> dict[str, np.ndarray]:
     """Return the one-way counts of every attribute of the domain.
 
-    If some are missing, raises ValueError that names them.
+    Raises ValueError if some are missing.
     """
     counts = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
     missing = [a for a in domain.attributes if a not in counts]

@@ -1,9 +1,9 @@
-"""Merged codes of a set of attributes that is counted whole: few cells, of about equal noisy mass.
+"""Merged codes of a set of attributes that is counted jointly: few cells, of about equal noisy mass.
 
-Not in the paper.  A joint table of three and more attributes has more cells than the noise leaves rows for.  So codes
-are merged: beginning with one merged code an attribute, the heaviest of all is split in two of about equal mass, as
-long as the cells have rows enough.  The merged codes of an attribute in one set are parts of those in another with
-fewer.  A function of released counts and public noise, so it costs no budget.
+Not in the paper.  A joint table of three or more attributes has too many cells for the noise.  So codes are merged:
+each attribute begins with one merged code, and the heaviest is split in two of about equal mass while the cells have
+enough rows.  Finer merges of an attribute in one set refine its coarser merges in another.  A function of released
+counts and public noise, so it costs no budget.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from privsyn.data_contracts.domain import Clique, Merge, Merges
 Floats = NDArray[np.float64]
 
 ROWS_A_CELL = 6.0
-"""Rows of a cell in standard deviations of its noise, if every cell had as many."""
+"""Mean rows of a cell, in standard deviations of its noise."""
 
 LEAST_CODES = 2
-"""Merged codes of an attribute at least, whatever the noise: with one it would not be in the set."""
+"""Least merged codes of an attribute, whatever the noise: with one, the attribute would not be in the set."""
 
 
 @dataclass(frozen=True, eq=False)
 class CoarseCounts:
-    """Noisy counts of an attribute's codes, and whether these are in an order that merging is to keep.
+    """Noisy counts of an attribute's codes; ``in_order``: whether merging keeps the codes' order.
 
-    ``variance``: of the noise of each count; None where there is none.  ``begin``: the merged code that each code
-    begins in, all in one where it is None; ``grows``: whether more are made of these as cells allow.  ``beside``: codes
-    beside those in order, such as null, that stay apart from these: the shares by which others are split are of these
-    others alone, and LEAST_CODES are.
+    ``variance``: noise variance of each count; None means no noise.  ``begin``: the initial merged code of each code;
+    None means one for all.  ``grows``: whether merged codes may be split as cells allow.  ``beside``: codes without an
+    order, such as null, that stay apart from the ordered ones; they count neither in the shares that decide splits nor
+    towards LEAST_CODES.
     """
 
     counts: Floats
@@ -45,15 +45,15 @@ class CoarseCounts:
 
 
 def count_affordable_cells(total: float, sigma: float) -> int:
-    """Return how many cells of noise ``sigma`` leave ROWS_A_CELL standard deviations of rows in each, 1 or more."""
+    """Return the number of cells, at least 1, with a mean of ROWS_A_CELL standard deviations ``sigma`` of rows each."""
     return max(1, int(max(total, 0.0) / (ROWS_A_CELL * sigma)))
 
 
 def merge_codes(coarse: Mapping[str, CoarseCounts], clique: Clique, cells: int) -> list[Merge]:
-    """Return the merged code of every code of each attribute of ``clique``: of at most ``cells`` cells together.
+    """Return the merged code of every code of each attribute of ``clique``, with at most ``cells`` cells in all.
 
-    Every attribute that grows has LEAST_CODES, of those in order where others are beside them, or as many as its codes
-    are, even where these are more cells.  The merged codes of an attribute are numbered by the first code in each.
+    Every attribute that grows gets LEAST_CODES merged codes, not counting codes ``beside``, or one per code if it has
+    fewer; these may exceed ``cells``.  Merged codes are numbered by the first code in each.
     """
     parts = [_SplitCodes(coarse[a]) for a in clique]
     for part in parts:
@@ -74,7 +74,7 @@ def _count_with_one_more(parts: list[_SplitCodes], index: int) -> int:
 def merge_counts(counts: Floats, merges: Merges) -> Floats:
     """Return the sums of ``counts`` over merged codes.
 
-    ``merges``: of each axis, None where its codes stay; empty where all do.
+    ``merges``: one per axis, None for an axis that keeps its codes; empty if all axes do.
     """
     for axis, merge in enumerate(merges):
         if merge is not None:
@@ -85,7 +85,7 @@ def merge_counts(counts: Floats, merges: Merges) -> Floats:
 
 
 class _SplitCodes:
-    """The codes of an attribute in parts: ``members`` of each, and the share of the ``heaviest`` that can be split."""
+    """A partition of an attribute's codes: ``members`` of each part, and the share of the ``heaviest`` one."""
 
     def __init__(self, coarse: CoarseCounts) -> None:
         self._mass = np.maximum(coarse.counts, 0.0) + 1e-9
@@ -100,7 +100,7 @@ class _SplitCodes:
 
     @property
     def heaviest(self) -> float | None:
-        """The share of the heaviest part of several codes, None where every part is one code."""
+        """The share of the heaviest part with several codes; None if every part is one code."""
         position = self._find_heaviest()
         return None if position is None else float(self._mass[self.members[position]].sum()) / self._whole
 
@@ -109,7 +109,7 @@ class _SplitCodes:
         return max(several, key=lambda i: float(self._mass[self.members[i]].sum()), default=None)
 
     def split(self) -> None:
-        """Split the heaviest part of several codes in two of about equal mass."""
+        """Split the heaviest part with several codes in two of about equal mass."""
         position = self._find_heaviest()
         if position is None:
             raise ValueError("every part is one code")
@@ -120,7 +120,7 @@ class _SplitCodes:
     def _choose_first_half(self, codes: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Return which of several codes go into the first of two parts; neither part is empty.
 
-        In order, of the cuts that noise cannot tell apart (two standard deviations) the one nearest to the middle code.
+        Ordered codes are cut nearest to the middle code, among the cuts that noise cannot tell apart.
         """
         mass = self._mass[codes]
         if self._in_order:
@@ -138,7 +138,7 @@ class _SplitCodes:
         return first
 
     def number(self) -> Merge:
-        """Return the number of each code's part."""
+        """Return the part number of each code."""
         part_numbers = np.empty(len(self._mass), dtype=np.int64)
         for number, codes in enumerate(sorted(self.members, key=lambda codes: int(codes[0]))):
             part_numbers[codes] = number

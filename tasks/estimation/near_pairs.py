@@ -1,8 +1,7 @@
-"""Which pairs of a wide table are scored: pairs of columns whose names are of one block, or that stand near.
+"""The pairs of a wide table that are scored: columns whose names form a block, or that are near in the table.
 
-Not in the paper, which scores all.  Of d attributes there are d (d - 1) / 2 pairs, and each more takes budget from the
-others, time and memory.  Which are scored follows from the names and the order of the columns, both public, and from
-no row.
+Not in the paper, which scores all pairs.  d attributes have d (d - 1) / 2 pairs, and each scored pair takes budget from
+the others, time and memory.  The choice depends on the public names and order of the columns, and on no row.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.presets import ALL_PAIRS_COLUMNS
 
 MOST_PAIRS = ALL_PAIRS_COLUMNS * (ALL_PAIRS_COLUMNS - 1) // 2
-"""Pairs that are scored of a wider table, beside those of focus columns: as many as these attributes have."""
+"""Scored pairs of a wider table, besides pairs of focus columns: all pairs of ALL_PAIRS_COLUMNS attributes."""
 
 BLOCK_PART = 0.75
-"""Part of the pairs that blocks of names have at most: columns beside each other are related across blocks, too."""
+"""Largest share of the pairs within name blocks: neighbouring columns are related across blocks, too."""
 
 _LAST_PART = re.compile(r"([_.\- ]?[0-9]+|(?<=[0-9])[a-zA-Z]|[_.\- ][a-zA-Z])$")
 
 
 def name_block(column: str) -> str:
-    """Return the name without its last number or letter: columns of one block have the same, as q12_1 and q12_2."""
+    """Return the name without its last number or letter, which is the same within a block (q12_1 and q12_2)."""
     return _LAST_PART.sub("", column)
 
 
 def is_wide(attributes: Collection[str]) -> bool:
-    """Return whether so many attributes have more pairs than are scored."""
+    """Return whether the attributes have too many pairs to score all."""
     return len(attributes) > ALL_PAIRS_COLUMNS
 
 
 def list_near_pairs(
     attributes: Sequence[str], columns: Mapping[str, str], focus: Collection[str] = (), most: int = MOST_PAIRS
 ) -> list[Clique]:
-    """Return the pairs that are scored, in the order of the attributes: all where these are not wide.
+    """Return the pairs to score, in attribute order: all pairs if there are at most ``most``.
 
-    ``columns``: attribute -> the column that it is made of; ``focus``: attributes whose pairs are all among them.  The
-    others are ``most`` at most: first those of one block, nearest in it first, up to BLOCK_PART of them, then those
-    nearest in the table, where attributes of one column stand together.
+    ``columns``: attribute -> its source column; ``focus``: attributes whose pairs are all scored.  At most ``most``
+    other pairs follow: first pairs within a block, nearest first, up to BLOCK_PART of them, then the nearest pairs in
+    the table, where attributes of one column are adjacent.
     """
     number = {a: i for i, a in enumerate(attributes)}
     chosen = {_sort_pair(number[f], i) for f in focus for i in range(len(attributes)) if i != number[f]}
@@ -59,7 +58,7 @@ def list_near_pairs(
 
 
 def _pair_by_distance(lines: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
-    """Yield the pairs of numbers that stand in one line, neighbours first, then those two apart, and so on."""
+    """Yield the pairs of numbers within each line: neighbours first, then pairs two apart, and so on."""
     for apart in range(1, max(map(len, lines), default=0)):
         for line in lines:
             yield from map(_sort_pair, line, line[apart:])

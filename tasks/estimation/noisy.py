@@ -1,4 +1,4 @@
-"""Noisy answers and receipts as tables: the one form in which all release steps publish."""
+"""Noisy answers and receipts as tables: the published form of all release steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answers = list[NDArray[np.int64]]
 
 
 def draw_for_queries(queries: Sequence[Query], draw: Callable[[list[tuple[float, int]]], Answers]) -> Answers:
-    """Return noise for each query by ``draw``, a function of a list of (sigma, cells); one sigma is drawn at once."""
+    """Return noise for each query from ``draw``, a function of (sigma, cells) pairs; runs of one sigma are one draw."""
     groups = [(sigma, [q.cells for q in group]) for sigma, group in groupby(queries, key=lambda q: q.sigma)]
     drawn = draw([(sigma, sum(cells)) for sigma, cells in groups])
     return [
@@ -32,7 +32,7 @@ def draw_for_queries(queries: Sequence[Query], draw: Callable[[list[tuple[float,
 
 
 def tabulate_answers(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
-    """Return the contract NOISY from flat answers."""
+    """Return flat answers as a table of the contract NOISY."""
     lengths = np.array([len(a) for a in answers], dtype=np.int64)
     starts = np.cumsum(lengths) - lengths
     total = int(lengths.sum())
@@ -43,7 +43,7 @@ def tabulate_answers(answers: Sequence[NDArray[np.int64]]) -> pa.Table:
 
 
 def read_answers(table: pa.Table, queries: Sequence[Query]) -> Answers:
-    """Return flat answers in the queries' order; raises ValueError if the table is not exactly theirs."""
+    """Return flat answers in the queries' order; raises ValueError unless the table holds exactly their cells."""
     cells = np.array([q.cells for q in queries], dtype=np.int64)
     count = table["count"].to_numpy()
     if len(count) != cells.sum() or not np.array_equal(
@@ -54,10 +54,10 @@ def read_answers(table: pa.Table, queries: Sequence[Query]) -> Answers:
 
 
 def pool_answers(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Return queries and answers with those on the same attributes pooled by inverse variance; larger cliques first.
+    """Pool queries on the same attributes, and their answers, by inverse variance; larger cliques come first.
 
-    A pooled query has the sigma of its answer, whose variance is 1 / sum 1 / sigma_i^2; it is not a receipt.  Answers
-    without repetition come back as they are.
+    A pooled query has the sigma of its answer, with variance 1 / sum 1 / sigma_i^2; it is not a receipt.  A query asked
+    once comes back unchanged.
     """
     same: dict[Clique, list[int]] = {}
     for i, query in enumerate(queries):
@@ -68,9 +68,10 @@ def pool_answers(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> t
 
 
 def count_marginals(cliques: Sequence[Clique]) -> int:
-    """Return how many of a step's queries, by their attributes in order, are marginals: these come first.
+    """Return how many of a step's queries, given by their attributes in order, are marginals.
 
-    Larger cliques are asked before single attributes; pairs after a single attribute are sums of scores (trends).
+    Marginals come first, larger cliques before single attributes; pairs after a single attribute are sums of scores
+    (trends).
     """
     single = [i for i, clique in enumerate(cliques) if len(clique) == 1]
     return single[-1] + 1 if single else len(cliques)
@@ -79,15 +80,15 @@ def count_marginals(cliques: Sequence[Clique]) -> int:
 def list_all_measured(
     receipts: Sequence[pa.Table], answers: Sequence[pa.Table]
 ) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Return queries and answers of several rounds, each marginal once (:func:`pool_answers`), from their tables.
+    """Return the marginal queries and answers of several rounds, pooled (:func:`pool_answers`), without sums of scores.
 
-    Sums of scores beside the marginals are left out.  Raises ValueError if receipts and answers do not belong together.
+    Raises ValueError if receipts and answers do not belong together.
     """
     return _pool_parts(receipts, answers, lambda queries: slice(count_marginals([q.attributes for q in queries])))
 
 
 def list_all_sums(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Return queries and answers of the sums of scores that several rounds asked beside their marginals, each once.
+    """Return the queries and answers of sums of scores in several rounds, pooled, without the marginals.
 
     Raises ValueError if receipts and answers do not belong together.
     """
@@ -97,7 +98,7 @@ def list_all_sums(receipts: Sequence[pa.Table], answers: Sequence[pa.Table]) -> 
 def _pool_parts(
     receipts: Sequence[pa.Table], answers: Sequence[pa.Table], choose: Callable[[list[Query]], slice]
 ) -> tuple[list[Query], list[NDArray[Any]]]:
-    """Return the pooled queries and answers of the part of each round that ``choose`` says."""
+    """Return the pooled queries and answers of the part of each round that ``choose`` selects."""
     queries = [read_receipts(table) for table in receipts]
     parts = [
         (round_queries[choose(round_queries)], read_answers(table, round_queries)[choose(round_queries)])
@@ -118,7 +119,7 @@ def _pool(queries: Sequence[Query], answers: Sequence[NDArray[Any]]) -> tuple[Qu
 
 
 def tabulate_receipts(queries: Sequence[Query]) -> pa.Table:
-    """Return the contract RECEIPTS: what each query asked and cost, exactly."""
+    """Return a table of the contract RECEIPTS: each query and its exact cost."""
     rows = [
         {
             "query": i,
@@ -134,9 +135,9 @@ def tabulate_receipts(queries: Sequence[Query]) -> pa.Table:
 
 
 def read_receipts(table: pa.Table) -> list[Query]:
-    """Return queries of a RECEIPTS table, each under the pricing by which its stated price is the noise's exact price.
+    """Return the queries of a RECEIPTS table, each with the pricing under which its noise costs exactly its stated rho.
 
-    Raises ValueError if that is so under no pricing.
+    Raises ValueError if no pricing fits.
     """
     return [_query(row) for row in table.to_pylist()]
 
@@ -153,7 +154,7 @@ def _query(row: dict[str, Any]) -> Query:
 
 @lru_cache(maxsize=4096)
 def _get_pricing(sensitivity: int, sigma: float, stated: str) -> Pricing | None:
-    """Return the pricing under which noise of this scale costs exactly the stated rho; None where there is none."""
+    """Return the pricing under which noise of this scale costs exactly the stated rho, or None."""
     for pricing in get_args(Pricing):
         with suppress(ValueError):  # noise too small for that pricing
             if Query((), 1, sensitivity, sigma, pricing).rho == Fraction(stated):

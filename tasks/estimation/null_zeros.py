@@ -1,15 +1,15 @@
-"""Columns that are null together, as noisy pairs show them: joint codes that are then taken for empty.
+"""Columns that are null together, found in noisy pairs: their joint cells of null and a value are then empty.
 
 Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
 
-Surveys skip questions in blocks: who was not asked one was not asked others either.  Then a pair has a block of cells,
-null of the one beside values of the other, or two, without rows.  Noise leaves some rows in each such cell, and what
-many pairs leave there cannot be true of the same rows: they would be half asked.  So the rows of each block are
-estimated, and empirical Bayes (expectation maximization over all blocks) tells how many blocks are empty; the rows of
-one that is not may be any number up to all nulls.  What is null wherever another is, is so of a third by way of both.
+Surveys skip questions in blocks: people who were not asked one question were not asked others.  Then a pair has one or
+two empty blocks of cells: null in one column and a value in the other.  Noise leaves rows in these cells, and no table
+can match what many pairs leave there.  So the rows of each block are estimated, and empirical Bayes (expectation
+maximization over all blocks) finds the empty ones; the prior for any other block is uniform up to its largest possible
+number of rows.  The relation "null wherever another column is null" is transitive.
 
-In a chain of columns of which each is null a little more often than the last, noise may tie each to the next, and all
-would be one.  One-ways know better: columns are tied only if all of their numbers of nulls agree.
+In a chain of columns with slightly rising numbers of nulls, noise may tie each column to the next and so all to one
+another.  The one-ways prevent it: columns are tied only if all of their numbers of nulls agree.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 SURE = 0.9
-"""Least chance of a block to be empty at which it is taken for empty."""
+"""Least probability that a block is empty, for a block that is treated as empty."""
 
 LEAST_EVIDENCE = 3.0
-"""How many times as likely a block's own noisy rows must be where it is empty: where noise hides all, others do not
-speak for it."""
+"""Least likelihood ratio of a block's own rows for an empty block: without it, other blocks alone would decide."""
 
 MOST_DEVIATIONS = 3.0
-"""Standard deviations by which numbers of nulls may differ from what is inferred of them."""
+"""Largest difference between numbers of nulls that agree, in standard deviations."""
 
 _ROUNDS = 100
 _CLOSE = 1e-4
 
 
 def find_null_codes(recode: Recode, nullable: Iterable[str]) -> dict[str, int]:
-    """Return the coarse code of null by attribute, of ``nullable`` ones where it is one of several, and null's alone.
+    """Return the coarse code of null for each ``nullable`` attribute with several codes, one of them null's alone.
 
     Null is the last fine code of an attribute.
     """
@@ -63,10 +62,10 @@ def find_null_zeros(
     nulls: Mapping[str, int],
     others: Collection[Clique] = (),
 ) -> KnownZeros:
-    """Return the cells of null beside values that are empty by noisy counts, of ``pairs`` and of ``others``.
+    """Return the cells of null and a value that are empty by noisy counts, in ``pairs`` and ``others``.
 
-    pairs: noisy, of attributes' own codes; one_ways: noisy counts and the variance of each, by attribute; nulls: the
-    code of null by attribute, as of :func:`find_null_codes`; pairs of other attributes say nothing.
+    pairs: noisy, without merged codes; one_ways: attribute -> noisy counts and their variances; nulls: attribute ->
+    code of null (:func:`find_null_codes`); pairs with other attributes are not used.
     """
     sides = [(pair, axis) for pair in pairs for axis in (0, 1) if set(pair.attributes) <= nulls.keys()]
     sides = [(pair, axis) for pair, axis in sides if pair.sigma > 0]
@@ -96,7 +95,7 @@ def find_null_zeros(
 
 
 def tabulate_empty_cells(zeros: KnownZeros, measured: Collection[Clique]) -> pa.Table:
-    """Return the contract EMPTY_CELLS; ``measured``: the pairs whose joint counts were measured."""
+    """Return a table of the contract EMPTY_CELLS; ``measured``: the pairs with measured joint counts."""
     parts = [pa.Table.from_pylist([], schema=EMPTY_CELLS.schema)]
     for (a, b), zero in zeros.implied:
         codes, other_codes = (code.astype(np.int32) for code in np.nonzero(zero))
@@ -107,7 +106,7 @@ def tabulate_empty_cells(zeros: KnownZeros, measured: Collection[Clique]) -> pa.
 
 
 def read_empty_cells(table: pa.Table, domain: Domain, *, unmeasured: bool) -> KnownZeros:
-    """Return the zeros of a table EMPTY_CELLS; ``unmeasured``: also zeros of pairs that were not measured."""
+    """Return the zeros of an EMPTY_CELLS table; ``unmeasured``: also the zeros of unmeasured pairs."""
     zeros: dict[Clique, Bools] = {}
     for row in table.to_pylist():
         if row["measured"] or unmeasured:
@@ -120,9 +119,9 @@ def read_empty_cells(table: pa.Table, domain: Domain, *, unmeasured: bool) -> Kn
 def _estimate_rows(
     pair: Marginal, axis: int, one_ways: Mapping[str, tuple[Floats, Floats]], nulls: Mapping[str, int]
 ) -> tuple[float, float, float]:
-    """Return how many rows are null in the attribute of ``axis`` and have a value in the other, and its noise.
+    """Return a block's rows (null in the attribute of ``axis``, a value in the other), their noise, and their maximum.
 
-    By the cells of the block, and by all nulls less those that both have; third, the most that there can be.
+    The estimate pools the sum of the block's cells with all nulls minus the rows with both null.
     """
     null, other_null = (nulls[pair.attributes[i]] for i in (axis, 1 - axis))
     counts = pair.counts.take(null, axis=axis)
@@ -136,9 +135,9 @@ def _estimate_rows(
 
 
 def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
-    """Return which blocks are empty, of noisy ``rows`` with this standard ``deviation``; all of shape (blocks,).
+    """Return which blocks are empty, from noisy ``rows`` with standard ``deviation``; all of shape (blocks,).
 
-    ``most``: rows that a block has at most.  One empty block and one with rows count as seen before.
+    ``most``: largest possible rows of each block.  The prior counts one empty block and one filled block.
     """
     from scipy.special import ndtr  # here: it loads slowly
 
@@ -156,9 +155,9 @@ def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
 def _list_implied_nulls(
     seen: Sequence[tuple[str, str]], number: Mapping[str, tuple[float, float]]
 ) -> dict[str, frozenset[str]]:
-    """Return attribute -> the attributes that are null wherever it is; ``seen``: (attribute, one that is null with it).
+    """Return attribute -> the attributes that are null wherever it is.
 
-    ``number``: of nulls, and its variance, by attribute.
+    ``seen``: (attribute, another that is null wherever it is); ``number``: attribute -> noisy nulls and their variance.
     """
     import networkx as nx  # here: most releases have no such pair
 
@@ -166,7 +165,7 @@ def _list_implied_nulls(
     for tied in [c for c in nx.strongly_connected_components(graph) if not _agree([number[a] for a in c])]:
         wrong = [(a, b) for a, b in graph.subgraph(tied).edges if (number[a], a) > (number[b], b)]
         graph.remove_edges_from(wrong)
-    classes = nx.condensation(graph)  # of what is null in the same rows: few are left
+    classes = nx.condensation(graph)  # a class holds attributes that are null in the same rows
     follows: dict[str, frozenset[str]] = {}
     for n in classes:
         reached = {a for m in (n, *nx.descendants(classes, n)) for a in classes.nodes[m]["members"]}
@@ -177,13 +176,13 @@ def _list_implied_nulls(
 
 
 def _is_fewer(a: str, b: str, number: Mapping[str, tuple[float, float]]) -> bool:
-    """Return whether one attribute may be null in no more rows than another."""
+    """Return whether ``a`` may be null in no more rows than ``b``, within the noise."""
     (first, variance), (second, second_variance) = number[a], number[b]
     return first - second <= MOST_DEVIATIONS * (variance + second_variance) ** 0.5
 
 
 def _agree(numbers: Sequence[tuple[float, float]]) -> bool:
-    """Return whether noisy numbers, each with its variance, may be of one true number (chi-squared of their spread)."""
+    """Return whether noisy (number, variance) pairs may have one true number (chi-squared test of their spread)."""
     values, variances = np.array(numbers).T
     mean = (values / variances).sum() / (1 / variances).sum()
     degrees = len(values) - 1

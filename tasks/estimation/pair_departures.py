@@ -1,16 +1,16 @@
-"""What noisy scores and one-ways say of each pair's departure from independence, and of their own errors.
+"""Estimates of each pair's departure from independence from noisy scores and one-ways, and of the one-ways' errors.
 
-Not in the paper. A function of released counts and public noise, so it costs no budget.
+Not in the paper.  A function of released counts and public noise, so it costs no budget.
 
-A score is the L1 distance of a pair from independence.  Two things make it too large.  The noise of the one-ways moves
-the reference itself: the expected distance that this alone would make is taken off in squares, as errors add.  And the
-pairs of largest score are, among many, those whose noise was largest: half a standard deviation is taken off all, more
-where that noise is above a quarter of the table, and scores whose noise is larger than half the table are not used.
-What is left is spread over the cells in proportion to their expected counts.
+A score is the L1 distance of a pair from independence, and two effects inflate it.  First, the noise of the one-ways
+moves the reference: the expected distance from this noise alone is subtracted in squares, as errors add.  Second, the
+largest of many scores tend to have the largest noise: half a standard deviation is subtracted from all scores, more if
+the noise is above a quarter of the table.  Scores with noise above half the table are not used.  The remaining
+departure is spread over the cells in proportion to their expected counts.
 
-One-ways are in every marginal of their attribute, measured or not, so an error of theirs is worth more than one of a
-pair.  With few rows or a small epsilon little can be known of pairs, and the third stage's budget is better spent on
-measuring one-ways once more.
+One-ways enter every marginal of their attribute, measured or not, so their errors cost more than a pair's.  With few
+rows or a small epsilon little can be learned about pairs, and the third stage's budget is better spent on measuring
+one-ways again.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from privsyn.tasks.estimation.recode import Recode, estimate_total, sum_coarse_o
 Floats = NDArray[np.float64]
 
 MIN_SCORE_CAUTION = 0.5
-"""Standard deviations of a score's noise that are taken off it, at least."""
+"""Least standard deviations of noise subtracted from a score."""
 
 MAX_CLEAR_SCORE_NOISE = 0.25
-"""Noise of a score, as a share of all records, above which more is taken off it."""
+"""Noise of a score, as a share of all records, above which more is subtracted."""
 
 MAX_SCORE_CAUTION = 2.0
-"""Standard deviations that are taken off where the noise is at MAX_USABLE_SCORE_NOISE; they rise evenly up to there."""
+"""Standard deviations subtracted at a noise of MAX_USABLE_SCORE_NOISE; they rise linearly up to there."""
 
 MAX_USABLE_SCORE_NOISE = 0.5
-"""Scores whose noise is above this share of all records say nothing: with them, pairs would be chosen by noise."""
+"""Scores with more noise than this share of all records are not used: noise alone would select the pairs."""
 
 REFERENCE_SCORE_COUNT = 1_000
-"""Scores at a time above which both limits of the noise rise by the square root of their number, up to twice.
+"""Number of scores above which both noise limits rise with the square root of the number, up to twofold.
 
 The more pairs, the further the most related stand out."""
 
 ONE_WAY_ERROR_WEIGHT = 0.3
-"""In how many of the pairs of its attribute an error of a one-way shows, as a share of them."""
+"""Share of an attribute's pairs that an error of its one-way affects."""
 
 POOLED_ONE_WAY_ERROR_WEIGHT = 0.5
-"""The same where pooled coefficients are to tell weak relations from noise: else pairs would have all of the budget."""
+"""The same with pooled coefficients for weak relations; with the lower weight, pairs would get the whole budget."""
 
-_GROUPS = 6  # of one attribute's codes, each a quarter as large as the one before; a last one holds those at 0
+_GROUPS = 6  # groups of an attribute's codes, each with a quarter of the share of the one before; one more for share 0
 
 
 def estimate_pair_departures(
@@ -65,17 +65,17 @@ def estimate_pair_departures(
     pooled: bool = False,
     explained: Mapping[Clique, float] | None = None,
 ) -> Departures:
-    """Return a row per pair: expected L1 departure (rho 0), the score less what noise explains of it, at least 0.
+    """Return a row per pair: expected L1 departure (rho 0), the score minus what noise explains, at least 0.
 
-    scores: in records, with noise of standard deviation ``sigma``, of each or of all; ``noisy_reference``: whether they
-    were taken against the noisy one-ways of ``recode`` (whose own noise then is in them) or the exact ones (InDif);
-    ``pooled``: whether pooled coefficients will tell weak relations from noise; then nothing is taken off for the
-    noise of a score, for a pair that is measured in vain does no harm.  ``explained``: pair -> the L1 departure, in
-    records, that is known already, by its trend; None where no trends were asked: then that of weak relations is not.
+    scores: in records, with noise of standard deviation ``sigma``, one for each or for all; ``noisy_reference``:
+    whether the reference is the noisy one-ways of ``recode`` (whose noise then is in the scores) or the exact ones
+    (InDif); ``pooled``: whether pooled coefficients will separate weak relations from noise; with trends, nothing is
+    then subtracted for a score's noise, since a pair measured in vain does no harm.  ``explained``: pair -> L1
+    departure, in records, that its trend explains; None if no trends were asked.
     """
     reference = IndependentCounts.of(recode)
     _, noise = sum_coarse_one_ways(recode)
-    # the last share, that of filtered values, is in no measured pair
+    # the last share is for filtered values, which are in no measured pair
     grouped = {a: _group_codes(reference.shares[a][:-1], v) for a, v in zip(recode, noise, strict=True)}
     first = _stack_columns(grouped, [a for a, _ in pairs], axis=2)
     second = _stack_columns(grouped, [b for _, b in pairs], axis=1)
@@ -96,10 +96,10 @@ def estimate_pair_departures(
 def estimate_clique_departures(
     cliques: Sequence[Clique], scores: Sequence[float], sigma: float, recode: Recode
 ) -> Departures:
-    """Return a row per clique, all of one size: expected L1 departure, the score less what its noise explains.
+    """Return a row per clique, all of one size: expected L1 departure, the score minus what its noise explains.
 
-    scores: distances of cliques from rows made so far, with noise of standard deviation ``sigma``; they are spread over
-    the cells in proportion to the counts expected of independence, as a pair's are.
+    scores: distances of cliques from the current synthetic rows, with noise of standard deviation ``sigma``; they are
+    spread over the cells in proportion to the independent counts, as for pairs.
     """
     reference = IndependentCounts.of(recode)
     _, noise = sum_coarse_one_ways(recode)
@@ -114,16 +114,16 @@ def estimate_clique_departures(
 
 
 def _spread(departure: Floats, share: Floats, cells: Floats) -> Departures:
-    """Return an L1 departure per row, spread over its cells by ``share``; ``cells``: how many have each share."""
+    """Return an L1 departure per row, spread over its cells by ``share``; ``cells``: cells with each share."""
     mass = (cells * share).sum(axis=1)
     scale = np.divide(departure, NORMAL_MEAN_ABSOLUTE * mass, out=np.zeros_like(departure), where=mass > 0)
     return Departures(scale[:, None] * share, cells)
 
 
 def _shrink_scores(scores: Sequence[float], sigma: float | Sequence[float], reference: IndependentCounts) -> Floats:
-    """Return the scores less a multiple of their noise (:func:`compute_caution`, of as many as have it), at least 0.
+    """Return the scores minus a multiple of their noise (:func:`compute_caution`), at least 0.
 
-    0 where that hides all (MAX_USABLE_SCORE_NOISE).
+    Scores with more noise than MAX_USABLE_SCORE_NOISE become 0.
     """
     noise, number = np.unique(np.broadcast_to(sigma, len(scores)), return_inverse=True)
     counts = np.bincount(number)
@@ -133,9 +133,9 @@ def _shrink_scores(scores: Sequence[float], sigma: float | Sequence[float], refe
 
 
 def compute_caution(sigma: float, total: float, scores: int) -> float:
-    """Return how many standard deviations to take off ``scores`` scores of noise ``sigma`` for ``total`` records.
+    """Return how many standard deviations to subtract from ``scores`` scores of noise ``sigma`` over ``total`` records.
 
-    MIN_SCORE_CAUTION up to MAX_CLEAR_SCORE_NOISE of all records, from there evenly up to MAX_SCORE_CAUTION at
+    MIN_SCORE_CAUTION up to a noise of MAX_CLEAR_SCORE_NOISE of all records, rising linearly to MAX_SCORE_CAUTION at
     MAX_USABLE_SCORE_NOISE; infinite above.
     """
     noise = sigma / min(2.0, max(1.0, math.sqrt(scores / REFERENCE_SCORE_COUNT)))
@@ -148,7 +148,7 @@ def compute_caution(sigma: float, total: float, scores: int) -> float:
 
 
 def estimate_one_way_departures(recode: Recode, *, pooled: bool = False) -> Departures:
-    """Return a row per attribute: the error of its noisy one-way, which shows in ONE_WAY_ERROR_WEIGHT of its pairs."""
+    """Return a row per attribute: the error of its noisy one-way, counted in ONE_WAY_ERROR_WEIGHT of its pairs."""
     others = (POOLED_ONE_WAY_ERROR_WEIGHT if pooled else ONE_WAY_ERROR_WEIGHT) * (len(recode) - 1)
     tau = [[math.sqrt(r.noise)] for r in recode.values()]
     cells = [[len(r.coarse) * others] for r in recode.values()]
@@ -156,7 +156,7 @@ def estimate_one_way_departures(recode: Recode, *, pooled: bool = False) -> Depa
 
 
 def _group_codes(share: Floats, variance: Floats) -> Floats:
-    """Return mean share, number of codes and mean variance of each group of codes of like share, shape (3, groups)."""
+    """Return mean share, size and mean variance of each group of codes with similar shares, shape (3, groups)."""
     largest = float(share.max())
     with np.errstate(divide="ignore", invalid="ignore"):
         quarters = np.log(largest / share) / math.log(4.0)
@@ -173,7 +173,7 @@ def _group_codes(share: Floats, variance: Floats) -> Floats:
 
 
 def _stack_columns(grouped: Mapping[str, Floats], attributes: Sequence[str], axis: int) -> Floats:
-    """Return groups of each attribute of a list, shape (3, attributes, groups) with one more axis to multiply along."""
+    """Return the groups of the listed attributes, shape (3, attributes, groups), with one more axis to broadcast."""
     number = {a: i for i, a in enumerate(grouped)}
     table = np.stack(list(grouped.values()), axis=1)
     return np.expand_dims(table[:, [number[a] for a in attributes]], axis + 1)
@@ -186,10 +186,10 @@ MAX_ROWS = 3_000_000_000
 
 @dataclass(frozen=True)
 class IndependentCounts:
-    """The counts of each pair if it were independent, by the noisy one-ways: public once these are released.
+    """The counts of each pair under independence, from the noisy one-ways: public once these are released.
 
-    ``shares``: attribute -> share of every coarse code and, last, of the filtered values; they sum to 1, or are 0
-    where the noisy counts are.  ``total``: noisy number of rows.
+    ``shares``: attribute -> share of every coarse code and, last, of filtered values; they sum to 1, or are all 0 if
+    the noisy counts are.  ``total``: noisy number of rows.
     """
 
     shares: Mapping[str, NDArray[np.float64]]
@@ -197,7 +197,7 @@ class IndependentCounts:
 
     @classmethod
     def of(cls, recode: Recode) -> IndependentCounts:
-        """Return the reference that the released recoding implies; negative noisy counts become 0."""
+        """Return the independent counts from the released recoding; negative noisy counts become 0."""
         shares = {}
         for attribute, r in recode.items():
             counts = np.bincount(np.where(r.kept, r.coarse, r.size), weights=r.estimate, minlength=r.size + 1)
@@ -206,16 +206,13 @@ class IndependentCounts:
         return cls(shares, max(estimate_total(recode), 0.0))
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
-        """Return the pair's independent counts in units of 2^-16 records, rounded.
-
-        Shape (size of a + 1, size of b + 1).
-        """
+        """Return the pair's independent counts in units of 2^-16 records, shape (size of a + 1, size of b + 1)."""
         expected = np.multiply.outer(self.shares[a], self.shares[b]) * min(self.total, MAX_ROWS)
         return np.rint(np.ldexp(expected, FRACTION_BITS)).astype(np.int64)
 
 
 class ExpectedCounts(Protocol):
-    """What counts of pairs are compared with: public once the one-ways are released."""
+    """Reference counts for scores of pairs: public once the one-ways are released."""
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
         """Return the pair's expected counts in units of 2^-16 records; shape (size of a + 1, size of b + 1)."""

@@ -1,14 +1,14 @@
-"""Departures of pairs from independence in an orthonormal basis, shrunk by what all pairs of the table say together.
+"""Departures of pairs from independence in an orthonormal basis, shrunk with a prior fitted to all pairs together.
 
 Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
 
 A pair's departure over its expected counts is a sum of products of functions of one attribute each (Lancaster, "The
-Structure of Bivariate Distributions", Annals of Mathematical Statistics 29, 1958).  For ordered codes these are
-cosines of the rank, the first of them a trend: a rank correlation is nearly one coefficient, in which many cells'
-noise averages out.  Codes beside these, such as null, and those of other attributes have contrasts, by falling share.
-A coefficient is normal around 0 with one of a few standard deviations, mixed in unknown shares, and the shares are
-fitted to those of one kind of all pairs at once (empirical Bayes by expectation maximization): one pair cannot tell a
-weak trend from noise, a hundred can tell how strong trends are.
+Structure of Bivariate Distributions", Annals of Mathematical Statistics 29, 1958).  For ordered codes the functions are
+cosines of the rank.  The first cosine is a trend: a rank correlation is nearly one coefficient, and averages the noise
+of many cells.  Codes without an order, such as null, have contrasts, by falling share.
+A coefficient is normal around 0 with one of a few standard deviations, mixed in unknown shares.  Empirical Bayes
+(expectation maximization) fits the shares to all coefficients of one kind at once.  One pair cannot separate a weak
+trend from noise; a hundred pairs show how strong trends are.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from privsyn.data_contracts.domain import Clique
 Floats = NDArray[np.float64]
 
 SCALES = 4.0 ** np.arange(-12, 3)
-"""Variances of coefficients that are mixed; that of a trend is a squared correlation."""
+"""Variances of the mixture's components; for a trend, a squared correlation."""
 
 LEAST_SHARE = 1e-4
-"""Share of the rows that a code is taken to have at least."""
+"""Smallest share of the rows assumed for a code."""
 
 FITTED_COEFFICIENTS = 100_000
-"""Coefficients of one kind, at most, that the shares are fitted to."""
+"""Largest number of coefficients of one kind that the shares are fitted to."""
 
 _ROUNDS = 60
 _CLOSE = 1e-4  # shares that move by less have settled
-_NOMINAL = 0  # the level of a contrast of codes; those of cosines count from 1
+_NOMINAL = 0  # the level of a contrast of codes; levels of cosines start at 1
 _TREND = 0  # the kind of the product of two first cosines
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyPair:
-    """Noisy ``counts``, and ``expected`` ones of independence, of one shape; ``variance``: of a cell's noise, > 0.
+    """Noisy ``counts`` and the ``expected`` counts of independence, of one shape; noise ``variance`` of a cell, > 0.
 
-    ``trend_deviation``: standard deviation of a look at the pair's trend that was pooled into the counts.
-    ``ordered``: which codes of each attribute have an order, None where none has; two codes need none.
+    ``trend_deviation``: standard deviation of the pair's trend query, which was pooled into the counts.
+    ``ordered``: mask of the ordered codes of each attribute, or None; two codes need no order.
     """
 
     attributes: Clique
@@ -59,9 +59,9 @@ class NoisyPair:
 class _Basis:
     """Functions of an attribute's codes, shape (codes, codes - 1), orthonormal under the shares, shape (codes,).
 
-    ``level``: of each function, shape (codes - 1,); ``reach``: square root of the share of the rows that it tells of,
-    by which coefficients are divided: a trend is a correlation of these; ``spread``: the sum of squares of each
-    function less its mean, over its reach in squares.
+    ``level``: of each function, shape (codes - 1,); ``reach``: square root of the share of the rows with codes in the
+    function's domain.  Coefficients are divided by it, so that a trend is a correlation among these rows.
+    ``spread``: sum of squares of each centred function, divided by its squared reach.
     """
 
     functions: Floats
@@ -76,7 +76,7 @@ class _Basis:
 
 @dataclass(frozen=True, eq=False)
 class _Coefficients:
-    """The coefficients of a pair by its two bases, of their noise ``variance``; all of shape (functions, functions)."""
+    """A pair's coefficients in its two bases; noise ``variance`` and ``kind`` have shape (functions, functions)."""
 
     first: _Basis
     second: _Basis
@@ -91,26 +91,26 @@ class _Coefficients:
         return np.asarray(projected / np.outer(self.first.reach, self.second.reach))
 
     def rebuild(self, coefficients: Floats) -> Floats:
-        """Return the counts that have these coefficients."""
+        """Return the counts with these coefficients."""
         first, second = (b.share[:, None] * b.functions * b.reach for b in (self.first, self.second))
         return np.asarray(self.expected + float(self.expected.sum()) * first @ coefficients @ second.T)
 
 
 @dataclass(frozen=True, eq=False)
 class PooledEstimator:
-    """Estimates the cells of a pair; ``shares``: of SCALES by the kind of a coefficient."""
+    """Estimator of a pair's cells; ``shares``: shares of SCALES by kind of coefficient."""
 
     coefficients: _Coefficients
     shares: Mapping[int, Floats]
 
     def __call__(self, counts: Floats) -> Floats:
-        """Return the posterior means of the cells of noisy ``counts``, of the same shape."""
+        """Return the posterior means of the cells, in the shape of the noisy ``counts``."""
         return self.coefficients.rebuild(self._estimate(counts))
 
     def keep_trend(self, counts: Floats, estimate: Floats) -> Floats:
-        """Return another ``estimate`` of the cells with the trend that noisy ``counts`` speak for; the rest stays.
+        """Return another ``estimate`` of the cells with its trend replaced by the posterior trend of noisy ``counts``.
 
-        The noise of all cells averages out in a trend, which shrinking cell by cell draws to 0 with them.
+        The noise of the cells averages out in a trend; cell-by-cell shrinkage would draw the trend to 0.
         """
         difference = self._estimate(counts) - self.coefficients.read(estimate)
         moved = np.where(self.coefficients.kind == _TREND, difference, 0.0)
@@ -130,7 +130,7 @@ class PooledEstimator:
 
 
 def fit_pooled_coefficients(pairs: Sequence[NoisyPair]) -> list[PooledEstimator]:
-    """Return an estimator of each pair."""
+    """Return an estimator for each pair."""
     read = [_read_pair(pair) for pair in pairs]
     by_kind: dict[int, list[tuple[Floats, Floats]]] = {}
     for pair, coefficients in zip(pairs, read, strict=True):
@@ -164,7 +164,7 @@ def _build_basis(counts: Floats, ordered: NDArray[np.bool_] | None) -> _Basis:
     codes = len(share)
     has_order = np.ones(codes, bool) if codes == 2 else np.zeros(codes, bool) if ordered is None else ordered
     by_share = np.argsort(-share, kind="stable")
-    contrasts = by_share[~has_order[by_share]][: codes - 1]  # with all of these, and 1, nothing is left to tell apart
+    contrasts = by_share[~has_order[by_share]][: codes - 1]  # a full set with the constant would be dependent
     ordered_share = np.where(has_order, share, 0.0)
     rank = (np.cumsum(ordered_share) - ordered_share / 2) / max(float(ordered_share.sum()), LEAST_SHARE)
     cosines = np.arange(1, codes - len(contrasts))
@@ -178,16 +178,16 @@ def _build_basis(counts: Floats, ordered: NDArray[np.bool_] | None) -> _Basis:
 
 
 def _compute_likelihoods(coefficients: Floats, variance: Floats) -> Floats:
-    """Return how likely each is under each scale, 1 at its best; shape (scales, coefficients)."""
+    """Return each coefficient's likelihood under each scale, its largest 1; shape (scales, coefficients)."""
     total = SCALES[:, None] + variance
     logs = -0.5 * (np.log(total) + coefficients**2 / total)
     return np.asarray(np.exp(logs - logs.max(axis=0)))
 
 
 def fit_scales(coefficients: Floats, variance: Floats, before: Floats | None = None) -> Floats:
-    """Return the shares of the scales of most likelihood, shape (scales,).
+    """Return the maximum-likelihood shares of the scales, shape (scales,).
 
-    ``before``: how many coefficients of each scale count as seen elsewhere, shape (scales,); none by default.
+    ``before``: pseudo-counts of coefficients on each scale, shape (scales,); 0 by default.
     """
     seen = np.zeros(len(SCALES)) if before is None else before
     every = max(1, -(-coefficients.size // FITTED_COEFFICIENTS))
@@ -202,9 +202,9 @@ def fit_scales(coefficients: Floats, variance: Floats, before: Floats | None = N
 
 
 def compute_posterior_mean(coefficients: Floats, variance: Floats, shares: Floats) -> Floats:
-    """Return what is expected of coefficients with noise of this variance.
+    """Return the posterior means of coefficients with noise of this variance.
 
-    ``shares``: of the scales, shape (scales,), or of each coefficient's, (scales, coefficients).
+    ``shares``: shares of the scales, shape (scales,), or for each coefficient, (scales, coefficients).
     """
     chance = shares.reshape(len(SCALES), -1) * _compute_likelihoods(coefficients, variance)
     follows = (chance * (SCALES[:, None] / (SCALES[:, None] + variance))).sum(axis=0) / chance.sum(axis=0)

@@ -1,8 +1,7 @@
-"""A public table made to answer the private one's noisy counts, first by large groups, then by the groups in them.
+"""A public table reweighted to answer the private table's noisy counts, first in large groups, then in small ones.
 
-Paper: "Public prior: distribution estimation", Algorithms 1 and 2; :mod:`public_workload` says what
-to measure.  The rows made are rows of the public table: any combination of values
-that it lacks has no row (section 3.2).
+Paper: "Public prior: distribution estimation", Algorithms 1 and 2; :mod:`public_workload` chooses what to measure.
+Synthetic rows are rows of the public table: combinations of values that it lacks get no row (section 3.2).
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from privsyn.tasks.kernels.counting import CodeTable
 Floats = NDArray[np.float64]
 
 UPPER_LEVEL_ROWS = 100.0
-"""Rows of the distribution one level above that are added to a group's own public rows; of 0, 10 and 100 the best on
-support2, as good as 20 on stroke_ist."""
+"""Rows from the level above that are added to a group's own public rows; the best of 0, 10 and 100 on support2, and as
+good as 20 on stroke_ist."""
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyLevel:
     """Estimates of the groups of one level.
 
-    ``group``: their columns, empty where the whole table is one; ``number``: rows by group, shape (groups,); ``of``:
-    the sets of other columns that were measured in every group; ``counts``: of each, shape (groups, cells); ``noise``:
-    the standard deviation of each one's counts, by which they are shrunk towards what is known before; None: they are
-    believed entirely, as in the paper.
+    ``group``: the group columns, empty if the whole table is one group; ``number``: rows by group, shape (groups,);
+    ``of``: the sets of other columns measured in every group; ``counts``: one array per set, shape (groups, cells);
+    ``noise``: standard deviation of each set's counts, which sets their shrinkage towards the previous estimate; None:
+    no shrinkage, as in the paper.
     """
 
     group: Clique
@@ -44,9 +43,9 @@ class NoisyLevel:
 
 @dataclass(frozen=True, eq=False)
 class PublicSupport:
-    """The public table's distinct rows without the group columns, and the share of each; ``domain``: the table's.
+    """The public table's distinct rows without the group columns, and their shares; ``domain``: the table's domain.
 
-    ``rows_by_cell``: the public rows of every small group's cell, as numbers of distinct ones.
+    ``rows_by_cell``: small group's cell -> its public rows, as positions in ``distinct``.
     """
 
     distinct: CodeTable
@@ -57,10 +56,7 @@ class PublicSupport:
 
     @classmethod
     def of(cls, public: CodeTable, group: Clique) -> PublicSupport:
-        """Build the levels of the public rows.
-
-        ``group``: the columns of the small groups; another column is needed.
-        """
+        """Build the support from public rows; ``group``: columns of the small groups, which must leave a column."""
         names = [a for a in public.domain.attributes if a not in group]
         every = np.stack([public.column(a) for a in names], axis=1)
         rows, which, number = np.unique(every, axis=0, return_inverse=True, return_counts=True)
@@ -73,9 +69,9 @@ class PublicSupport:
         return cls(distinct, number / number.sum(), group, public.domain, rows_by_cell)
 
     def start(self, large: Floats, cell: int) -> Floats:
-        """Return distribution that a small group begins with: its own public rows, changed as those of ``large`` were.
+        """Return a small group's initial distribution: its own public rows, reweighted as in ``large``.
 
-        UPPER_LEVEL_ROWS rows of ``large`` are added: few public rows say little of a group, and none nothing.
+        UPPER_LEVEL_ROWS rows of ``large`` are added, since a group may have few or no public rows.
         """
         group_counts = np.bincount(
             self.rows_by_cell.get(cell, np.zeros(0, np.int64)), minlength=self.shares.size
@@ -86,7 +82,7 @@ class PublicSupport:
         return np.asarray((rows * changed / changed.sum() + UPPER_LEVEL_ROWS * large) / (rows + UPPER_LEVEL_ROWS))
 
     def rows(self, groups: NDArray[np.integer], drawn: NDArray[np.integer]) -> CodeTable:
-        """Return the distinct rows ``drawn``, shape (rows,), in ``groups``, codes of shape (rows, columns)."""
+        """Return the distinct rows at ``drawn``, shape (rows,), with ``groups``, codes of shape (rows, columns)."""
         columns = (
             groups[:, self.group.index(a)] if a in self.group else self.distinct.column(a)[drawn]
             for a in self.domain.attributes
@@ -108,9 +104,9 @@ def iterate_group_shares(
 ) -> Iterator[Floats]:
     """Yield the distribution over the distinct public rows in every small group of ``codes``, shape (groups, columns).
 
-    levels: those of the small groups last.  It is the public table's, updated level by level, each from where the one
-    before led (the paper, whose public table has other groups); ``own_rows``: a small group begins with its own public
-    rows.
+    levels: from large groups to small ones.  The public table's distribution is updated level by level, each from the
+    result of the one above (as in the paper, whose public table has other groups).  ``own_rows``: a small group begins
+    with its own public rows.
     """
     *above, last = levels
     weights = [[PartialWorkload.marginal(support.distinct, c) for c in level.of] for level in levels]
@@ -127,7 +123,7 @@ def iterate_group_shares(
 
 
 def sort_by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -> Floats:
-    """Return the flat answer to ``clique`` (``groups`` group columns first) as shape (groups' cells, other cells)."""
+    """Return the flat answer to ``clique`` (``groups`` group columns first) in shape (group cells, other cells)."""
     ordered = domain.ordered(clique)
     table = np.asarray(answer, float).reshape(domain.shape(ordered)).transpose([ordered.index(a) for a in clique])
     return table.reshape(domain.cells(clique[:groups]), -1)
@@ -140,7 +136,7 @@ def _compute_cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> 
 def _update_shares(
     shares: Floats, workload: Sequence[PartialWorkload], level: NoisyLevel, cell: int, turns: int, seed: int
 ) -> Floats:
-    """Return (PRIOR_UPDATE) the shares that answer this group's noisy counts, as shares of its noisy number of rows."""
+    """Return (PRIOR_UPDATE) the shares updated to a group's noisy counts, divided by its noisy number of rows."""
     total = round(float(level.number[cell]))
     if total <= 0 or not workload:
         return shares
@@ -152,14 +148,14 @@ def _update_shares(
 
 
 UNCOUNTED_CELL = -1
-"""The cell of a value that a partial workload does not count."""
+"""Cell number of values that a partial workload does not count."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartialWorkload:
-    """Counting queries of which no value is in two: ``cell[i]`` is the query that counts value i, or UNCOUNTED_CELL.
+    """Disjoint counting queries: ``cell[i]`` is the query that counts value i, or UNCOUNTED_CELL.
 
-    ``cells``: how many queries there are.
+    ``cells``: number of queries.
     """
 
     cell: NDArray[np.int64]
@@ -167,7 +163,7 @@ class PartialWorkload:
 
     @classmethod
     def marginal(cls, table: CodeTable, clique: Clique) -> PartialWorkload:
-        """Return the marginal on ``clique`` of the values that are the table's rows; cells in row-major order."""
+        """Return the marginal on ``clique`` over values that are the table's rows; cells are in row-major order."""
         shape = table.domain.shape(clique)
         codes = [table.column(a).astype(np.int64) for a in clique]
         return cls(np.ravel_multi_index(codes, shape), int(np.prod(shape)))
@@ -178,26 +174,26 @@ class PartialWorkload:
         return bool((self.cell != UNCOUNTED_CELL).all())
 
     def answers(self, shares: Floats) -> Floats:
-        """Return what the queries say of a distribution, shape (cells,)."""
+        """Return the queries' answers on a distribution, shape (cells,)."""
         inside = self.cell != UNCOUNTED_CELL
         return np.bincount(self.cell[inside], weights=shares[inside], minlength=self.cells).astype(np.float64)
 
 
 def find_nearest_answers(noisy: Floats, *, covers_all: bool) -> Floats:
-    """Return answers >= 0 nearest to ``noisy`` in L1, of sum 1 where all values are counted, else at most 1.
+    """Return the answers >= 0 nearest to ``noisy`` in L1, with sum 1 if all values are counted, else at most 1.
 
-    The projection in squares is one of those of least L1 distance: it lowers, or raises, all that it changes.
+    The least-squares projection also has the least L1 distance, since it moves all cells in one direction.
     """
     positive = np.maximum(noisy, 0.0)
     return positive if not covers_all and positive.sum() <= 1 else apply_norm_sub(noisy, 1.0)
 
 
 def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floats) -> Floats:
-    """Return the distribution of these ``answers`` that is nearest to ``shares`` in relative entropy (Definition 3.1).
+    """Return the distribution with these ``answers`` nearest to ``shares`` in relative entropy (Definition 3.1).
 
-    shares: shape (values,), sums to 1; answers: from :func:`find_nearest_answers`, shape (cells,).  A query whose
-    values had no share gives each of them an equal part; so does what is left to the values that no query counts.  A
-    query that counts no value of the support loses its answer, and the shares are scaled to sum to 1.
+    shares: shape (values,), sums to 1; answers: from :func:`find_nearest_answers`, shape (cells,).  If a query's values
+    have no share, they split its answer equally; the same holds for uncounted values and the rest.  The answer of a
+    query without values in the support is dropped, and the shares are scaled to sum to 1.
     """
     inside = workload.cell != UNCOUNTED_CELL
     updated = np.empty_like(shares)
@@ -216,9 +212,10 @@ def update_distribution(shares: Floats, workload: PartialWorkload, answers: Floa
 def estimate(
     shares: Floats, workloads: Sequence[PartialWorkload], noisy: Sequence[Floats], rounds: int, seed: int
 ) -> Floats:
-    """Return ``shares`` after ``rounds`` updates by workloads drawn at random (Algorithm 1); ``noisy``: shares.
+    """Return ``shares`` after ``rounds`` updates by workloads drawn at random (Algorithm 1).
 
-    Every workload has its turn before any comes again.  Raises ValueError without a workload.
+    ``noisy``: each workload's noisy answers, as shares.  Every workload has one turn before any repeats.  Raises
+    ValueError without a workload.
     """
     if not workloads:
         raise ValueError("there is no workload to estimate from")

@@ -1,4 +1,4 @@
-"""What to measure, chosen from a public table: cliques of related columns, and nearly independent single columns.
+"""The workload chosen from a public table: cliques of related columns, and nearly independent single columns.
 
 Paper: "Public prior: distribution estimation", section 4.2.  It looks at public rows only, so it costs no budget.
 """
@@ -15,17 +15,17 @@ from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 
 MIN_RELATED_INFORMATION = 0.1
-"""Nats of mutual information from which two columns have an edge."""
+"""Least mutual information of two columns with an edge, in nats."""
 
 MAX_INDEPENDENT_INFORMATION = 0.05
-"""Nats of mutual information up to which two columns are nearly independent."""
+"""Largest mutual information of two nearly independent columns, in nats."""
 
 Information = Mapping[Clique, float]
-"""Mutual information, in nats, by pair of columns in domain order."""
+"""Mutual information in nats by pair of columns, in domain order."""
 
 
 def compute_mutual_information(public: CodeTable, attributes: Clique, threads: int = 0) -> dict[Clique, float]:
-    """Return the score of every pair of ``attributes`` (in domain order) in the public rows."""
+    """Return the mutual information, in nats, of every pair of ``attributes`` (in domain order) in the public rows."""
     pairs = list(combinations(attributes, 2))
     return {
         p: sum_information(counts) for p, counts in zip(pairs, count_all(public, pairs, threads=threads), strict=True)
@@ -33,7 +33,7 @@ def compute_mutual_information(public: CodeTable, attributes: Clique, threads: i
 
 
 def sum_information(counts: NDArray[np.int64]) -> float:
-    """Return the mutual information of a table of counts, shape (n, m), in nats; 0 without rows."""
+    """Return the mutual information of a table of counts, shape (n, m), in nats; 0 if it has no rows."""
     shares = counts / max(1, counts.sum())
     product = np.outer(shares.sum(axis=1), shares.sum(axis=0))
     seen = shares > 0
@@ -43,11 +43,10 @@ def sum_information(counts: NDArray[np.int64]) -> float:
 def choose_related_cliques(
     information: Information, domain: Domain, most_cells: int, *, edge: float = MIN_RELATED_INFORMATION
 ) -> list[Clique]:
-    """Return cliques of the graph of pairs with ``edge`` nats or more; a column without an edge is a clique alone.
+    """Return cliques of the graph of pairs with at least ``edge`` nats; a column without an edge is a clique alone.
 
-    From the most informative edge that no clique holds yet, a clique grows by the column that brings most information
-    with its members, among those that have edges to all of them, up to ``most_cells`` cells.  An edge of more cells is
-    left out.
+    A clique begins with the most informative edge outside all cliques.  It grows by the column with the most summed
+    information among the columns with edges to all members, up to ``most_cells`` cells.  Larger edges are left out.
     """
     edges = {p: i for p, i in information.items() if i >= edge and domain.cells(p) <= most_cells}
     names = domain.ordered({a for p in information for a in p})
@@ -76,9 +75,9 @@ def _grow_clique(pair: Clique, edges: Information, names: Clique, domain: Domain
 def choose_independent_one_ways(
     information: Information, domain: Domain, *, most: float = MAX_INDEPENDENT_INFORMATION
 ) -> list[Clique]:
-    """Single columns of which no two share more than ``most`` nats: each next tells most of all the columns.
+    """Return single columns with at most ``most`` nats of mutual information between any two.
 
-    What a column tells is the sum of its mutual information with every other one.
+    Columns are taken greedily by the sum of their mutual information with all others.
     """
     names = domain.ordered({a for p in information for a in p})
     summed_information = {a: sum(i for p, i in information.items() if a in p) for a in names}

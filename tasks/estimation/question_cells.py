@@ -1,9 +1,9 @@
-"""The cells of measured questions: which codes of each attribute are one, by the question's columns and conditions.
+"""The cells of measured questions: which codes of each attribute are merged, by the question's columns and conditions.
 
 Not in the paper.  ``sex, region where age < 30`` has a cell for each value of ``sex`` and ``region`` among rows below
-30, and among the others.  So values that a question is by are codes of their own (numbers are split as rows allow), and
-codes of an attribute in a condition are told apart where the condition holds for one and not for the other.  A
-function of the spec and of released counts, so it costs no budget.
+30, and among the other rows.  So each value of a column that the question groups by is a code of its own; numbers are
+split as rows allow.  Codes of a condition's attribute are separated if the condition holds for one and not the other.
+A function of the spec and of released counts, so it costs no budget.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.intervals import Interval, read_cells
 
 MOST_CELLS = 100_000
-"""Cells of a question at most: of more, values that it is by are merged as those of any named set."""
+"""Largest number of cells of a question; a larger question's values are merged as in any named set."""
 
 _JOINS = ("and", "or", "not")
 
 
 class Start(NamedTuple):
-    """What the merged codes of an attribute begin with, and how they are split further (:class:`CoarseCounts`)."""
+    """The initial merged codes of an attribute, and how they may be split further (:class:`CoarseCounts`)."""
 
     begin: Merge
     grows: bool
@@ -42,20 +42,20 @@ class Start(NamedTuple):
 
 
 Starts = Mapping[frozenset[str], Mapping[str, Start]]
-"""Attributes of a measured set -> what each attribute begins with."""
+"""Attributes of a measured set -> attribute -> its start."""
 
 NO_STARTS: Starts = {}
 
 Grouping = tuple[NDArray[np.integer[Any]], int]
-"""The group of every fine code, -1 of none, and how many groups there are: coarse codes, or public bins."""
+"""The group of every fine code (-1 for none) and the number of groups: coarse codes, or public bins."""
 
 
 def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[str, Grouping]) -> Starts:
-    """Return what the attributes of the spec's measured questions begin with, in the codes of ``groupings``.
+    """Return the starts of the attributes of the spec's measured questions, in the codes of ``groupings``.
 
-    Of compared columns it is what their difference begins with: below, at and above 0 are never one code.  Of a set of
-    which nothing is asked null and values in order are never one code: how the values rise together is what it is for.
-    Questions of the same attributes are one set: its codes tell apart what any of them does.
+    For compared columns, the difference starts with separate codes below, at and above 0.  In a set without a question,
+    null and ordered values are never merged: the set is for how values rise together.  Questions on the same attributes
+    share one set, whose codes separate whatever any of them separates.
     """
     codecs = {codec.attribute: codec for codec in encoding.codecs}
     starts_by_set: dict[frozenset[str], dict[str, list[Start]]] = {}
@@ -85,7 +85,7 @@ def find_starts(spec: ReleaseSpec, encoding: EncodingPlan, groupings: Mapping[st
 
 
 def _keep_order_apart(bins: AttributeBins, grouping: Grouping) -> Start:
-    """Return a start in which groups of codes in order are one part, and the others, such as null, another."""
+    """Return a start with one part for ordered groups of codes and another for the rest, such as null."""
     group, size = grouping
     in_order = np.zeros(size, bool)
     for start, end in bins.in_order:
@@ -96,30 +96,32 @@ def _keep_order_apart(bins: AttributeBins, grouping: Grouping) -> Start:
 
 
 def find_idle_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, bool]]:
-    """Yield the parts of measured questions that no fine code fulfils, or every one: these make no cells.
+    """Yield the one-attribute conditions of measured questions that no fine code or every fine code meets.
 
-    Each as the position in ``workload``, the attribute, and whether every code fulfils it.  Parts about one attribute.
+    Such conditions make no cells.  Each is the position in ``workload``, the attribute, and whether all codes meet it.
     """
-    for number, a, fulfilled in _tell_parts(spec, encoding):
+    for number, a, fulfilled in _iterate_single_conditions(spec, encoding):
         if fulfilled[0] != 0.5 and (fulfilled == fulfilled[0]).all():
             yield number, a, bool(fulfilled[0])
 
 
 def find_cut_conditions(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, int]]:
-    """Yield the parts of measured questions that hold in a part of some intervals, so that no cells answer them.
+    """Yield the one-attribute conditions of measured questions that cut intervals, so that no cells answer them.
 
-    Each as the position in ``workload``, the attribute, and the number of such intervals.
+    Each is the position in ``workload``, the attribute, and the number of cut intervals.
     """
     in_order = {codec.attribute: ~codec.stands_alone for codec in encoding.codecs if isinstance(codec, OrderedCodec)}
-    for number, a, fulfilled in _tell_parts(spec, encoding):
+    for number, a, fulfilled in _iterate_single_conditions(spec, encoding):
         if a in in_order and (cut := int(np.count_nonzero((fulfilled == 0.5) & in_order[a]))):
             yield number, a, cut
 
 
-def _tell_parts(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int, str, NDArray[np.float64]]]:
-    """Yield the parts of measured questions about one attribute: position in ``workload``, attribute, what codes say.
+def _iterate_single_conditions(
+    spec: ReleaseSpec, encoding: EncodingPlan
+) -> Iterator[tuple[int, str, NDArray[np.float64]]]:
+    """Yield the one-attribute conditions of measured questions: position in ``workload``, attribute, truth by code.
 
-    As of :func:`tell_codes_apart`.
+    The truth by code is the result of :func:`tell_codes_apart`.
     """
     codecs = {codec.attribute: codec for codec in encoding.codecs}
     for number, marginal in enumerate(spec.workload):
@@ -132,7 +134,7 @@ def _tell_parts(spec: ReleaseSpec, encoding: EncodingPlan) -> Iterator[tuple[int
 def _split(
     conditions: Sequence[Node], attributes: frozenset[str], codecs: Mapping[str, Codec]
 ) -> Iterator[tuple[str, Node | None]]:
-    """Yield (attribute, largest part of a condition about it alone), or (attribute, None) where none is of it alone."""
+    """Yield (attribute, largest part of a condition on it alone), or (attribute, None) for parts on several."""
     for node in conditions:
         behind = [a for a in sorted(attributes) if set(node.columns) & set(_list_sources(codecs[a]))]
         if len(behind) == 1:
@@ -148,7 +150,7 @@ def _list_sources(codec: Codec) -> tuple[str, ...]:
 
 
 def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:
-    """Return for each fine code 1 where the condition surely holds, 0 where it surely does not, and else one half."""
+    """Return for each fine code 1 if the condition surely holds, 0 if it surely does not, and 0.5 otherwise."""
     cells = codec.counted_bounds()
     texts = [t for column in cells.values() if not isinstance(column, tuple) for t in column.to_pylist()]
     texts += [t for n in condition.walk() for t in (n.value if n.op == "in" else (n.value,)) if n.op != "column"]
@@ -163,7 +165,7 @@ def tell_codes_apart(codec: Codec, condition: Node) -> NDArray[np.float64]:
 
 
 def _join_codes(cuts: Sequence[NDArray[np.float64]], grouping: Grouping) -> Merge:
-    """Return a number for each group; groups that no cut tells apart have one number."""
+    """Return a number for each group; groups that no cut separates share a number."""
     group, size = grouping
     has_group = group >= 0
     ends = []
@@ -178,7 +180,7 @@ def _join_codes(cuts: Sequence[NDArray[np.float64]], grouping: Grouping) -> Merg
 
 
 def _unite(starts: Mapping[str, Sequence[Start]]) -> dict[str, Start]:
-    """Return one start for each attribute: the common parts of all; merged where they are too many."""
+    """Return one start for each attribute: the common refinement of its starts, or one code if cells are too many."""
     united = {}
     for a, attribute_starts in starts.items():
         begin = np.unique(np.stack([s.begin for s in attribute_starts], axis=1), axis=0, return_inverse=True)[1]

@@ -1,14 +1,14 @@
-"""The recoding of a domain: which fine codes of an attribute share one coarse code, and what is known of their counts.
+"""The recoding of a domain: which fine codes of an attribute share a coarse code, and their noisy counts.
 
 Paper: section 5.3, "Filter and Combine Low-count Values".
 
-Not in the paper: codes of about equal noisy mass, the cells of ordered columns that pairs are scored and measured in.
-Where a pair's cells hold fewer rows than their noise, the relation is lost; a few cells of many rows each keep it.
-Inside them values follow the fine one-way.  A function of released counts and public noise, so it costs no budget.
+Not in the paper: ordered columns get codes of about equal noisy mass, and pairs are scored and measured on these.  A
+pair whose cells have fewer rows than noise loses the relation; a few cells of many rows each keep it.  Inside a code,
+values follow the fine one-way.  A function of released counts and public noise, so it costs no budget.
 
-Counts of values and of the public groups that they lie in are made to agree level by level: DPSyn report, section 5.3
-("Attributes with Large Domains"), by the estimate of Hay, Rastogi, Miklau and Suciu, Boosting the Accuracy of
-Differentially Private Histograms Through Consistency (VLDB 2010), for levels with noise of their own.
+Counts of values and of their public groups are made to agree level by level (DPSyn report, section 5.3, "Attributes
+with Large Domains").  The estimate for levels with separate noise is by Hay, Rastogi, Miklau and Suciu, Boosting the
+Accuracy of Differentially Private Histograms Through Consistency (VLDB 2010).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Floats = NDArray[np.float64]
 def make_levels_agree(
     counts: Floats, variance: float, levels: Sequence[tuple[NDArray[np.int64], Floats, float]]
 ) -> Floats:
-    """Return the weighted least-squares estimate of fine counts, of shape (fine size,), by all counts of all levels.
+    """Return the weighted least-squares estimate of fine counts, shape (fine size,), from the counts of all levels.
 
-    counts, variance: noisy fine counts and the noise variance of each; levels: the top one first, each as the group of
-    every fine code, the noisy counts of its groups, and the noise variance of each of these.  The sums of the result
-    over the groups of a level are that level's estimates: counts agree level by level.
+    counts, variance: noisy fine counts and their noise variance; levels, top one first: the group of every fine code,
+    the noisy counts of the groups, and their noise variance.  The estimate of a level is the sum of the result over its
+    groups, so counts agree level by level.
     """
     below, spread = counts, np.full(len(counts), variance)
     code = np.arange(len(counts))
@@ -67,7 +67,7 @@ def make_levels_agree(
 
 
 def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], binning: Binning) -> dict[str, Floats]:
-    """Return the counts of all attributes, those of attributes with levels and of these made to agree."""
+    """Return the counts of all attributes; counts of attributes with levels, and of their levels, agree."""
     agreed: dict[str, Floats] = dict(counts)
     for a, levels in ((a, bins.levels) for a, bins in binning.items() if bins.levels):
         noisy_levels = [(level.of, counts[level.attribute], sigmas[level.attribute] ** 2) for level in levels]
@@ -80,10 +80,10 @@ def with_levels(counts: Mapping[str, Floats], sigmas: Mapping[str, float], binni
 def combine_by_levels(
     counts: Floats, low: NDArray[np.bool_], least: float, levels: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Return which low codes are combined, shape (size,): the number of the set from 0 on, -1 for codes in no set.
+    """Return the set of combined codes that each low code is in, from 0, shape (size,); -1 for codes in no set.
 
-    From the lowest level up, the low codes of a group that are in no set yet become one if they count ``least``
-    together.  levels: the group of every code, the top level first.
+    From the lowest level up, the remaining low codes of a group form a set if they count at least ``least`` together.
+    levels: the group of every code, the top level first.
     """
     set_of = np.full(len(counts), -1, dtype=np.int64)
     sets = 0
@@ -99,16 +99,15 @@ def combine_by_levels(
 
 
 WORTH_A_CODE = 0.001
-"""Share of the noisy total below which low neighbours have no code of their own: a code costs cells in every pair."""
+"""Low neighbours with a smaller share of the noisy total get no code of their own: a code costs cells in every pair."""
 
 
 @dataclass(frozen=True)
 class AttributeRecode:
     """The recoding of one attribute; every array has shape (fine size,).
 
-    ``coarse[code]`` is the coarse code, equal to ``size`` where the value was filtered (``kept`` false);
-    ``weight`` the share of the fine code inside its coarse code (non-negative, sums to 1 there);
-    ``estimate`` and ``variance`` the noisy fine count and its noise variance.
+    ``coarse[code]``: the coarse code, ``size`` if the value was filtered (``kept`` false); ``weight``: the fine code's
+    share of its coarse code, >= 0, with sum 1; ``estimate``, ``variance``: the noisy fine count and its noise variance.
     """
 
     coarse: NDArray[np.int32]
@@ -124,12 +123,12 @@ class AttributeRecode:
 
     @property
     def noise(self) -> float:
-        """Noise variance of a fine count; the mean of all where a public table made some of them surer."""
+        """Noise variance of a fine count; the mean variance if a public table lowered some of them."""
         return float(self.variance.mean() if self.by_prior else self.variance[0])
 
     @property
     def by_prior(self) -> bool:
-        """Whether a public table tells of the counts: some are surer than others."""
+        """Whether the counts were shrunk towards a public table, which makes their variances differ."""
         return bool((self.variance != self.variance[0]).any())
 
 
@@ -137,23 +136,23 @@ Recode = dict[str, AttributeRecode]
 
 
 def as_one_code(recode: AttributeRecode) -> AttributeRecode:
-    """Return the same counts in one code: of a level, which is counted, and related to nothing by itself."""
+    """Return the recoding of a level: one code, since a level is counted but has no relations of its own."""
     counts = np.maximum(recode.estimate, 0.0) + 1e-9
     same = np.zeros(len(counts), dtype=np.int32)
     return replace(recode, coarse=same, kept=same == 0, weight=counts / counts.sum())
 
 
 def weigh_by_chance(recode: AttributeRecode, chances: Floats) -> AttributeRecode:
-    """Return the same counts in one code: shares by chance, or by the noisy counts where some stand out from these.
+    """Return the same counts in one code, with shares by chance, or by the noisy counts if some stand out from chance.
 
-    ``chances``: the share of each fine code by chance, shape (fine size,), 0 for null and exact values.
+    ``chances``: expected share of each fine code by chance, shape (fine size,), 0 for null and exact values.
     """
     same = np.zeros(len(chances), dtype=np.int32)
     counted, sd = recode.estimate.copy(), np.sqrt(recode.variance)
     counted[chances == 0] = 0.0
     total = max(float(counted.sum()), 0.0)
     excess = counted - total * chances
-    clear = excess[1:] > STANDS_OUT * sd[1:]  # the first code is of numbers that nobody rounded
+    clear = excess[1:] > STANDS_OUT * sd[1:]  # the first code holds numbers that were not rounded
     if total <= 0 or not clear.any():
         return replace(recode, coarse=same, kept=same == 0, weight=chances)
     settled = apply_norm_sub(np.where(np.append(True, clear) | (excess < 0), counted, total * chances), total)
@@ -170,20 +169,19 @@ def compress_attribute(
 ) -> AttributeRecode:
     """Keep, combine or filter each bin of one attribute.
 
-    The threshold is theta = ``settings.sigmas`` x sigma, sigma being the noise of one fine count (paper: 3 sigma), and
-    ``settings.least_count`` at least (DPSyn report, 5.3: 4.5 sigma and 800).  A bin (its fine codes summed) is kept if
-    its noisy count reaches theta; bins of intervals are combined (:func:`_begin_codes`).  All other low bins share one
-    combined code, the last.  With ``settings.filter`` (the paper) these are filtered instead, their count taken as 0,
-    where their sum is below theta too; that loses the rows of many rare values.  The bin of what the spec does not list
-    (``attribute.added``) is filtered wherever it is low: it must not come out of noise alone.  At least one code always
-    remains.
+    The threshold theta is ``settings.sigmas`` times the noise of one fine count (paper: 3 sigma), and at least
+    ``settings.least_count`` (DPSyn report, 5.3: 4.5 sigma and 800).  A bin (the sum of its fine codes) is kept if its
+    noisy count reaches theta; bins of intervals are combined (:func:`_begin_codes`).  All other low bins share one
+    combined code, the last.  With ``settings.filter`` (the paper) they are filtered instead, with count 0, if their sum
+    is below theta too; that loses the rows of many rare values.  The bin of unlisted values (``attribute.added``) is
+    filtered whenever it is low: noise alone must not create it.  At least one code always remains.
 
-    With ``attribute.levels`` a code of its own is for bins of WORTH_A_CODE, too; low bins share one code with those of
-    their group of the lowest level, and these with those of the level above where they are too few (not in the paper).
-    A cell of one value (``attribute.points``) that does not stand out is in the code of the cell beside it.
+    With ``attribute.levels`` (not in the paper), a bin also needs WORTH_A_CODE for a code of its own.  Low bins share a
+    code within their group of the lowest level, or of the level above if they are too few.  A cell of one value
+    (``attribute.points``) that does not stand out shares the code of the cell beside it.
 
-    ``codes``: how many codes the bins in order are joined into; None: as many as come out of theta.  ``least``: how
-    many each section of these has at least; none: 1.
+    ``codes``: number of codes that the ordered bins are joined into; None: theta decides.  ``least``: least codes of
+    each section of ordered bins; empty: 1.
     """
     counts, groups, added = noisy.astype(np.float64), attribute.groups, attribute.added
     levels = [level.of for level in attribute.levels]
@@ -197,7 +195,7 @@ def compress_attribute(
     first = _begin_codes(total, low, theta, sigma, attribute, settings, codes, least)
     for start, end in attribute.in_order if codes is not None or settings.neighbours else ():
         low[start:end] = False  # every interval has a code now
-    # a faint cell is in the code of the one beside it, which begins a code if either of them did
+    # a faint cell shares the code of the cell beside it; the pair begins a code if either of them did
     for cell, neighbour in zip(groups[faint.cell], groups[faint.neighbour], strict=True):
         first[max(cell, neighbour)], first[min(cell, neighbour)] = False, first[cell] or first[neighbour]
     gone = np.zeros(attribute.size, dtype=bool)
@@ -206,7 +204,7 @@ def compress_attribute(
     starts = np.unique(groups, return_index=True)[1]
     shared = combine_by_levels(total, low, theta, [group_of[starts] for group_of in levels])
     low &= shared < 0
-    # codes by number: those that begin in order, then those of levels, then the combined one; filtered bins last
+    # order of codes: kept and ordered bins, then combined codes of levels, then the combined code; filtered bins last
     last_code = int(first.sum()) + int(shared.max()) + 1
     combine = bool(low.any()) and (not settings.filter or last_code == 0 or total[low].sum() >= theta)
     target = np.where(shared < 0, np.cumsum(first) - 1, int(first.sum()) + shared)
@@ -228,14 +226,14 @@ def _begin_codes(
     codes: int | None,
     least: Sequence[int] = (),
 ) -> NDArray[np.bool_]:
-    """Return which bins a code begins with, shape (bins,): those that are not low, and sections of intervals anew.
+    """Return which bins begin a code, shape (bins,): bins that are not low, and the codes of each section of intervals.
 
-    Nothing is combined across the end of a section.  Low intervals are combined with low neighbours until these reach
-    ``theta`` and WORTH_A_CODE together, or no low neighbour is left; they have a code of their own if their sum reaches
-    one standard deviation of its noise and WORTH_A_CODE, else each joins the nearest code of its section; a section
-    without any is one code (``settings.neighbours``; not in the paper).  With ``codes``, bins are joined into so many
-    of about equal noisy mass, each section into its share of them by mass, and into ``least`` at least, whatever is low
-    (not in the paper).
+    Bins are never combined across sections.  With ``settings.neighbours`` (not in the paper), low intervals are
+    combined with low neighbours until they reach ``theta`` and WORTH_A_CODE together, or no low neighbour is left.
+    They get a code of their own if their sum reaches one standard deviation of its noise and WORTH_A_CODE; else each
+    joins the nearest code of its section.  A section without codes becomes one code.  With ``codes`` (not in the
+    paper), ordered bins are joined into that many codes of about equal noisy mass, whether low or not.  Each section
+    gets its share of the codes by mass, and at least ``least``.
     """
     first, cells, mass = ~low, np.bincount(attribute.groups), np.maximum(total, 0.0)
     worth_a_code = WORTH_A_CODE * float(total.sum())
@@ -245,16 +243,16 @@ def _begin_codes(
             share = mass[part].sum() / max(mass.sum(), 1.0)
             first[part] = mark_first_of_equal_mass(total[part], max(fewest, round(codes * share)))
         elif settings.neighbours:
-            noise = sigma * np.sqrt(cells[part])  # a bin is a sum of fine cells, each with noise of its own
+            noise = sigma * np.sqrt(cells[part])  # a bin sums fine cells with independent noise
             first[part] = mark_first_of_intervals(total[part], low[part], max(theta, worth_a_code), noise, worth_a_code)
     return first
 
 
 def drop_unlisted(recode: Recode, binning: Binning, settings: Compression) -> Recode:
-    """Return the same codes, in which no row becomes what its spec does not list out of noise alone.
+    """Return the same codes without shares of unlisted values that may be noise alone (not in the paper).
 
-    Where what is not listed shares a code with listed values and its noisy count is low, these have its part of the
-    code; evenly, where they have none (not in the paper).
+    If unlisted values share a code with listed ones and have a low noisy count, the listed values get their share:
+    in proportion, or evenly if their own shares are 0.
     """
     changed = dict(recode)
     for a, r in recode.items():
@@ -284,10 +282,10 @@ def with_one_ways(
     sigmas: Mapping[str, float],
     binning: Binning,
 ) -> Recode:
-    """Return the same codes with other noisy one-ways than those that they were chosen by, for simulations.
+    """Return the same codes with new noisy one-ways, for simulations.
 
-    ``answers``: attribute -> fine counts; attributes that it lacks, which have known totals, stay as they are.
-    ``sigmas``: attribute -> their noise, in counts.
+    ``answers``: attribute -> fine counts; attributes without an entry (with known totals) stay as they are.
+    ``sigmas``: attribute -> noise of the counts.
     """
     replaced = {}
     for a, r in recode.items():
@@ -307,10 +305,10 @@ def pool_one_ways(
     answers: Sequence[NDArray[Any]],
     binning: Binning,
 ) -> Recode:
-    """Return recode with later noisy one-ways on fine codes pooled in, by inverse variance; larger queries are skipped.
+    """Return the recode with later noisy one-ways on fine codes pooled in by inverse variance; skips larger queries.
 
-    Codes stay as they are: rows were recoded by them.  Fine counts are drawn towards an even spread in their code, but
-    those of an attribute that a public table tells of.  Counts of levels are made to agree.
+    Codes stay, since rows were recoded with them.  Fine weights are shrunk towards an even spread in their code, unless
+    a public table informs the attribute.  Counts of levels are made to agree.
     """
     pooled = dict(recode)
     for query, noisy in zip(queries, answers, strict=True):
@@ -330,7 +328,7 @@ def pool_one_ways(
 
 
 def _recode_levels(pooled: Recode, binning: Binning) -> Recode:
-    """Return the attributes with levels, and these, by counts that agree."""
+    """Return the recodes of attributes with levels, and of the levels, with counts that agree."""
     named = [*(a for a, bins in binning.items() if bins.levels), *list_level_attributes(binning)]
     sigma = {a: float(np.sqrt(pooled[a].noise)) for a in named}
     recoded = {}
@@ -351,12 +349,12 @@ def mark_ordered_codes(recode: AttributeRecode, bins: AttributeBins) -> NDArray[
 
 
 def mark_all_ordered_codes(recode: Recode, binning: Binning) -> dict[str, NDArray[np.bool_]]:
-    """Return which codes stand for intervals, by attribute that has such codes."""
+    """Return the mask of codes that stand for intervals, for each attribute with such codes."""
     return {a: mark_ordered_codes(recode[a], bins) for a, bins in binning.items() if bins.in_order and a in recode}
 
 
 def merge_coarse(recode: AttributeRecode, merge: Merge) -> AttributeRecode:
-    """Return the recoding to the merged codes of coarse ones; shares inside these follow the noisy counts."""
+    """Return the recoding with coarse codes merged; shares inside merged codes follow the noisy counts."""
     merged = np.append(merge, int(merge.max()) + 1)[recode.coarse].astype(np.int32)
     mass = np.where(recode.kept, np.maximum(recode.estimate, 0.0) + 1e-9, 0.0)
     sums = np.bincount(recode.coarse, weights=mass, minlength=recode.size + 1)
@@ -372,10 +370,10 @@ def build_coarse_domain(recode: Recode) -> Domain:
 
 
 def estimate_total(recode: Recode) -> float:
-    """Return estimate of the number of private rows: the inverse-variance mean of the one-ways' totals.
+    """Return an estimate of the number of private rows: the inverse-variance mean of the one-ways' totals.
 
-    Over all fine codes, filtered ones included: every row has a code in every attribute, whereas the coarse
-    marginals leave filtered values out and would give too few rows.
+    Totals include filtered fine codes, since every row has a code in every attribute; coarse marginals leave filtered
+    values out and would give too few rows.
     """
     precision = np.array([1.0 / r.variance.sum() for r in recode.values()])
     totals = np.array([r.estimate.sum() for r in recode.values()])
@@ -383,7 +381,7 @@ def estimate_total(recode: Recode) -> float:
 
 
 def recode_to_table(recode: Recode, labels: Mapping[str, Sequence[str]]) -> pa.Table:
-    """Return the contract RECODE; ``labels`` name every fine code of every attribute."""
+    """Return the recoding as a table of the contract RECODE; ``labels`` name every fine code of every attribute."""
     parts = [
         pa.table(
             [
@@ -404,7 +402,7 @@ def recode_to_table(recode: Recode, labels: Mapping[str, Sequence[str]]) -> pa.T
 
 
 def recode_from_table(table: pa.Table) -> Recode:
-    """Return the recoding of a RECODE table, attributes in the table's order."""
+    """Return the recoding of a RECODE table, in the table's attribute order."""
     names = table["attribute"].combine_chunks().dictionary_encode()
     index = names.indices.to_numpy()
     starts = np.flatnonzero(np.diff(index, prepend=-1))
@@ -417,7 +415,7 @@ def recode_from_table(table: pa.Table) -> Recode:
 
 
 def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
-    """Return the stage-1 one-ways on coarse codes, with the noise variance of each cell (filtered codes left out)."""
+    """Return the stage-1 one-ways on coarse codes and the noise variance of each cell, without filtered codes."""
     marginals, variances = [], []
     for attribute, r in recode.items():
         code = r.coarse[r.kept]
@@ -427,31 +425,31 @@ def sum_coarse_one_ways(recode: Recode) -> tuple[list[Marginal], list[Floats]]:
 
 
 def map_coarse_one_ways(recode: Recode) -> dict[str, tuple[Floats, Floats]]:
-    """Return attribute -> noisy counts of its coarse codes, and their noise variances (:func:`sum_coarse_one_ways`)."""
+    """Return attribute -> noisy counts of its coarse codes and their noise variances (:func:`sum_coarse_one_ways`)."""
     one_ways, variances = sum_coarse_one_ways(recode)
     return {m.attributes[0]: (m.counts, variance) for m, variance in zip(one_ways, variances, strict=True)}
 
 
 ROWS_A_CELL = 3.0
-"""Rows of a pair's cell in standard deviations of its noise, if every cell had as many."""
+"""Mean rows of a pair's cell, in standard deviations of its noise."""
 
 LEAST_CODES = 4
-"""Codes of a column at least: with fewer, a label of a few heavy values shares codes between them."""
+"""Least codes of a column: with fewer, a label with a few heavy values would put them in one code."""
 
 ENOUGH_CODES = 8
-"""So many codes keep a relation well: a column has them in place of half as many again: finer ones tell more."""
+"""Codes that preserve a relation well: a column with up to half as many more keeps its own, which are finer."""
 
 PAIRS_BUDGET = 3.0
-"""Budget of the pairs in that of the one-ways, as codes are counted by it: about that of the default split."""
+"""Assumed budget of the pairs relative to the one-ways' when codes are counted: about the default split."""
 
 
 def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
-    """Return how many codes of equal mass a column is to have, LEAST_CODES or more; of ENOUGH_CODES an even number.
+    """Return the number of codes of equal mass per column: at least LEAST_CODES, and even from ENOUGH_CODES up.
 
-    So one of many cuts is at the median, where sets of columns merge codes in two.
+    An even number puts one cut at the median, where sets of columns merge codes in two.
 
-    If all pairs were measured, each would have noise of a standard deviation s; two columns of k codes then have
-    rows / k^2 = ROWS_A_CELL x s rows a cell.  ``noisy``: fine counts by attribute; queries: of these one-ways.
+    If all pairs were measured, each would have noise of standard deviation s; two columns of k codes then have
+    rows / k^2 = ROWS_A_CELL x s rows a cell.  ``noisy``: fine counts by attribute; ``queries``: their queries.
     """
     rows = float(np.mean([y.sum() for y in noisy.values()]))
     pairs = max(len(noisy) * (len(noisy) - 1) / 2, 1.0)
@@ -462,14 +460,14 @@ def count_codes(noisy: Mapping[str, Floats], queries: Sequence[Query]) -> int:
 
 
 def are_worth_joining(size: int, codes: int) -> bool:
-    """Return whether an attribute of ``size`` codes is better measured in ``codes`` of equal mass."""
+    """Return whether an attribute of ``size`` codes is better measured in ``codes`` codes of equal mass."""
     return codes < size if codes < ENOUGH_CODES else 3 * codes <= 2 * size
 
 
 def mark_first_of_equal_mass(total: Floats, codes: int) -> NDArray[np.bool_]:
     """Return which bins of a section of intervals begin a code; ``total``: their noisy counts, shape (bins,).
 
-    A bin goes where the middle of its mass lies among ``codes`` equal parts, so one of several parts is a code alone.
+    The middle of a bin's mass decides which of ``codes`` equal parts it joins, so a heavy bin is a code alone.
     """
     mass = np.maximum(total, 0.0)
     all_mass = float(mass.sum())
@@ -504,12 +502,12 @@ def mark_first_of_intervals(
 def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
     """Return which bins of a row of intervals begin a code.
 
-    Each that is not low, and of the low ones between two such as many as reach ``theta`` with the ones that follow;
-    what is left at the end of a run of low ones goes with those before.
+    Every bin that is not low begins one.  In a run of low bins, a new code begins once the last one reached ``theta``;
+    a rest below ``theta`` at the end of the run joins the code before it.
     """
     first = np.ones(len(total), dtype=bool)
-    begun: list[int] = []  # where the codes of this run of low bins begin
-    count = 0.0  # of the last one of them
+    begun: list[int] = []  # the bins that begin a code in this run of low bins
+    count = 0.0  # the noisy count of the last of these codes
     for i in range(len(total) + 1):
         if i < len(total) and low[i]:
             if not begun or count >= theta:
@@ -531,11 +529,11 @@ def recompress(
     binning: Binning,
     settings: Compression,
 ) -> Recode:
-    """Return recode with fine counts by a new decision on all one-ways, for attributes that ``queries`` asked again.
+    """Return the recode with fine weights by a new compression of all one-ways, for attributes measured again.
 
-    Not in the paper.  Rows were recoded by the first look, so codes stay; but a value that was low in the noise of that
-    look may stand out once the one-way was measured again.  Where no larger marginal was measured, nothing else speaks
-    of the codes: their counts are those of the new decision, too.
+    Not in the paper.  Codes stay, since rows were recoded by the first look; but a value that was low in that look's
+    noise may stand out after a second measurement.  If no larger marginal was measured, the counts, too, come from the
+    new compression.
 
     pooled: codes of the first look with all one-ways pooled in (:func:`privsyn.tasks.estimation.recode.pool_one_ways`);
     queries: of all later looks.  Without ``settings.neighbours`` (the paper) nothing changes.
@@ -556,16 +554,16 @@ def recompress(
 
 
 def _smooth_inside(decided: AttributeRecode, recode: AttributeRecode, total: float) -> Floats:
-    """Return fine counts, not negative and of sum ``total``, smoothed inside the codes that the pooled counts make."""
+    """Return fine counts >= 0 that sum to ``total``, smoothed inside the codes of ``decided``."""
     code, counts = decided.coarse[decided.kept], np.zeros(len(decided.coarse))
     sums, cells = np.bincount(code, weights=recode.estimate[decided.kept]), np.bincount(code)
-    missing = (total - sums.sum()) * cells / cells.sum()  # by each code's noise variance, as consistency shares it
+    missing = (total - sums.sum()) * cells / cells.sum()  # in proportion to each code's noise variance
     counts[decided.kept] = decided.weight[decided.kept] * apply_norm_sub(sums + missing, total)[code]
     return counts
 
 
 def _weigh_inside(recode: AttributeRecode, counts: Floats) -> Floats:
-    """Return the share of each fine code in its code by ``counts``; where a code has none, as it was."""
+    """Return each fine code's share of its code by ``counts``; a code without counts keeps its weights."""
     mass = np.where(recode.kept, counts, 0.0)
     sums = np.bincount(recode.coarse, weights=mass, minlength=recode.size)[recode.coarse]
     return np.divide(mass, sums, out=recode.weight.copy(), where=sums > 0)

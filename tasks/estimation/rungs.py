@@ -1,13 +1,12 @@
-"""The ladder: cells of ordered columns that a first look splits where rows are.
+"""The ladder: cells of ordered columns, split where a first look finds rows.
 
-Not in the paper.  Bounds are public knowledge, and wide: equal cells between them would hold nearly all rows in one.
-So the first look counts *rungs*, cells that double in width outwards from 0 (of dates backwards from the last one),
-which follow from bounds and resolution alone.  Each rung on which rows stand is split into parts of equal width, as
-many as its share of the rows says; codes, one-ways and pairs are of these.  It is a tree of cells whose second level is
-there where rows are (the first two levels of PrivTree: Zhang, Xiao and Xie, SIGMOD 2016), on a grid of relative
-precision.
+Not in the paper.  Public bounds are often wide, and one of the equal cells between them would hold nearly all rows.
+So the first look counts *rungs*: cells that double in width outwards from 0 (for dates, backwards from the last date).
+Rungs follow from bounds and resolution alone.  Each rung with rows is split into parts of equal width, in number by its
+share of the rows; codes, one-ways and pairs use these parts.  This is a tree of cells with a second level only where
+rows are (the first two levels of PrivTree: Zhang, Xiao and Xie, SIGMOD 2016), on a grid of relative precision.
 
-All here is post-processing of released counts.
+This module only post-processes released counts.
 """
 
 from __future__ import annotations
@@ -28,45 +27,45 @@ from privsyn.tasks.codecs.cells import Bin, CutCell
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
 STANDS, STANDS_APART = 3.0, 5.0
-"""Least noisy count, in standard deviations of its noise, of a rung that is taken to have rows: near the clearest
-rungs, and elsewhere, where there are many rungs and noise has many chances."""
+"""Least noisy count of a rung with rows, in standard deviations of its noise: near the clearest rungs, and elsewhere,
+where noise has many more rungs to stand out in."""
 
 GAP = 2
-"""Consecutive rungs without rows that may lie between the clearest rungs and one near them."""
+"""Most consecutive rungs without rows between the clearest rungs and another rung near them."""
 
 LONGEST_RUN = 6
-"""Longest run of rungs whose counts are added up: rows may be spread over several rungs and stand out in none."""
+"""Longest run of rungs whose counts are added up: rows spread over several rungs may stand out in none."""
 
 PARTS = 48
-"""About how many parts the rungs of a column are split into, where noise allows."""
+"""About how many parts the rungs of a column are split into, if noise allows."""
 
 LEAST_PARTS = 16
-"""How many least widths rows must span for it to apply; with fewer, cells are narrower."""
+"""The least width of a part applies only if the rows span this many of it; otherwise cells are narrower."""
 
 NOISE_A_PART = 2.0
-"""Least rows of a part, in standard deviations of the one-way's noise, if the rows of a rung were spread evenly."""
+"""Least mean rows of a rung's parts, in standard deviations of the one-way's noise."""
 
 CROWDED, LONE = 0.1, 0.75
-"""Largest shares of the rows that half of an equal bin, and a rung, may hold.  Above them, equal bins between the
-bounds may be too wide for the data."""
+"""Largest shares of the rows in half of an equal bin, and in a rung.  Above them, equal bins between the bounds may be
+too wide for the data."""
 
 CLEARLY_CROWDED = 8.0
-"""Rows of half an equal bin, in standard deviations of its noise in the one-way, below which no finer bin says more."""
+"""Rows of half an equal bin, in standard deviations of the one-way's noise, below which finer bins do not help."""
 
 BEYOND = 1
-"""Rungs beyond the outermost one with rows that are not in doubt: a rough look does not see the ends of tails."""
+"""Rungs outside the outermost rung with rows that are not doubtful: a coarse look misses the ends of tails."""
 
 
 def list_looked_at(plan: EncodingPlan) -> tuple[OrderedCodec, ...]:
-    """Return the codecs of the columns whose cells are on a ladder."""
+    """Return the codecs of the columns with a ladder."""
     return plan.on_ladder
 
 
 def count_most_cells(codec: OrderedCodec) -> int:
-    """Return how many cells a column may have after the first look, at most: it follows from the spec alone.
+    """Return the largest number of cells of a column after the first look; it follows from the spec alone.
 
-    Each rung begins one; those with rows have twice PARTS in sum at most, as widths are powers of two; others have
-    halves of equal bins.
+    Each rung begins a cell.  Rungs with rows have at most 2 PARTS cells in all, since widths are powers of two; other
+    rungs have halves of equal bins.
     """
     low, high = codec.bounds
     return codec.size + 2 * PARTS + 2 * math.ceil((high - low) / codec.frame[1])
@@ -75,15 +74,15 @@ def count_most_cells(codec: OrderedCodec) -> int:
 def choose_cells(
     codecs: Sequence[OrderedCodec], looks: Mapping[str, tuple[Query, NDArray[Any]]], sigmas: Mapping[str, float]
 ) -> list[CutCell]:
-    """Return the cells of each column: narrow where rows stand, equal bins' halves elsewhere, rungs in doubt.
+    """Return the cells of each column: narrow where rows are, half an equal bin elsewhere, whole rungs if doubtful.
 
-    looks: attribute -> the first look at its rungs; sigmas: attribute -> noise of its one-way, still to be asked.
+    looks: attribute -> the first look at its rungs; sigmas: attribute -> noise of its later one-way.
     """
     return [cell for codec in codecs for cell in _make_cells(codec, *looks[codec.attribute], sigmas[codec.attribute])]
 
 
 def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: float) -> Iterator[CutCell]:
-    """Yield the cells of one column, ascending; the first one alone where equal bins between the bounds will do."""
+    """Yield the cells of one column, ascending; only the first if equal bins between the bounds are good enough."""
     codes = [code for code, cell in enumerate(codec.cells.fine) if not cell.exact]
     rungs = [codec.cells.fine[code] for code in codes]
     counts = np.maximum(noisy[codes].astype(np.float64), 0.0)
@@ -94,7 +93,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     lone = counts[several & standing].max(initial=0.0) > LONE * total
     shared = np.where(standing & ~own, counts, 0.0)
     crowded = max(CROWDED * max(float(shared.sum()), 1.0), CLEARLY_CROWDED * sigma)
-    hidden = standing.any() and not shared.any()  # most rows have a value of its own, and noise hides the others
+    hidden = standing.any() and not shared.any()  # most rows have values with cells of their own; noise hides the rest
     if not lone and not hidden and _estimate_fullest(codec, rungs, shared) <= crowded:
         yield CutCell(codec.attribute, rungs[0].low, doubtful=False)
         return
@@ -102,7 +101,7 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
     if standing.any() and not hidden:
         first, last = int(np.argmax(standing)), len(rungs) - 1 - int(np.argmax(standing[::-1]))
         first, last = max(first - BEYOND, 0), min(last + BEYOND, len(rungs) - 1)
-        while first > 0 and rungs[first - 1].low >= codec.ladder_origin:  # towards the origin rungs are narrow
+        while first > 0 and rungs[first - 1].low >= codec.ladder_origin:  # rungs near the origin are narrow
             first -= 1
         while last < len(rungs) - 1 and rungs[last + 1].high <= codec.ladder_origin:
             last += 1
@@ -131,11 +130,11 @@ def _make_cells(codec: OrderedCodec, query: Query, noisy: NDArray[Any], sigma: f
 
 
 def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the rungs on which rows seem to stand, shape (rungs,).
+    """Return the mask of the rungs that seem to have rows, shape (rungs,).
 
-    Those of the clearest run of rungs, clear ones near it, and very clear ones elsewhere.  ``counts``: noisy, in
-    standard deviations of noise; ``shared``: which rungs are no value with a cell of its own: one that has most rows,
-    such as 0, does not say where others are.
+    These are the clearest run of rungs, clear rungs near it, and very clear rungs elsewhere.  ``counts``: noisy, in
+    standard deviations of noise; ``shared``: rungs that are not single values with a cell of their own.  Such a value,
+    for example 0, may hold most rows and not show where the others are.
     """
     standing = counts >= STANDS_APART
     first, length, clearest = 0, 0, STANDS
@@ -156,9 +155,9 @@ def _find_standing(counts: NDArray[np.float64], shared: NDArray[np.bool_]) -> ND
 
 
 def _estimate_fullest(codec: OrderedCodec, rungs: Sequence[Bin], counts: NDArray[np.float64]) -> float:
-    """Return about how many rows the fullest half of an equal bin holds, those of one value left out.
+    """Return about how many rows the fullest half of an equal bin holds, without rungs of one value.
 
-    ``counts``: of the rungs, 0 for values with a cell of their own whatever the cells are.
+    ``counts``: counts of the rungs, 0 for values that always have a cell of their own.
     """
     (origin, step), held = codec.frame, defaultdict[int, float](float)
     for rung, count in zip(rungs, counts, strict=True):
@@ -169,7 +168,7 @@ def _estimate_fullest(codec: OrderedCodec, rungs: Sequence[Bin], counts: NDArray
 
 
 def tabulate_cuts(cuts: Sequence[CutCell]) -> pa.Table:
-    """Return the contract CUT_CELLS."""
+    """Return the cut cells as a table of the contract CUT_CELLS."""
     return pa.Table.from_pylist([cut._asdict() for cut in cuts], schema=CUT_CELLS.schema)
 
 

@@ -1,19 +1,19 @@
-"""How much of a noisy marginal's departure from its parts is signal: empirical Bayes, cell by cell and in directions.
+"""Shrinkage of a noisy marginal towards its expected counts: empirical Bayes, cell by cell and by singular vectors.
 
 Not in the paper. Post-processing of released counts with a public sigma costs no budget.
 
-Cell by cell: a cell's departure is normal around 0, with a standard deviation that grows with the expected count e as
-t e^(3/4); t is one of a few scales, mixed in unknown shares.  The shares are fitted to the noisy marginal itself by
-expectation maximization (maximum likelihood), and each cell gets its posterior mean.  A cell whose noise hides all is
-drawn to what the parts say; one that stands out keeps its count.  One more part of the mixture are cells that are
-empty: where a column follows from another, most are, however many rows independence would expect there.
+Cell by cell: a cell's departure is normal around 0.  Its standard deviation is t e^(3/4) for the expected count e; t is
+one of a few scales, mixed in unknown shares.  Expectation maximization fits the shares to the noisy marginal itself
+(maximum likelihood), and each cell gets its posterior mean.  A cell below the noise is drawn to its expected count; one
+that stands out keeps its count.  One more component of the mixture holds empty cells: if one column determines
+another, most cells are empty, however many rows independence expects there.
 
-In directions: a trend moves every cell a little, and no cell stands out.  So the departures of a pair are also taken
-around their low-rank part, by shrunk singular values (a correlation is mostly of rank 1; Gavish and Donoho, "Optimal
-Shrinkage of Singular Values", IEEE Transactions on Information Theory 63, 2017).  Which of the two is nearer to the
-true counts, Stein's unbiased estimate of the risk tells from the noisy counts alone, and they are averaged with
-weights that fall exponentially with it (Leung and Barron, "Information Theory and Mixing Least-Squares Regressions",
-IEEE Transactions on Information Theory 52, 2006).
+By singular vectors: a trend moves every cell a little, and no cell stands out.  So the departures of a pair are also
+shrunk around their low-rank part, whose singular values are shrunk (a correlation has mostly rank 1; Gavish and Donoho,
+"Optimal Shrinkage of Singular Values", IEEE Transactions on Information Theory 63, 2017).  Stein's unbiased estimate
+gives the risk of both estimates from the noisy counts alone.  Their average has weights that fall exponentially with
+the risk (Leung and Barron, "Information Theory and Mixing Least-Squares Regressions", IEEE Transactions on Information
+Theory 52, 2006).
 """
 
 from __future__ import annotations
@@ -31,29 +31,26 @@ from privsyn.tasks.kernels.streams import derive_stream, draw_uniforms
 Floats = NDArray[np.float64]
 
 SCALES = 10.0 ** np.arange(-3, 4)
-"""Variances of the departures that are mixed, in units of the noise's where the expected count is the median."""
+"""Variances of the mixture's components at the median expected count, in units of the noise variance."""
 
 VARIANCE_POWER = 1.5
-"""The variance of a departure grows with the expected count to this power: between counting noise (1) and a constant
-relative departure (2)."""
+"""A departure's variance is the expected count to this power: between counting noise (1) and a constant relative
+departure (2)."""
 
 RISK_TEMPERATURE = 8.0
-"""Difference of two risks, in units of the noise's variance, at which their weights are e to 1; from 4 on there is a
-proof, for linear estimates of known noise."""
+"""Difference of two risks, in units of the noise variance, that makes one weight e times the other.  From 4 on there is
+a proof, for linear estimates under known noise."""
 
 
 class Shrunk(NamedTuple):
-    """Estimates of all cells, and the chance of each that its true count is 0; both of the shape of the counts."""
+    """Estimates of all cells, and the probability that each cell's true count is 0; both in the counts' shape."""
 
     mean: Floats
     empty: Floats
 
 
 class Posterior(NamedTuple):
-    """An estimate as :class:`Shrunk`, with the fitted ``shares`` of SCALES and, last, of empty cells.
-
-    Shape (scales + 1,).
-    """
+    """A :class:`Shrunk` estimate with fitted ``shares`` of SCALES and, last, of empty cells: shape (scales + 1,)."""
 
     mean: Floats
     shares: Floats
@@ -62,8 +59,8 @@ class Posterior(NamedTuple):
 
 _ROUNDS = 25
 _CLOSE = 1e-3  # shares that move by less have settled
-_LEAST_NOISE_SHARE = 0.05  # of the noise at least is left in the cells, whatever directions take
-_STEP = 0.1  # of the noise's standard deviation: by how much counts are moved to see how an estimate follows
+_LEAST_NOISE_SHARE = 0.05  # least share of the noise variance left around the low-rank part
+_STEP = 0.1  # size of the moves that probe an estimator, in standard deviations of the noise
 
 
 def shrink_marginal(
@@ -73,16 +70,16 @@ def shrink_marginal(
     further_estimator: Callable[[Floats], Floats] | None = None,
     alternative: Floats | None = None,
 ) -> Shrunk:
-    """Return the estimate of every cell, and the chance that it is empty.
+    """Return the estimate of every cell, and the probability that it is empty.
 
     Args:
         counts: Unbiased noisy counts.
-        expected: Counts >= 0 of the same shape that agree with those of all parts of one attribute less.
-        variance: Of the noise as measured in each cell, >= 0; averaging with the parts has taken a degree of freedom
-            per cell of theirs.  Without noise, or where nothing is expected anywhere, the counts stay as they are.
-        further_estimator: Of a pair's cells; its estimate is averaged with those by cells and by directions.
-        alternative: What else may be expected of a pair, of the same total: the estimates around the two are averaged
-            by the weights that Stein's risk of each, cell by cell, gives.
+        expected: Counts >= 0 of the same shape that agree with all marginals on one attribute fewer.
+        variance: Noise variance of each measured cell, >= 0.  The counts already agree with the lower marginals, which
+            removes degrees of freedom.  If the variance or all of ``expected`` is 0, the counts stay as they are.
+        further_estimator: Another estimator of a pair's cells, averaged with the other two.
+        alternative: Other expected counts of a pair, with the same total.  The estimates around the two are averaged
+            by Stein's risk of the cell-by-cell estimates.
     """
     if variance <= 0 or not (expected > 0).any():
         return Shrunk(counts, np.zeros(counts.shape))
@@ -100,7 +97,7 @@ def shrink_marginal(
 
 
 class _Estimate(NamedTuple):
-    """An estimate of the cells, and Stein's risk of it, computed where it is asked for."""
+    """An estimate of the cells, and a function that computes its Stein risk."""
 
     mean: Floats
     risk: Callable[[], float]
@@ -108,9 +105,9 @@ class _Estimate(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Expectation:
-    """Noisy ``counts`` as departures from what is ``expected`` of them; ``remaining_variance``: of their noise.
+    """Noisy ``counts`` as departures from ``expected``, with the arguments of :func:`shrink_marginal`.
 
-    All as of :func:`shrink_marginal`.
+    ``remaining_variance``: noise variance of a cell after the counts agree with the lower marginals.
     """
 
     counts: Floats
@@ -128,14 +125,14 @@ class _Expectation:
 
     @cached_property
     def risk(self) -> float:
-        """Stein's risk of the estimate cell by cell."""
+        """Stein's risk of the cell-by-cell estimate."""
         return self._estimate_risk(lambda y: self._cells.estimate(y, self._by_cell.shares).mean, self._by_cell.mean)
 
     def _estimate_risk(self, estimator: Callable[[Floats], Floats], estimate: Floats) -> float:
         return estimate_stein_risk(estimator, self.counts, estimate, self.variance)
 
     def shrink(self, further_estimator: Callable[[Floats], Floats] | None = None) -> Shrunk:
-        """Return the average of the estimates of the cells by the weights of their risks."""
+        """Return the estimates of the cells, averaged by risk."""
         if self.counts.ndim != 2:
             return Shrunk(self._by_cell.mean, self._by_cell.empty)
         estimates = [_Estimate(self._by_cell.mean, lambda: self.risk)]
@@ -152,7 +149,7 @@ class _Expectation:
         return float(np.sqrt(self.variance))
 
     def _shrink_around(self, directions: LowRank) -> _Estimate:
-        """Return the estimate cell by cell around the low-rank part."""
+        """Return the cell-by-cell estimate around the low-rank part."""
         rest = self.remaining_variance * max(_LEAST_NOISE_SHARE, 1 - directions.degrees / directions.all_degrees)
         trend = np.maximum(self.expected + directions.estimate, 0.0)
         around, shares, _ = compute_posterior_means(self.counts, trend, rest)
@@ -167,7 +164,7 @@ class _Expectation:
 def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
     """Return counts drawn towards ``expected``, of the same shape, by positive-part James-Stein.
 
-    They move by the share of their squared distance that noise of deviation ``sigma`` a cell explains.
+    They move by the share of the squared distance that noise of standard deviation ``sigma`` explains.
     """
     distance = float(((counts - expected) ** 2).sum())
     signal_share = max(0.0, 1 - counts.size * sigma**2 / distance) if distance > 0 else 0.0
@@ -175,7 +172,7 @@ def shrink_counts(counts: Floats, expected: Floats, sigma: float) -> Floats:
 
 
 def _average_by_risk(estimates: Sequence[_Estimate]) -> Floats:
-    """Return the average of estimates with weights that fall with Stein's risk of each."""
+    """Return the average of the estimates; weights fall exponentially with Stein's risk."""
     if len(estimates) == 1:
         return estimates[0].mean
     risks = [e.risk() for e in estimates]
@@ -188,12 +185,12 @@ def estimate_stein_risk(
 ) -> float:
     """Return Stein's unbiased estimate of the squared error of ``estimate`` = estimator(counts).
 
-    In units of ``variance`` > 0, up to a constant that all estimates share.  counts: two-dimensional, with noise of
-    that variance in each cell.
+    The risk is in units of ``variance`` > 0, up to a constant that all estimates share.  counts: two-dimensional, with
+    noise of that variance in each cell.
 
-    How far an estimator follows the noise is seen by moving the counts (Ramani, Blu and Unser, "Monte-Carlo SURE", IEEE
-    Transactions on Image Processing 17, 2008): every cell by one step up or down, the signs a fixed public sequence,
-    less the means of rows and columns, which averaging has settled.
+    Moving the counts shows how far the estimator follows the noise (Ramani, Blu and Unser, "Monte-Carlo SURE", IEEE
+    Transactions on Image Processing 17, 2008).  Every cell moves one step up or down by a fixed public sequence of
+    signs, less the means of rows and columns, which the lower marginals fix.
     """
     moves = _list_moves(*counts.shape)
     step = _STEP * float(np.sqrt(variance))
@@ -212,10 +209,7 @@ def _list_moves(rows: int, columns: int) -> Floats:
 
 
 class CellMixture:
-    """The mixture that departures of cells from what is expected come from, and noise.
-
-    expected: >= 0; variance: of the noise in each cell, > 0.
-    """
+    """The mixture model of departures from ``expected`` >= 0 under noise of ``variance`` > 0 in each cell."""
 
     def __init__(self, expected: Floats, variance: float) -> None:
         self._expected, self._variance = expected, variance
@@ -225,7 +219,7 @@ class CellMixture:
         self._logs, self._follows = np.log(self._total), prior / self._total
 
     def estimate(self, counts: Floats, shares: Floats | None = None) -> Posterior:
-        """Return the posterior of every cell; ``shares``: fitted to the counts unless they are given."""
+        """Return the posterior of every cell; ``shares`` are fitted to the counts unless given."""
         y, departure = counts.ravel(), (counts - self._expected).ravel()
         likelihood = -0.5 * (self._logs + departure**2 / self._total)
         likelihood = np.vstack([likelihood, -0.5 * (np.log(self._variance) + y**2 / self._variance)])
@@ -242,16 +236,15 @@ class CellMixture:
 def compute_posterior_means(
     counts: Floats, expected: Floats, variance: float, shares: Floats | None = None
 ) -> Posterior:
-    """Return the posterior of every cell by its :class:`CellMixture`."""
+    """Return the posterior of every cell under :class:`CellMixture`."""
     return CellMixture(expected, variance).estimate(counts, shares)
 
 
 def _fit_shares(likelihood: Floats) -> Floats:
-    """Fit the shares of a mixture's parts by expectation maximization.
+    """Fit the shares of a mixture's components by expectation maximization.
 
-    likelihood: shape (parts, cells), 1 at each cell's best.
-
-    A part's new share is the mean over the cells of its probability there.
+    likelihood: shape (components, cells), 1 at each cell's maximum.  A component's new share is its mean posterior
+    probability over the cells.
     """
     parts, cells = likelihood.shape
     shares = np.full(parts, 1.0 / parts)
@@ -264,7 +257,7 @@ def _fit_shares(likelihood: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class LowRank:
-    """``estimate``: of the shape of the matrix; it takes ``degrees`` of the matrix's ``all_degrees`` of freedom."""
+    """``estimate``, in the matrix's shape, uses ``degrees`` of its ``all_degrees`` degrees of freedom."""
 
     estimate: Floats
     degrees: int
@@ -272,11 +265,11 @@ class LowRank:
 
 
 def estimate_low_rank(departure: Floats, sigma: float) -> LowRank:
-    """Return the low-rank estimate of least expected squared error, for large tables (Gavish and Donoho, section III).
+    """Return the low-rank estimate with the least expected squared error in large tables (Gavish and Donoho, III).
 
-    departure: shape (rows, columns), whose sums over rows and over columns are about 0, so that it has one row and
-    column less than it seems; sigma: standard deviation of the noise in each cell, > 0.  A singular value within the
-    bulk that noise alone would make is dropped, one above it loses what noise adds to it.
+    departure: shape (rows, columns); its row and column sums are about 0, so it has one row and one column fewer than
+    its shape.  sigma: standard deviation of the noise in each cell, > 0.  Singular values within the bulk of pure noise
+    are dropped; larger ones are shrunk by what noise adds to them.
     """
     rows, columns = (n - 1 for n in departure.shape)
     few, many = min(rows, columns), max(rows, columns)

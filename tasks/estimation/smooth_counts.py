@@ -1,16 +1,15 @@
-"""Fine counts of ordered columns, smoothed as far as their noise asks.
+"""Smoothing of the fine counts of ordered columns, as strong as their noise.
 
 Not in the paper.  Post-processing of released counts with a public sigma costs no budget.
 
-Neighbouring cells of a column of numbers hold about equally many values for their width.  A ridge on relative
-differences of neighbours (Whittaker, "On a New Method of Graduation", Proceedings of the Edinburgh Mathematical Society
-41, 1922) draws them together; how strongly follows from Stein's unbiased estimate of the squared error ("Estimation of
-the Mean of a Multivariate Normal Distribution", Annals of Statistics 9, 1981): each strength counts by how small that
-is, so what noise does not explain, such as a column of few values, stays.  Cells of one value that stand out, and null,
-are left as they are.
+Neighbouring cells of a numeric column have similar densities.  A ridge penalty on relative differences of neighbours
+smooths them (Whittaker, "On a New Method of Graduation", Proceedings of the Edinburgh Mathematical Society 41, 1922).
+The result averages several strengths, weighted by Stein's unbiased estimate of the squared error ("Estimation of the
+Mean of a Multivariate Normal Distribution", Annals of Statistics 9, 1981).  So structure that noise does not explain,
+such as a column of few values, stays.  Null, and cells of one value that stand out, are left as they are.
 
-Outwards of most rows, noise alone would put rows far from all others, and with them double a standard deviation or
-halve a slope: the counts of the ends are those of a fitted tail (tasks/codecs/tail_shapes.py).
+In the tails, noise alone would place rows far from all others, which can double a standard deviation or halve a slope.
+So the counts at both ends come from a fitted tail (tasks/codecs/tail_shapes.py).
 """
 
 from __future__ import annotations
@@ -32,35 +31,35 @@ from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_to
 Floats = NDArray[np.float64]
 
 STRENGTHS = 4.0 ** np.arange(-6, 8)
-"""Weights of the differences, beside squared errors."""
+"""Weights of the penalty, relative to squared errors."""
 
 ROUNDS = 3
-"""How often differences are taken relative to the counts smoothed before."""
+"""Passes; each takes differences relative to the counts of the pass before."""
 
 MOST_CELLS_AWAY = 90
-"""Cells between two, above which they count as so far apart."""
+"""Largest distance between cells, in cells; larger ones count as this."""
 
 LEAST_COUNT = 0.5
-"""Standard deviations of noise that are added to a count which a difference is relative to."""
+"""Standard deviations of noise added to the count that a difference is divided by."""
 
 END_SHARE = 0.1
-"""Rows of an end at most, as a share of all."""
+"""Largest share of the rows that an end may hold."""
 
 LEAST_END_CELLS = 4
-"""Cells of an end at least: fewer say nothing of a shape."""
+"""Ends of this many cells or fewer are not fitted: they show no shape."""
 
 LEAST_END_COUNT = 0.25
-"""Rows, in standard deviations of a cell's noise, that an end is fitted with at least."""
+"""Least rows that an end is fitted with, in standard deviations of a cell's noise."""
 
 COUNT_RESOLUTION = 2.0**-10
-"""Counts are whole multiples of it: last bits of linear algebra differ between CPUs, and rows must not."""
+"""Counts are rounded to multiples of this: last bits of linear algebra differ between CPUs, and rows must not."""
 
 
 def smooth_one_ways(pooled: Recode, recode: Recode, binning: Binning) -> Recode:
-    """Return ``recode`` with counts of one total, that of all one-ways; with open bins smoothed, and shares by these.
+    """Return ``recode`` with one total for all attributes, and with smoothed counts and shares of numeric columns.
 
-    ``pooled``: the one-ways of all looks; ``recode``: with what recompression says of them.  Attributes that a public
-    table tells of, with levels, or counted alone are as they were.
+    ``pooled``: the one-ways of all looks; ``recode``: the same after recompression.  Attributes that a public table
+    informs, attributes with levels, and attributes counted alone stay unchanged.
     """
     total, smoothed = max(estimate_total(pooled), 0.0), dict(recode)
     not_smoothed = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
@@ -74,7 +73,7 @@ def smooth_one_ways(pooled: Recode, recode: Recode, binning: Binning) -> Recode:
 
 
 def _shift(counts: Floats, total: float) -> Floats:
-    """Return the counts of this sum that are nearest."""
+    """Return the nearest counts that sum to ``total``."""
     return counts + (total - counts.sum()) / len(counts)
 
 
@@ -102,7 +101,7 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
     counts[body] = apply_norm_sub(smooth[body], total)
     for row in (row[~empty[row]] for row in rows if not empty[row].all()):
         for end in _list_ends(row, counts, joined, wide, sigma, bins.points):
-            within = np.flatnonzero(counts[end] >= STANDS_OUT * sigma)  # what stands out stays as it is smoothed
+            within = np.flatnonzero(counts[end] >= STANDS_OUT * sigma)  # cells that stand out keep smoothed counts
             beyond = int(within[-1]) + 1 if within.size else 1
             counts[end[beyond:]] = _fit_end(joined[end].tobytes(), sigma, wide[end].tobytes())[beyond - 1 :]
             body[end[beyond:]] = False
@@ -113,14 +112,14 @@ def _smooth_attribute(recode: AttributeRecode, noisy: Floats, bins: AttributeBin
         counts[cell], counts[neighbour] = share * counts[neighbour], (1 - share) * counts[neighbour]
     settled = np.rint(counts / COUNT_RESOLUTION) * COUNT_RESOLUTION
     even = np.maximum(widths, 1e-9 * widths.max())
-    if bins.doubtful is not None:  # rows of a code whose cells are all empty lie in the cell nearest to others
+    if bins.doubtful is not None:  # rows of a code whose cells are all empty go to the cell nearest to filled ones
         even = np.where(bins.doubtful, 1e-9 * 1e-3 ** _count_cells_to(~bins.doubtful & (widths > 0)), even)
     even = np.where(recode.kept, even, 0.0)
     return replace(recode, estimate=settled, weight=_share_inside(recode, np.where(recode.kept, settled, 0.0), even))
 
 
 def _count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
-    """Return how many cells each one is away from the nearest chosen one, shape (cells,)."""
+    """Return each cell's distance to the nearest chosen cell, in cells, shape (cells,)."""
     places, cells = np.flatnonzero(chosen), np.arange(len(chosen))
     return np.abs(cells[:, None] - places).min(axis=1, initial=MOST_CELLS_AWAY).astype(np.float64)
 
@@ -128,11 +127,11 @@ def _count_cells_to(chosen: NDArray[np.bool_]) -> Floats:
 def _list_ends(
     row: NDArray[np.intp], counts: Floats, noisy: Floats, widths: Floats, sigma: float, points: Points | None
 ) -> Iterator[NDArray[np.intp]]:
-    """Yield the cells of each end of a row of cells, outwards, and before them the one that the end begins at.
+    """Yield the cells of each end of a row of cells, outwards, after the cell that the end begins at.
 
-    An end lies outwards of the densest cell, and has END_SHARE of the rows at most.  Where noise may have made all
-    of the row, both lie outwards of the cell beside the value that most rows have, such as 0, if there is one, and have
-    all others.  ``counts``: smoothed, of all cells, ``noisy``: as counted, in which noise adds up to nothing.
+    An end lies outwards of the densest cell and holds at most END_SHARE of the rows.  If noise alone may explain the
+    row, both ends begin beside the heaviest cell of one value, such as 0, if there is one, and hold all other cells.
+    ``counts``: smoothed counts of all cells; ``noisy``: counts before smoothing, whose noise averages out.
     """
     begin, limit = int(np.argmax(counts[row] / widths[row])), END_SHARE * float(counts.sum())
     if points is not None and noisy[row].sum() < STANDS_OUT * sigma * np.sqrt(len(row)):
@@ -148,7 +147,7 @@ def _list_ends(
 
 @lru_cache(maxsize=4096)
 def _fit_end(noisy_bytes: bytes, sigma: float, width_bytes: bytes) -> Floats:
-    """Return the counts of an end but for its first cell, at which it begins; several steps of a run fit the same."""
+    """Return the fitted counts of an end without its first cell; cached, since several steps fit the same end."""
     noisy, widths = np.frombuffer(noisy_bytes), np.frombuffer(width_bytes)
     before = (noisy[0] / widths[0], sigma / widths[0])
     variance = np.full(len(noisy) - 1, sigma**2)
@@ -156,7 +155,7 @@ def _fit_end(noisy_bytes: bytes, sigma: float, width_bytes: bytes) -> Floats:
 
 
 def _share_inside(recode: AttributeRecode, counts: Floats, even: Floats) -> Floats:
-    """Return the share of each fine code inside its coarse code by ``counts``, by ``even`` where all of these are 0."""
+    """Return each fine code's share of its coarse code by ``counts``, or by ``even`` where these are all 0."""
     sums, others = (
         np.bincount(recode.coarse, weights=x, minlength=recode.size + 1)[recode.coarse] for x in (counts, even)
     )
@@ -164,13 +163,13 @@ def _share_inside(recode: AttributeRecode, counts: Floats, even: Floats) -> Floa
 
 
 def smooth_counts(counts: Floats, sigma: float, widths: Floats) -> Floats:
-    """Return counts of neighbouring cells with noise of standard deviation ``sigma``, smoothed; their sum stays."""
+    """Return smoothed counts of neighbouring cells with noise of standard deviation ``sigma``; their sum stays."""
     return _smooth_counts(counts.tobytes(), sigma, widths.tobytes()).copy()
 
 
 @lru_cache(maxsize=4096)
 def _smooth_counts(count_bytes: bytes, sigma: float, width_bytes: bytes) -> Floats:
-    """Do so: several steps of a run smooth the same counts, each at the price of an eigendecomposition."""
+    """Smooth counts given as bytes; cached, since several steps smooth the same ones and each needs an eigensystem."""
     counts, widths = np.frombuffer(count_bytes), np.frombuffer(width_bytes)
     width = widths / widths.mean()
     rise = np.diff(np.eye(len(counts)), axis=0) / width  # a density's differences between neighbours

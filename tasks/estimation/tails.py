@@ -1,6 +1,6 @@
-"""Tails: the shares of the cells inside wide bins, and the slope inside each, for decode.
+"""Tails: the shares of the cells inside wide bins and the slope inside each cell, for decode.
 
-Post-processing of the recode, from noisy counts and public edges alone.
+Post-processing of the recode: it reads noisy counts and public edges alone.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 
 def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan]:
-    """Return recode with the shares inside wide bins settled, and the plan that draws falling values in their cells.
+    """Return the recode with fitted shares inside wide bins, and the plan with a slope for each of their cells.
 
-    Both are as they were where no bin is wide.
+    Without wide bins, both come back unchanged.
     """
     shaped, fallen = dict(recode), dict[str, Floats]()
     for codec in plan.codecs:
@@ -32,11 +32,10 @@ def with_tails(recode: Recode, plan: EncodingPlan) -> tuple[Recode, EncodingPlan
 
 
 def settle_tails(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode, Floats]:
-    """Return one attribute's recode with other shares inside wide bins, and the slope of each cell.
+    """Return one attribute's recode with fitted shares inside wide bins, and the slope of each cell.
 
-    The slope is positive where the density falls upwards, negative where it falls downwards.
-
-    Where a wide bin shares its code with the bins before it, the tail begins with that code.
+    The slope is positive if the density falls upwards, negative if it falls downwards.  If a wide bin shares its code
+    with neighbouring bins, the tail begins with that code.
     """
     weight, slope = recode.weight.copy(), np.zeros(len(recode.weight))
     widths = np.array([cell.high - cell.low for cell in cells.fine])
@@ -63,9 +62,9 @@ def settle_tails(recode: AttributeRecode, cells: Cells) -> tuple[AttributeRecode
 def _iterate_tails(
     recode: AttributeRecode, cells: Cells, widths: Floats
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], int]]:
-    """Yield cells of each wide bin, those of its tail from its beginning outwards, and 1 or -1: upwards or downwards.
+    """Yield, for each wide bin, its cells, the cells of its tail outwards, and the direction (1 upwards, -1 downwards).
 
-    A tail that a wider one contains is none of its own.
+    Skips a bin that lies inside the tail of another.
     """
     done = set[int]()
     for number, way in sorted(cells.wide, key=lambda wide: -wide[0] * wide[1]):

@@ -1,9 +1,9 @@
-"""Noisy one-ways drawn towards a public table, as far as they themselves say that it is like the private one.
+"""Noisy one-ways shrunk towards a public table, as far as the noisy counts show that the two tables are alike.
 
-Not in the paper.  Empirical Bayes: a cell's true count departs from what the public table expects, by sampling of both
-tables and by a relative departure of one of a few scales, mixed in unknown shares.  The shares are fitted to the noisy
-counts by expectation maximization, of each attribute around those of all, and each cell gets its posterior mean and
-variance.  Where the public table is unlike the private one, the widest scale takes all, and the noisy counts stay.
+Not in the paper.  Empirical Bayes: a cell's true count departs from the public table's expectation.  The departure
+comes from the sampling of both tables and from a relative departure on one of a few scales, mixed in unknown shares.
+Expectation maximization fits the shares to the noisy counts, each attribute's around the common ones, and each cell
+gets its posterior mean and variance.  If the tables are unalike, the widest scale wins, and the noisy counts stay.
 Post-processing of released counts with a public table costs no budget.
 """
 
@@ -18,33 +18,33 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 SCALES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Standard deviations of a count's departure, as shares of what is expected."""
+"""Standard deviations of a count's departure, as shares of the expected count."""
 
 UNINFORMATIVE_SCALE = 0.25
-"""Standard deviation of the departure of a count of which the public table says nothing, as a share of all rows."""
+"""Standard deviation of a departure if the public table is uninformative, as a share of all rows."""
 
 POOLING_CELLS = 4.0
-"""So many cells of its own weigh as much for an attribute's shares as all attributes together."""
+"""Weight of the common shares in an attribute's own, in cells."""
 
 MIN_PRIOR_PROBABILITY = 0.5
-"""Chance above which the public table is taken to tell of an attribute."""
+"""Probability above which the public table counts as informative about an attribute."""
 
 _ROUNDS = 25
 
 
 def expect_shares(public: NDArray[np.integer], size: int) -> Floats:
-    """Return share of each of ``size`` codes by the public table's ``public`` codes, none of them 0; sums to 1.
+    """Return the share of each of ``size`` codes among the ``public`` rows' codes; shares are above 0 and sum to 1.
 
-    One row more is spread evenly over all codes.
+    One extra row is spread evenly over all codes.
     """
     counts = np.bincount(public, minlength=size) + 1.0 / size
     return np.asarray(counts / counts.sum())
 
 
 class ShrunkCounts(NamedTuple):
-    """Posterior means and variances of the counts of an attribute, both of the noisy counts' shape.
+    """Posterior means and variances of an attribute's counts, both in the noisy counts' shape.
 
-    ``follows``: the sum of how much each mean follows its own noisy count.
+    ``follows``: the sum over cells of the weight of the noisy count in the mean.
     """
 
     mean: Floats
@@ -55,7 +55,7 @@ class ShrunkCounts(NamedTuple):
 def shrink_towards_prior(
     noisy: Mapping[str, Floats], sigma: Mapping[str, float], public: Mapping[str, NDArray[np.integer]]
 ) -> dict[str, ShrunkCounts]:
-    """Return the counts drawn towards the public table, of attributes in which it tells more than an even spread does.
+    """Return the shrunk counts of the attributes that the public table predicts better than an even spread does.
 
     noisy: attribute -> noisy counts; sigma: attribute -> their noise, in counts; public: attribute -> codes of the
     public table's rows, at least one row.
@@ -79,7 +79,7 @@ def shrink_towards_prior(
 
 
 class _DepartureFit(NamedTuple):
-    """``follows``: of each cell's departure, the part that is kept; ``evidence``: the attribute's log likelihood."""
+    """``follows``: share of each cell's departure that is kept; ``evidence``: the attribute's log likelihood."""
 
     follows: Floats
     evidence: float
@@ -104,7 +104,7 @@ def _fit_counts(
 
 
 def _compute_odds(ahead: Mapping[str, float]) -> dict[str, float]:
-    """Return chance of each attribute that the public table tells of it, by its log odds and how many it tells of."""
+    """Return the probability that the public table informs each attribute, from its log odds and their common share."""
     factor = np.exp(np.clip(np.array(list(ahead.values())), -50.0, 50.0))
     share = 0.5
     for _ in range(_ROUNDS):
@@ -114,23 +114,20 @@ def _compute_odds(ahead: Mapping[str, float]) -> dict[str, float]:
 
 
 def count_noisy_rows(noisy: Sequence[Floats], sigma: Sequence[float]) -> float:
-    """Return the inverse-variance mean of the totals."""
+    """Return the number of rows: the inverse-variance mean of the one-ways' totals."""
     precision = [1.0 / (len(y) * s**2) for y, s in zip(noisy, sigma, strict=True)]
     return float(np.dot(precision, [y.sum() for y in noisy]) / np.sum(precision))
 
 
 def _compute_variances(expected: Floats, rows: float, public_rows: int) -> Floats:
-    """Return the variance of a true count's departure from what is expected, by scale.
-
-    Shape (scales + 1, cells), above 0.
-    """
+    """Return the variance of each true count's departure by scale, shape (scales + 1, cells), above 0."""
     sampling = np.maximum(expected, rows / public_rows / 2) * (1 + rows / public_rows)
     scaled = np.multiply.outer(np.array(SCALES) ** 2, expected**2) + sampling
     return np.vstack([scaled, np.full(len(expected), (UNINFORMATIVE_SCALE * rows) ** 2)])
 
 
 def _fit_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the shares of the scales by attribute, drawn towards those of all cells (POOLING_CELLS)."""
+    """Return the shares of the scales by attribute, drawn towards the common shares (POOLING_CELLS)."""
     parts = len(next(iter(likelihood.values())))
     everything = np.concatenate(list(likelihood.values()), axis=1)
     common = _maximize_expectation(everything, np.full(parts, 1.0 / parts), 1.0)
@@ -138,7 +135,7 @@ def _fit_shares(likelihood: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def _maximize_expectation(likelihood: Floats, centre: Floats, weight: float) -> Floats:
-    """Return the shares of a mixture with a Dirichlet prior of ``weight`` cells around ``centre``."""
+    """Return the mixture's shares under a Dirichlet prior of ``weight`` cells around ``centre``."""
     shares = centre
     for _ in range(_ROUNDS):
         expected = shares * (likelihood @ (1.0 / (shares @ likelihood)))

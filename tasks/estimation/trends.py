@@ -1,12 +1,11 @@
-"""What released trends say of pairs of ordered columns: correlations, and the counts of a normal model with them.
+"""Correlations of ordered columns from released trends, and the pair counts of a normal model with them.
 
 Not in the paper.  Post-processing of released sums with a public sigma costs no budget.
 
-The ordered codes of a row are taken for cuts of a normal vector (Pearson's polychoric model, as in
-tasks/synthesis/related_places.py).  Then the expected product of two signs grows with the correlation by a known
-integral over it (Plackett, "A Reduction Formula for Normal Multivariate Integrals", Biometrika 41, 1954).  Trends are
-first drawn towards 0 by what all of them together say of how strong trends are (empirical Bayes, as in
-tasks/estimation/pooled_coefficients.py).
+The model treats a row's ordered codes as a binned normal vector (Pearson's polychoric model, as in
+tasks/synthesis/related_places.py).  The expected product of two signs is then a known integral over the correlation
+(Plackett, "A Reduction Formula for Normal Multivariate Integrals", Biometrika 41, 1954).  Trends are first shrunk
+towards 0 with a prior fitted to all of them (empirical Bayes, as in tasks/estimation/pooled_coefficients.py).
 """
 
 from __future__ import annotations
@@ -33,46 +32,45 @@ from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_to
 Floats = NDArray[np.float64]
 
 MIDDLE_SCORE = 0.1
-"""A code whose mean normal score is nearer to 0 has no sign: it is the middle."""
+"""A code with a smaller absolute mean normal score gets the sign 0."""
 
 LEAST_CORRELATION = 0.02
-"""Correlations that are nearer to 0 are taken for 0."""
+"""Smaller absolute correlations count as 0."""
 
 MOST_CORRELATION = 0.98
-"""Larger ones are taken for this."""
+"""Larger absolute correlations are cut to this."""
 
 LEAST_SLOPE = 0.01
-"""By how much, in units of the largest product of two scores, a trend must grow with the correlation to tell of it."""
+"""Least growth of a usable trend with the correlation, in units of the largest product of two scores."""
 
 SEEN = np.where((SCALES >= 4.0**-4) & (SCALES < 0.5), 2.0, 0.0)
-"""Trends of each scale, from a correlation of .06 to one of .5, that count as seen: few pairs cannot tell that all are
-weak."""
+"""Pseudo-counts of trends on each scale, for correlations from .06 to .5: few pairs cannot show that all are weak."""
 
 NODES = 16
-"""Points at which a code's interval is looked at."""
+"""Quadrature points in a code's interval."""
 
 TOP = 64
-"""Largest score of a code by rank: one of the upper or lower end."""
+"""Largest absolute score of a code by rank."""
 
 _TWO_VALUES = ((0, 2),)
 _ANGLES = np.arcsin(MOST_CORRELATION) * np.linspace(-1, 1, 201)
 _SINES, _SPREADS = np.sin(_ANGLES), 2 * np.cos(_ANGLES) ** 2
 _LEAST_EIGENVALUE = 0.01
 COUNT_RESOLUTION = 2.0**-10
-"""Counts by trend are whole multiples of it: last bits differ between CPUs, and rows must not."""
+"""Counts by trend are rounded to multiples of this: last bits differ between CPUs, and rows must not."""
 
 _RESOLUTION = 2.0**-12  # last bits of linear algebra differ between CPUs
 _EDGE = 8.0
-_CELLS_AT_A_TIME = 1 << 20  # points of pairs of one shape that are worked on together
+_CELLS_AT_A_TIME = 1 << 20  # quadrature points of pairs of one shape in a batch
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Where the ordered codes of an attribute lie among the rows that have one.
+    """The ranks of an attribute's ordered codes, among the rows with an ordered code.
 
-    ``score``: of each code and, last, of filtered values, shape (codes + 1,), whole numbers; ``width``: share of each
-    code among those rows, shape (codes,), 0 for codes without an order; ``ordered``: which have one; ``there``: share
-    of the rows that have an ordered code.
+    ``score``: integer score of each code and, last, of filtered values, shape (codes + 1,); ``width``: share of each
+    code among these rows, shape (codes,), 0 for codes without an order; ``ordered``: mask of the ordered codes;
+    ``there``: share of all rows with an ordered code.
     """
 
     score: NDArray[np.int64]
@@ -82,12 +80,12 @@ class Ranks:
 
     @property
     def mean(self) -> float:
-        """The mean score of a row that has an ordered code."""
+        """The mean score of a row with an ordered code."""
         return float(self.score[:-1] @ self.width)
 
     @property
     def steps(self) -> tuple[Floats, Floats]:
-        """The normal quantiles between ordered codes where the score rises, and by how much."""
+        """The normal quantiles where the score changes from one ordered code to the next, and the changes."""
         from scipy.special import ndtri  # here: it loads slowly
 
         width, score = self.width[self.ordered], self.score[:-1][self.ordered]
@@ -99,21 +97,21 @@ class Ranks:
     def intervals(self) -> tuple[Floats, Floats, Floats]:
         """The ordered codes as intervals of a standard normal: their shares, NODES points in each, and their ends.
 
-        Of shapes (ordered codes,), (ordered codes, NODES) and (ordered codes + 1,).
+        Shapes: (ordered codes,), (ordered codes, NODES) and (ordered codes + 1,).
         """
         from scipy.special import ndtri  # here: it loads slowly
 
         width = self.width[self.ordered]
         low = np.cumsum(width) - width
         nodes = low[:, None] + width[:, None] * (np.arange(NODES) + 0.5) / NODES
-        ends = np.append(0.0, np.cumsum(width)).clip(max=1.0)  # shares may sum to 1 and a last bit
+        ends = np.append(0.0, np.cumsum(width)).clip(max=1.0)  # rounding may take the sum above 1
         ends[-1] = 1.0
         points = np.clip(ndtri(nodes.clip(1e-12, 1 - 1e-12)), -_EDGE, _EDGE)
         return width, points, np.clip(ndtri(ends), -_EDGE, _EDGE)
 
 
 def _share_out(counts: Floats, ordered: NDArray[np.bool_]) -> tuple[Floats, float]:
-    """Return the shares of ordered codes among these, and that of these among all."""
+    """Return each code's share of the ordered rows, and the share of ordered rows among all rows."""
     mass = np.maximum(counts, 0.0)
     ordered_mass = np.where(ordered, mass[: len(ordered)], 0.0)
     whole = float(ordered_mass.sum())
@@ -121,9 +119,9 @@ def _share_out(counts: Floats, ordered: NDArray[np.bool_]) -> tuple[Floats, floa
 
 
 def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArray[np.int64]:
-    """Return whole numbers from -``top`` to ``top`` by which codes of these shares count, filtered values last.
+    """Return integer scores from -``top`` to ``top`` for codes with shares ``width``, and last 0 for filtered values.
 
-    ``top`` 1: signs, by the mean normal score of a code; more: ranks.
+    ``top`` 1: signs by the code's mean normal score; larger: ranks.
     """
     from scipy.special import ndtri  # here: it loads slowly
 
@@ -144,10 +142,10 @@ def _choose_scores(width: Floats, ordered: NDArray[np.bool_], top: int) -> NDArr
 def rank_codes(
     recode: Recode, binning: Binning, top: int, two_valued: Collection[str] = (), least_codes: int = 2
 ) -> dict[str, Ranks]:
-    """Return the ranks of every attribute that has several ordered codes with rows, by its noisy one-way.
+    """Return the ranks of every attribute with several ordered codes with rows, from its noisy one-way.
 
-    ``top``: the largest score of a code: 1 or TOP; ``two_valued``: attributes whose first two codes are listed values,
-    which are in order, as either order of two is one; ``least_codes``: ordered codes with rows that an attribute needs.
+    ``top``: largest score, 1 or TOP; ``two_valued``: attributes whose first two codes are listed values, and count as
+    ordered (any order of two values is valid); ``least_codes``: least ordered codes with rows.
     """
     ranks = {}
     for a, bins in binning.items():
@@ -161,23 +159,23 @@ def rank_codes(
 
 
 def _sum_codes(recode: AttributeRecode, fine: Floats) -> Floats:
-    """Return sums of fine counts by code, filtered values last."""
+    """Return the sums of fine counts by code, filtered values last."""
     code = np.where(recode.kept, recode.coarse, recode.size)
     return np.asarray(np.bincount(code, weights=fine, minlength=recode.size + 1), dtype=np.float64)
 
 
 def _pool_sum(counts: Floats, variance: Floats, score: NDArray[np.int64], looked: float, noise: float) -> Floats:
-    """Return counts with a noisy sum of their products with ``score`` pooled in, by inverse variance."""
+    """Return the counts with a noisy score-weighted sum pooled in by inverse variance."""
     residual = looked - float(score @ counts)
     return np.asarray(counts + variance * score * (residual / (float(variance @ score**2) + noise**2)))
 
 
 @dataclass(frozen=True, eq=False)
 class Trends:
-    """Correlations of pairs by their released trends.
+    """Correlations of pairs, estimated from their released trends.
 
-    ``one_ways``: counts of codes with the released sums pooled in; ``correlation``: pair -> what the normal model
-    takes; ``deviation``: the standard deviation of each; ``sums``: pair -> its noisy sum, and the noise of it.
+    ``one_ways``: counts of codes with the released sums pooled in; ``correlation``: pair -> correlation of the normal
+    model; ``deviation``: its standard deviation; ``sums``: pair -> noisy sum and its sigma.
     """
 
     one_ways: Mapping[str, Floats]
@@ -191,7 +189,7 @@ class Trends:
     def of(
         cls, recode: Recode, ranks: Mapping[str, Ranks], queries: Sequence[Query], answers: Sequence[NDArray[Any]]
     ) -> Trends:
-        """Return the trends in the noisy sums; ``ranks``: those of the recoding by which the sums were asked."""
+        """Return the trends in the noisy sums; ``ranks``: the ranks whose scores the sums used."""
         sums = {q.attributes: (float(y[0]), q.sigma) for q, y in zip(queries, answers, strict=True)}
         total = max(estimate_total(recode), 1.0)
         one_ways = {a: _sum_codes(r, r.estimate) for a, r in recode.items()}
@@ -221,7 +219,7 @@ class Trends:
         drawn = slope * compute_posterior_mean(trend / slope, variance, fit_scales(trend / slope, variance, SEEN))
         angles = [np.interp(d, integrals[pair][1], _ANGLES) for d, pair in zip(drawn, pairs, strict=True)]
         fitted = np.sin(np.array(angles))
-        if asked_all:  # else a wide table's: what was not asked is unknown and not 0, and each pair is taken as it is
+        if asked_all:  # in a wide table, pairs not asked are unknown, not 0, so correlations stay as they are
             fitted = _make_definite(fitted, pairs, list(updated))
         correlation = np.rint(fitted / _RESOLUTION) * _RESOLUTION
         return cls(
@@ -234,9 +232,9 @@ class Trends:
         )
 
     def pool_in(self, measured: Marginal) -> Marginal:
-        """Return a noisy one-way or pair with what trends say pooled in, by inverse variance; others as they are.
+        """Return a noisy one-way or pair with its trend pooled in by inverse variance; other marginals are unchanged.
 
-        A pair of merged codes has it only where these are of one score each: of others a sum of scores is unknown.
+        A pair with merged codes is unchanged unless all codes in each merged code have one score.
         """
         if len(measured.attributes) == 1:
             (a,) = measured.attributes
@@ -255,7 +253,7 @@ class Trends:
         return replace(measured, counts=measured.counts + product * (residual * gain))
 
     def _read_scores(self, attribute: str, merge: Merge | None) -> Floats | None:
-        """Return the scores of an attribute's codes, or of merged ones; None where one has several."""
+        """Return the scores of an attribute's codes or merged codes; None if a merged code has several scores."""
         score = self.ranks[attribute].score[:-1].astype(np.float64)
         if merge is None:
             return score
@@ -264,11 +262,11 @@ class Trends:
         return merged if (merged[merge] == score).all() else None
 
     def is_known(self, pair: Clique) -> bool:
-        """Return whether the pair has a trend."""
+        """Return whether the pair has a trend of at least LEAST_CORRELATION."""
         return abs(self.correlation.get(pair, 0.0)) >= LEAST_CORRELATION
 
     def coarse(self, pair: Clique) -> Floats:
-        """Return the shares of a pair's cells without filtered values; with these they sum to 1."""
+        """Return the shares of a pair's cells without filtered values; they sum to 1 together with filtered ones."""
         if not self.is_known(pair):
             first, second = (_compute_shares(self.one_ways[x]) for x in pair)
             return np.outer(first, second)[:-1, :-1]
@@ -276,9 +274,9 @@ class Trends:
         return np.asarray(shares[0, :-1, :-1])
 
     def iterate_shares(self, pairs: Sequence[Clique]) -> Iterator[tuple[list[Clique], Floats]]:
-        """Yield the shares of the cells of known pairs, many of one shape at a time, filtered values last.
+        """Yield the shares of the cells of known pairs in batches of one shape, filtered values last.
 
-        Each as pairs and an array of shape (pairs, codes + 1, codes + 1), where the cells of a pair sum to 1.
+        Each batch is its pairs and an array of shape (pairs, codes + 1, codes + 1) that sums to 1 in each pair.
         """
         alike: dict[tuple[bytes, bytes], list[Clique]] = {}
         for a, b in pairs:
@@ -290,7 +288,7 @@ class Trends:
                 yield group[start : start + size], self._build_shares(group[start : start + size])
 
     def _build_shares(self, pairs: Sequence[Clique]) -> Floats:
-        """Return the shares of pairs whose codes are as many, and ordered alike."""
+        """Return the shares of pairs that have the same numbers of codes and the same ordered codes."""
         first, second = (np.stack([_compute_shares(self.one_ways[p[i]]) for p in pairs]) for i in (0, 1))
         built = first[:, :, None] * second[:, None, :]
         one, other = ([self.ranks[p[i]] for p in pairs] for i in (0, 1))
@@ -304,7 +302,7 @@ class Trends:
         return built
 
     def explain(self) -> dict[Clique, float]:
-        """Return by pair how far its trend alone moves it from independence, L1 in records."""
+        """Return each known pair's departure from independence by its trend alone, as L1 distance in records."""
         departures: dict[Clique, float] = {}
         for pairs, shares in self.iterate_shares([pair for pair in self.correlation if self.is_known(pair)]):
             independent = shares.sum(axis=2)[:, :, None] * shares.sum(axis=1)[:, None, :]
@@ -314,15 +312,15 @@ class Trends:
 
 
 def _compute_shares(counts: Floats) -> Floats:
-    """Return shares of noisy counts; negative ones become 0."""
+    """Return the shares of noisy counts, with negative counts as 0."""
     positive = np.maximum(counts, 0.0)
     return positive / max(float(positive.sum()), 1e-9)
 
 
 def _integrate(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[float, Floats]:
-    """Return the slope at 0 of the expected product of two scores, less the product of their means, and its values.
+    """Return the slope at correlation 0 of two scores' covariance, and the covariance at each of _ANGLES.
 
-    first, second: steps of each; the values at _ANGLES.
+    first, second: the :attr:`Ranks.steps` of the two attributes.
     """
     h, k = np.repeat(first[0], len(second[0]))[:, None], np.tile(second[0], len(first[0]))[:, None]
     rise = np.outer(first[1], second[1]).ravel()
@@ -334,10 +332,10 @@ def _integrate(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> t
 
 
 def _make_definite(correlations: Floats, pairs: Sequence[Clique], names: Sequence[str]) -> Floats:
-    """Return correlations of a matrix without negative eigenvalues: these are cut, and the diagonal is made 1 again.
+    """Return the correlations as a positive definite matrix: small eigenvalues are raised, then its diagonal set to 1.
 
-    At most MOST_CORRELATION: making the diagonal 1 draws some of columns that are nearly the same to 1, which the
-    normal model has no density for.
+    Results are at most MOST_CORRELATION: rescaling takes nearly equal columns to 1, where the normal model has no
+    density.
     """
     number = {a: i for i, a in enumerate(names)}
     at = np.array([[number[a], number[b]] for a, b in pairs])
@@ -353,9 +351,9 @@ def _make_definite(correlations: Floats, pairs: Sequence[Clique], names: Sequenc
 
 
 def _build_joints(first: Sequence[Ranks], second: Sequence[Ranks], correlations: Floats) -> Floats:
-    """Return the chances of pairs of attributes' ordered codes in the normal model.
+    """Return the joint probabilities of ordered codes in the normal model, shape (pairs, codes, codes).
 
-    first, second: the two attributes of each pair, all of as many ordered codes; shape (pairs, codes, codes).
+    first, second: the two attributes of each pair; all firsts, and all seconds, have the same number of ordered codes.
     """
     from scipy.special import ndtr
 
@@ -370,9 +368,9 @@ def _build_joints(first: Sequence[Ranks], second: Sequence[Ranks], correlations:
 def list_missing_pairs(
     trends: Trends, consistent: Sequence[Marginal], zeros: KnownZeros | None = None
 ) -> list[Marginal]:
-    """Return the pairs with a trend that no consistent marginal holds, as counts that agree with the one-ways.
+    """Return the pairs with a trend and without a consistent marginal, as counts that agree with the one-ways.
 
-    ``zeros``: cells that no row can be in.  The ``sigma`` of a pair is its root mean square error by its trend's noise.
+    ``zeros``: cells that no row can be in.  A pair's ``sigma`` is its root mean square error from its trend's noise.
     """
     ones = {m.attributes[0]: m.counts for m in consistent if len(m.attributes) == 1}
     held = {frozenset(pair) for m in consistent for pair in combinations(m.attributes, 2)}

@@ -1,4 +1,4 @@
-"""Streams of batches, cut: where parts end, and where those of another stream do."""
+"""Streams of batches, cut at the ends of parts or at the batches of another stream."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 ALL_LEFT = -1
-"""Size of a last part that has whatever rows are left."""
+"""Size of a last part that takes all remaining rows."""
 
 
 def pair_batches(
     first: Iterable[pa.RecordBatch], second: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Yield the same rows of two tables beside each other.  Raises ValueError if one has more rows than the other."""
+    """Yield pairs of batches with the same rows of two tables.  Raises ValueError if their numbers of rows differ."""
     others, rest = iter(second), None
     for batch in first:
         while batch.num_rows:
@@ -29,10 +29,10 @@ def pair_batches(
 
 
 def cut_batches(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the batches, cut where a part of ``sizes`` rows ends, each with its part's number.
+    """Yield the batches, cut at the ends of parts with ``sizes`` rows, each with its part's number.
 
-    The last size may be ALL_LEFT; then there may be fewer rows than the others say, too.  Raises ValueError unless
-    there are as many rows as ``sizes`` says.
+    Raises ValueError if the number of rows is not the sum of ``sizes``.  If the last size is ALL_LEFT, any number of
+    rows is accepted.
     """
     part, remaining = 0, sizes[0]
     for batch in batches:
@@ -44,9 +44,9 @@ def cut_batches(batches: Iterable[pa.RecordBatch], sizes: Sequence[int]) -> Iter
                 yield part, batch.slice(first)
                 break
             if remaining == 0:
-                raise ValueError(f"there are more rows than the {sum(sizes):,} of the parts")
+                raise ValueError(f"there are more rows than the {sum(sizes):,} rows of the parts")
             rows = min(remaining, batch.num_rows - first)
             yield part, batch.slice(first, rows)
             first, remaining = first + rows, remaining - rows
     if sizes[-1] != ALL_LEFT and (remaining or any(sizes[part + 1 :])):
-        raise ValueError(f"there are fewer rows than the {sum(sizes):,} of the parts")
+        raise ValueError(f"there are fewer rows than the {sum(sizes):,} rows of the parts")

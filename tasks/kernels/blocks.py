@@ -1,7 +1,7 @@
-"""Exact counts of rows that are read block by block, anew for every pass: memory does not depend on their number.
+"""Exact counts of rows that are read block by block in every pass: memory does not depend on the number of rows.
 
-What a pass holds is bounded by public figures: the cells of its marginals, and the bytes of a block, which follow from
-the domain.  Counts are integers, so blocks may come in any order and any cut, and every sum is the same.
+Public figures bound a pass's memory: the cells of its marginals, and the bytes of a block, which follow from the
+domain.  Counts are integers, so the sums do not depend on the order or size of blocks.
 """
 
 from __future__ import annotations
@@ -25,34 +25,31 @@ from privsyn.tasks.kernels.counting import (
 from privsyn.tasks.kernels.read_ahead import read_ahead
 
 PASS_CELLS = 1 << 24
-"""Cells (int64) that one pass over the rows counts into at most; a larger marginal has a pass of its own."""
+"""Largest number of cells (int64) that one pass over the rows counts; a larger marginal has a pass of its own."""
 
 BLOCK_BYTES = 1 << 25
-"""Bytes of codes that one block of rows may take."""
+"""Largest size of a block of rows, in bytes of codes."""
 
-_SHARES = 4  # units of work for each thread and block, so that unequal marginals even out
-_MOST_OF_ONE_THREAD = 1 << 20  # rows times cliques that one thread counts sooner than others are started
+_SHARES = 4  # units of work per thread and block, so that unequal marginals even out
+_MOST_OF_ONE_THREAD = 1 << 20  # rows times cliques that one thread counts before other threads have started
 
 
 def block_rows(domain: Domain, *, padded: bool = False) -> int:
-    """Return rows of a block: as many as fit BLOCK_BYTES, by the width of the attributes' codes; at least 1,024."""
+    """Return the rows of a block: as many as fit BLOCK_BYTES by the width of the codes, at least 1,024."""
     width = sum(choose_code_dtype(size + int(padded)).itemsize for size in domain.sizes)
     return max(1_024, BLOCK_BYTES // max(1, width))
 
 
 def restrict_domain(domain: Domain, cliques: Iterable[Clique]) -> Domain:
-    """Return the attributes that the cliques name, in the domain's order: the columns that a pass reads.
-
-    At least one.
-    """
+    """Return the attributes in the cliques, at least one, in domain order: the columns that a pass reads."""
     named = {attribute for clique in cliques for attribute in clique} or set(domain.attributes[:1])
     return Domain.of({a: domain.size(a) for a in domain.attributes if a in named})
 
 
 def iterate_passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = False) -> Iterator[list[Clique]]:
-    """Yield consecutive cliques whose cells fit PASS_CELLS together.
+    """Yield groups of consecutive cliques whose cells fit PASS_CELLS together.
 
-    Raises ValueError for a marginal too large to be counted.
+    Raises ValueError for a marginal that is too large to count.
     """
     group: list[Clique] = []
     cells = 0
@@ -70,9 +67,9 @@ def iterate_passes(domain: Domain, cliques: Iterable[Clique], *, padded: bool = 
 def count_blocks(
     blocks: Iterable[CodeTable], domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 0
 ) -> list[np.ndarray]:
-    """Return flat counts (int64) of each clique over all blocks, filtered ones too; empty cliques count rows.
+    """Return flat counts (int64) of each clique over all blocks, with filtered values; empty cliques count rows.
 
-    ``blocks``: tables over at least the attributes named.  Threads (0: all cores) share the cliques of each block.
+    ``blocks``: tables with at least the cliques' attributes.  Threads (0: all cores) share the cliques of each block.
     """
     counts = [np.zeros(check_cells(_get_shape(domain, c, padded), c), np.int64) for c in cliques]
     threads = choose_thread_count(threads)
@@ -93,7 +90,7 @@ def count_blocks(
 def iterate_in_shape(
     counts: Iterable[np.ndarray], domain: Domain, cliques: Sequence[Clique], rows: int, *, padded: bool, filtered: bool
 ) -> Iterator[np.ndarray]:
-    """Return flat counts with their axes, as :func:`privsyn.tasks.kernels.counting.count` gives them.
+    """Yield flat counts with their axes, as :func:`privsyn.tasks.kernels.counting.count` returns them.
 
     Raises RuntimeError if the counts of a clique do not add up to ``rows``: a block was lost or counted twice.
     """
@@ -111,8 +108,8 @@ def _get_shape(domain: Domain, clique: Clique, padded: bool) -> tuple[int, ...]:
 class BlockwiseRows:
     """Rows that are never in memory together.
 
-    ``read``: starts a pass over the columns of the given attributes (a subdomain, in its order), as blocks, on so many
-    threads; ``rows``: how many there are.
+    ``read``: starts a pass that yields blocks of the columns of a subdomain, in its order, on the given number of
+    threads; ``rows``: number of rows.
     """
 
     domain: Domain
@@ -123,7 +120,7 @@ class BlockwiseRows:
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[np.ndarray]:
-        """Yield the counts of each clique, in order; as many passes over the rows as :func:`iterate_passes` needs."""
+        """Yield the counts of each clique, in order, with one pass per group of :func:`iterate_passes`."""
         for group in iterate_passes(self.domain, cliques, padded=self.padded):
             used = threads if self.rows * len(group) > _MOST_OF_ONE_THREAD else 1
             blocks = self.read(restrict_domain(self.domain, group), used)

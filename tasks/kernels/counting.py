@@ -22,16 +22,16 @@ from privsyn.data_contracts.tables import build_code_schema
 MAX_CELLS = 1 << 31
 """Largest number of cells of a marginal: keys must fit 31 bits."""
 
-_BLOCK_ROWS = 1 << 16  # keys of cliques of three and more are made this many rows at a time
-_GROUP_CLIQUES, _GROUP_CELLS = 16, 1 << 20  # one unit of work for a thread: look-ahead stays bounded
-_ROWS_OF_ONE_THREAD = 1 << 14  # half of counting so few is Python's own work: two threads take as long as one
+_BLOCK_ROWS = 1 << 16  # rows per batch of keys for cliques of three or more attributes
+_GROUP_CLIQUES, _GROUP_CELLS = 16, 1 << 20  # largest unit of work for a thread, which bounds look-ahead
+_ROWS_OF_ONE_THREAD = 1 << 14  # with fewer rows, half the time is Python's own: two threads take as long as one
 
 
 @dataclass(frozen=True, eq=False)
 class CodeTable:
     """Rows of codes, one contiguous array of uint8, uint16 or uint32 per attribute, all of one length.
 
-    Codes of attribute a are 0 .. size(a) - 1; in a ``padded`` table also size(a), a filtered value.
+    Codes of attribute a are 0 .. size(a) - 1; in a ``padded`` table also size(a), for filtered values.
     Raises ValueError for wrong lengths, types or codes outside the domain.
     """
 
@@ -40,7 +40,7 @@ class CodeTable:
     padded: bool = False
 
     def __post_init__(self) -> None:
-        """Check everything that the kernels rely on; raises ValueError as the class says."""
+        """Check everything that the kernels rely on; raises ValueError."""
         if len(self.columns) != len(self.domain.attributes):
             raise ValueError(f"{len(self.columns)} columns for {len(self.domain.attributes)} attributes")
         for attribute, size, column in zip(self.domain.attributes, self.domain.sizes, self.columns, strict=True):
@@ -61,14 +61,14 @@ class CodeTable:
         return self.columns[self.domain.index(attribute)]
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
-        """Return the number of distinct codes that each attribute's column may hold, the filtered one included."""
+        """Return the number of codes that each attribute's column may hold, including the one for filtered values."""
         return tuple(size + int(self.padded) for size in self.domain.shape(clique))
 
     @classmethod
     def from_arrow(
         cls, data: pa.Table | Sequence[pa.RecordBatch], domain: Domain, *, padded: bool = False
     ) -> CodeTable:
-        """From an Arrow table or batches with the domain's columns in order; no copy of a single chunk.
+        """Build from an Arrow table or batches with the domain's columns in order; a single chunk is not copied.
 
         Raises ValueError for other columns, nulls, or types that are not unsigned.
         """
@@ -87,7 +87,7 @@ class CodeTable:
         return _count_in_memory(self, cliques, threads, padded_result)
 
     def to_arrow(self) -> pa.Table:
-        """Return an Arrow table in the schema of ``code_schema``; columns of the right type are not copied."""
+        """Return an Arrow table in the schema of ``build_code_schema``; columns of the right type are not copied."""
         schema = build_code_schema(self.domain, padded=self.padded)
         codes = [
             pa.array(column.astype(choose_code_dtype(size + int(self.padded)), copy=False))
@@ -97,15 +97,15 @@ class CodeTable:
 
 
 class Countable(Protocol):
-    """Rows of codes that can be counted, wherever they are: in memory, in files, or on other machines."""
+    """Rows of codes that can be counted: in memory, in files, or on other machines."""
 
     @property
     def domain(self) -> Domain:
-        """The attributes and how many codes each has."""
+        """The attributes and their numbers of codes."""
 
     @property
     def padded(self) -> bool:
-        """Whether an attribute may hold one code more, for filtered values."""
+        """Whether an attribute may hold one more code, for filtered values."""
 
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
@@ -120,7 +120,7 @@ def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def fill_keys(keys: np.ndarray, columns: Sequence[np.ndarray], shape: Sequence[int]) -> None:
-    """Write the row-major cell number of every row into ``keys`` (uint32, as long as the columns, one or more)."""
+    """Write every row's row-major cell number into ``keys`` (uint32, as long as the columns; at least one column)."""
     from privsyn.tasks.kernels.tallies import push_digit  # here: compiled code loads slowly
 
     np.copyto(keys, columns[0])
@@ -140,9 +140,8 @@ def check_cells(shape: Sequence[int], clique: Clique) -> int:
 def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> np.ndarray:
     """Return exact marginal counts: int64, shaped ``domain.shape(clique)``; the empty clique gives the total.
 
-    Rows with a filtered value in the clique of a padded table are not in the result, unless
-    ``padded_result``: then every axis has one more position, for the filtered values.
-    Raises ValueError when the marginal has more than 2**31 cells.
+    In a padded table, rows with a filtered value in the clique are left out, unless ``padded_result``: then every axis
+    has one more position, for filtered values.  Raises ValueError if the marginal has more than 2**31 cells.
     """
     shape = table.shape(clique)
     counts = np.zeros(check_cells(shape, clique), np.int64)
@@ -151,7 +150,7 @@ def count(table: CodeTable, clique: Clique, *, padded_result: bool = False) -> n
 
 
 def load_compiled_counting() -> None:
-    """Import the compiled code of counting, in the thread that calls: other threads then import nothing."""
+    """Import the compiled counting code in the calling thread, so that other threads import nothing."""
     import privsyn.tasks.kernels.tallies  # noqa: F401 - here: compiled code loads slowly
 
 
@@ -179,14 +178,14 @@ def add_counts(table: CodeTable, clique: Clique, counts: np.ndarray) -> None:
 
 
 def _as_read_only(codes: np.ndarray) -> np.ndarray:
-    """Return a view that cannot be written: code is compiled for every kind of array, and codes come as both."""
+    """Return a read-only view, so that code is compiled for one kind of array."""
     view = codes.view()
     view.flags.writeable = False
     return view
 
 
 def reshape_counts(counts: np.ndarray, shape: Sequence[int], *, filtered: bool) -> np.ndarray:
-    """Return flat counts with one axis per attribute; without the last position of every axis unless ``filtered``."""
+    """Reshape flat counts to one axis per attribute; drop the last position of every axis unless ``filtered``."""
     counts = counts.reshape(shape)
     return counts if filtered else np.ascontiguousarray(counts[tuple(slice(0, -1) for _ in shape)])
 
@@ -205,7 +204,7 @@ def count_all(
 ) -> Iterator[np.ndarray]:
     """Return the counts of each clique as by :func:`count`, in the order of the cliques, lazily.
 
-    Threads: 0 for all cores.
+    threads: 0 for all cores.
     """
     return table.counts(cliques, threads=threads, padded_result=padded_result)
 
@@ -213,7 +212,7 @@ def count_all(
 def _count_in_memory(
     table: CodeTable, cliques: Iterable[Clique], threads: int, padded_result: bool
 ) -> Iterator[np.ndarray]:
-    """At most a few groups of marginals for each thread are counted ahead of the reader."""
+    """Yield counts in order; each thread counts at most a few groups of marginals ahead of the reader."""
 
     def work(group: list[Clique]) -> list[np.ndarray]:
         return [count(table, clique, padded_result=padded_result) for clique in group]
@@ -237,7 +236,7 @@ def _count_in_memory(
 
 
 def _group_cliques(table: CodeTable, cliques: Iterable[Clique]) -> Iterator[list[Clique]]:
-    """Return consecutive cliques, few enough that a group is quick to count and small to hold."""
+    """Yield groups of consecutive cliques that are quick to count and small to hold."""
     group: list[Clique] = []
     cells = 0
     for clique in cliques:

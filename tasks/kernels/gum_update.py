@@ -1,8 +1,8 @@
 """Kernels of one GUM update (paper, section 5.2): plan the moves, choose the rows, write them.
 
-Rows are cut into fixed blocks.  ``keys`` holds each row's cell; arrays by block are (blocks, cells).
-Rows that lose their cell are in over-counted cells and donors in under-counted ones, so blocks may
-write while others read their donors.
+Rows are cut into fixed blocks.  ``keys`` holds each row's cell; arrays by block have shape (blocks, cells).
+Rows that lose their cell are in over-counted cells and donors in under-counted ones, so some blocks may write while
+others read their donors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from privsyn.tasks.kernels.tallies import LANED_CELLS, tally
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_CHUNK = 512  # rows that are compared together
+_CHUNK = 512  # rows compared together
 
 
 @njit(nogil=True, cache=True)
 def count_blocks(keys, edges, first, last, by_block):  # type: ignore[no-untyped-def]
-    """Count the cells of the rows of blocks ``first`` .. ``last`` - 1; by_block: int64 (blocks, cells), added to."""
+    """Add the rows of blocks ``first`` .. ``last`` - 1 to their cells of ``by_block``, int64 (blocks, cells)."""
     lanes = np.zeros((1 if by_block.shape[1] > LANED_CELLS else 4, by_block.shape[1]), np.int64)
     for b in range(first, last):
         lanes[:] = 0
@@ -35,12 +35,11 @@ def count_blocks(keys, edges, first, last, by_block):  # type: ignore[no-untyped
 def plan_moves(target, current, alpha, offsets, grow, shrink):  # type: ignore[no-untyped-def]
     """Compute how many rows each cell gains and loses; return their common total.
 
-    target: float64 (cells), wanted rows; current: int64 (cells), rows now; same sums.  Only cells with
-    |target - current| >= 1 act.  An under-counted cell grows by min(nt - ns, alpha ns), and an empty one
-    by min(nt, alpha nt), since it has nothing to multiply.  An over-counted cell shrinks by
-    min(ns - nt, beta ns), with beta solved so that the totals match.  Both are rounded systematically
-    at the two random ``offsets`` in [0, 1), which is unbiased and keeps the totals equal.
-    grow, shrink: int64 (cells), written.
+    target: float64 (cells), wanted rows nt; current: int64 (cells), current rows ns; same sums.  Only cells with
+    |target - current| >= 1 change.  An under-counted cell grows by min(nt - ns, alpha ns), and an empty one by
+    min(nt, alpha nt), since it has no rows to multiply.  An over-counted cell shrinks by min(ns - nt, beta ns), with
+    beta solved so that the totals match.  Both are rounded systematically at the two random ``offsets`` in [0, 1),
+    which is unbiased and keeps the totals equal.  grow, shrink: int64 (cells), written.
     """
     wished = room = 0.0
     for c in range(target.shape[0]):
@@ -68,10 +67,10 @@ def plan_moves(target, current, alpha, offsets, grow, shrink):  # type: ignore[n
 
 @njit(nogil=True, cache=True)
 def solve_beta(target, current, moved):  # type: ignore[no-untyped-def]
-    """Beta with sum over cells with ns - nt >= 1 of min(ns - nt, beta ns) = ``moved``.
+    """Return beta such that the sum of min(ns - nt, beta ns) over cells with ns - nt >= 1 is ``moved``.
 
-    The left side is concave and piecewise linear in beta; Newton's method from 0 ends on the solution
-    after finitely many steps.  ``moved`` must not exceed the sum of those ns - nt.
+    The sum is concave and piecewise linear in beta, so Newton's method from 0 reaches the solution in finitely many
+    steps.  ``moved`` must not exceed the sum of ns - nt over these cells.
     """
     beta = 0.0
     while True:
@@ -100,7 +99,7 @@ def _plan_losses(target, current, moved, offset, shrink):  # type: ignore[no-unt
             mark = int(np.floor(min(exact, moved) + offset))
             shrink[c] = min(mark - lost, current[c])
             lost += shrink[c]
-    for c in range(target.shape[0]):  # at most a row or two, where floats fell short of an integer
+    for c in range(target.shape[0]):  # at most a row or two, if rounding errors left a mark below an integer
         if lost < moved and current[c] - target[c] >= 1 and shrink[c] < current[c]:
             shrink[c] += 1
             lost += 1
@@ -108,10 +107,10 @@ def _plan_losses(target, current, moved, offset, shrink):  # type: ignore[no-unt
 
 @njit(nogil=True, cache=True)
 def split_losses(shrink, current, by_block, start, losses):  # type: ignore[no-untyped-def]
-    """Divide every cell's loss over the blocks in proportion to its rows there, by systematic rounding.
+    """Divide every cell's loss over the blocks in proportion to its rows in each, by systematic rounding.
 
     by_block: int64 (blocks, cells), the cell's rows in each block; start: uint64, a stream;
-    losses: int64 (blocks, cells), written: at most the rows there.
+    losses: int64 (blocks, cells), written; at most the rows in each.
     """
     losses[:] = 0
     for c in range(shrink.shape[0]):
@@ -127,7 +126,7 @@ def split_losses(shrink, current, by_block, start, losses):  # type: ignore[no-u
 
 @njit(nogil=True, cache=True)
 def fill_slots(grow, current, share, offset, slots):  # type: ignore[no-untyped-def]
-    """Fill one slot for each row gained: the cell, or ~cell where a whole record is to be copied.
+    """Fill one slot for each row gained: the cell, or ~cell if a whole record is to be copied.
 
     ``share`` of the gains of non-empty cells are copies, rounded systematically at ``offset``.
     slots: int32 (sum of grow), written.
@@ -146,9 +145,9 @@ def fill_slots(grow, current, share, offset, slots):  # type: ignore[no-untyped-
 
 @njit(nogil=True, cache=True)
 def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped-def]
-    """Collect rows whose random 32-bit number is at most their cell's bound; return how many there are.
+    """Collect the rows whose random 32-bit number is at most their cell's bound; return their number.
 
-    The numbers are a keyed hash of the row's position, so that the comparison runs on vectors of rows.
+    The random numbers are a keyed hash of the row's position, so that the comparison is vectorized over rows.
     candidates: uint32, written with ascending positions.
     """
     low, high = np.uint32(word & _LOW), np.uint32(word >> _HALF)
@@ -157,7 +156,7 @@ def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped
     rows, chunk, number = np.uint64(keys.shape[0]), np.uint64(_CHUNK), np.uint64(0)
     for first in range(np.uint64(0), rows, chunk):
         block_keys = keys[first : min(first + chunk, rows)]
-        for i in range(np.uint64(block_keys.shape[0])):  # apart, so that the next loop runs on vectors
+        for i in range(np.uint64(block_keys.shape[0])):  # separate, so that the next loop is vectorized
             limits[i] = bounds[block_keys[i]]
         for i in range(np.uint64(block_keys.shape[0])):
             x = np.uint32(np.uint32(np.uint32(first + i) + low) * np.uint32(0x9E3779B9))
@@ -175,7 +174,10 @@ def _draw_candidates(keys, bounds, word, candidates):  # type: ignore[no-untyped
 
 @njit(nogil=True, cache=True)
 def _keep_exactly(keys, candidates, quota, word, first_row, chosen):  # type: ignore[no-untyped-def]
-    """Sequential selection sampling: quota, uint64 (cells), is rows to keep << 32 | candidates, consumed."""
+    """Select rows by sequential selection sampling.
+
+    quota: uint64 (cells), rows to keep << 32 | candidates, consumed; chosen: written.
+    """
     number, wanted, j = np.uint64(0), np.uint64(chosen.shape[0]), np.uint64(0)
     while number < wanted:
         word += GAMMA
@@ -190,14 +192,14 @@ def _keep_exactly(keys, candidates, quota, word, first_row, chosen):  # type: ig
 
 @njit(nogil=True, cache=True)
 def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen):  # type: ignore[no-untyped-def]
-    """Choose the rows that lose their cell, exactly at random within each cell of each block.
+    """Choose the rows that lose their cell, uniformly at random within each cell of each block.
 
-    Works through blocks ``first`` .. ``last`` - 1; block b has the rows from edges[b] to edges[b + 1] - 1.
-    Candidates are drawn row by row with a little more than the wanted share; when a cell gets too few,
-    all candidates are drawn again with every row of that cell; then selection sampling keeps the exact
-    number.  A cell's candidates are a uniform subset given how many there are, so the choice is uniform.
-    keys: uint32 (rows); by_block, losses: int64 (blocks, cells), rows there and rows to lose; starts:
-    uint64 (blocks), the streams; chosen: uint32, written from ends[b] to ends[b + 1] - 1 with ascending rows.
+    Works through blocks ``first`` .. ``last`` - 1; block b has the rows from edges[b] to edges[b + 1] - 1.  Candidates
+    are drawn row by row with slightly more than the wanted share.  If a cell gets too few, all candidates are drawn
+    again with every row of that cell.  Selection sampling then keeps the exact number.  Given their number, a cell's
+    candidates are a uniform subset, so the choice is uniform.  keys: uint32 (rows); by_block, losses: int64 (blocks,
+    cells), rows in each and rows to lose; starts: uint64 (blocks), the streams; chosen: uint32, written from ends[b] to
+    ends[b + 1] - 1 with ascending rows.
     """
     cells = losses.shape[1]
     bounds, quota = np.empty(cells, np.uint32), np.empty(cells, np.uint64)
@@ -231,8 +233,8 @@ def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen
 def share_out(slots, step, ends, starts, first, last, targets):  # type: ignore[no-untyped-def]
     """Give each chosen row its slot: every ``step``-th slot, cyclically, then shuffled within the block.
 
-    With ``step`` coprime to the number of slots, the blocks share out all slots, each getting an even
-    sample of all cells' gains.  starts: uint64 (blocks), the streams; targets: int32 (slots), written.
+    With ``step`` coprime to the number of slots, the blocks together get all slots, and each gets an even sample of the
+    cells' gains.  starts: uint64 (blocks), the streams; targets: int32 (slots), written.
     """
     total = slots.shape[0]
     for b in range(first, last):
@@ -247,7 +249,7 @@ def share_out(slots, step, ends, starts, first, last, targets):  # type: ignore[
 
 @njit(nogil=True, cache=True)
 def write_digit(column, rows, targets, stride, size):  # type: ignore[no-untyped-def]
-    """Replace: write one attribute's code of each target cell; slots for copies (< 0) are left alone."""
+    """Replace: write one attribute's code of each target cell; skip slots for copies (< 0)."""
     for p in range(rows.shape[0]):
         if targets[p] >= 0:
             column[rows[p]] = np.uint32(targets[p]) // stride % size
@@ -255,7 +257,7 @@ def write_digit(column, rows, targets, stride, size):  # type: ignore[no-untyped
 
 @njit(nogil=True, cache=True)
 def index_rows(keys, edges, places, first, last, index):  # type: ignore[no-untyped-def]
-    """Write each row's number to the next place of its cell in its block; places: int64 (blocks, cells), consumed."""
+    """Write each row's number to the next free place of its cell and block; places: int64 (blocks, cells), consumed."""
     for b in range(first, last):
         for i in range(np.uint64(edges[b]), np.uint64(edges[b + 1])):
             index[places[b, keys[i]]] = np.uint32(i)
@@ -264,7 +266,7 @@ def index_rows(keys, edges, places, first, last, index):  # type: ignore[no-unty
 
 @njit(nogil=True, cache=True)
 def pick_donors(targets, ends, cell_starts, index, starts, first, last, donors):  # type: ignore[no-untyped-def]
-    """Choose a row of its cell at random for each slot for a copy.
+    """Choose a random donor row of the cell for each slot for a copy.
 
     cell_starts: int64 (cells + 1), where each cell's rows begin in ``index``; starts: uint64 (blocks),
     the streams; donors: uint32 (slots), written.
@@ -280,7 +282,7 @@ def pick_donors(targets, ends, cell_starts, index, starts, first, last, donors):
 
 @njit(nogil=True, cache=True)
 def copy_codes(column, rows, targets, donors):  # type: ignore[no-untyped-def]
-    """Duplicate: copy one attribute from each donor, for the slots for copies."""
+    """Duplicate: copy one attribute from each donor into the slots for copies."""
     for p in range(rows.shape[0]):
         if targets[p] < 0:
             column[rows[p]] = column[donors[p]]

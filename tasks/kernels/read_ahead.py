@@ -1,4 +1,4 @@
-"""Making the next of a stream's items while the one before is used: both cores work where one would wait."""
+"""Reading a stream ahead: the next item is made in another thread while the current one is used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _END = object()
 
 
 def read_ahead(items: Iterable[Item], threads: int) -> Iterator[Item]:
-    """Yield the items in their order, each made by another thread while the one before is used: two are held at once.
+    """Yield the items in order, each made by another thread while the one before is used; holds two items at once.
 
-    An error of making one is raised where the item would come.  ``threads``: 0 for all cores; on one nothing is made
+    An error in making an item is raised in the item's place.  ``threads``: 0 for all cores; with 1, nothing is read
     ahead.
     """
     if choose_thread_count(threads) == 1:

@@ -1,4 +1,4 @@
-"""Random words and shuffles by seeded streams, in compiled code for other kernels."""
+"""Random words and shuffles from seeded streams, compiled for other kernels."""
 
 from __future__ import annotations
 

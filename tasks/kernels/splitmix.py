@@ -1,4 +1,4 @@
-"""splitmix64 (Steele, Lea and Flood 2014): what seeded streams are made of, on one integer and on words of numpy."""
+"""splitmix64 (Steele, Lea and Flood 2014), the base of seeded streams, for one integer and for numpy words."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ MASK = (1 << 64) - 1
 
 
 def mix_integer(z: int) -> int:
-    """Return the finaliser of one integer in [0, 2**64)."""
+    """Return the splitmix64 finaliser of one integer in [0, 2**64)."""
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)
 
 
 def mix_bits(z: np.ndarray) -> np.ndarray:
-    """Return the splitmix64 finaliser: uint64 -> uint64, of one word or of many."""
+    """Return the splitmix64 finaliser of one uint64 word or an array of them."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

@@ -1,7 +1,7 @@
 """Seeded random streams for post-processing kernels, and exact systematic rounding.
 
-A stream is addressed, not advanced: draw i of a stream is mix_integer(stream + i * GAMMA).  Work that is cut
-into fixed blocks, each with its own stream, therefore gives the same result on any number of threads.
+A stream is addressed, not advanced: draw i of a stream is mix_integer(stream + i * GAMMA).  So work in fixed blocks,
+each with its own stream, gives the same result on any number of threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from privsyn.tasks.kernels.splitmix import GAMMA, MASK, mix_bits, mix_integer
 
 
 def derive_stream(seed: int, *address: int) -> np.uint64:
-    """Return the 64-bit start of the stream at ``address`` under ``seed``; integers >= 0, any number of them."""
+    """Return the 64-bit start of the stream at ``address`` (any number of integers >= 0) under ``seed``."""
     state = mix_integer((seed + int(GAMMA)) & MASK)
     for number in address:
         state = mix_integer((state * 31 + number + int(GAMMA)) & MASK)
@@ -25,7 +25,7 @@ def draw_uniform(start: np.uint64, index: int = 0) -> float:
 
 
 def draw_uniforms(start: np.uint64, number: int) -> np.ndarray:
-    """Return the first ``number`` draws of a stream as :func:`draw_uniform` gives them; float64."""
+    """Return the first ``number`` draws of a stream, as :func:`draw_uniform` returns them; float64."""
     words = start + np.arange(1, number + 1, dtype=np.uint64) * GAMMA
     return (mix_bits(words) >> np.uint64(11)) * 2.0**-53
 
@@ -40,9 +40,9 @@ def shuffle(values: np.ndarray, start: np.uint64) -> None:
 def draw_systematically(weights: np.ndarray, totals: np.ndarray | int, offsets: np.ndarray | float) -> np.ndarray:
     """Round ``weights`` along the last axis to int64 quotas that sum exactly to ``totals``.
 
-    weights: float (..., cells), finite, >= 0; all-zero rows count as uniform.  totals: int (...) >= 0;
-    offsets: (...) in [0, 1), uniformly random for unbiased quotas.  Every quota is its share
-    total * weight / sum(weights) rounded up or down; cells of weight 0 get 0.
+    weights: float (..., cells), finite, >= 0; all-zero rows count as uniform.  totals: int (...) >= 0.  offsets:
+    (...) in [0, 1), uniformly random for unbiased quotas.  Every quota is total * weight / sum(weights), rounded up or
+    down; cells of weight 0 get 0.
     """
     weights = np.asarray(weights, dtype=np.float64)
     empty = weights.sum(axis=-1, keepdims=True) <= 0

@@ -1,11 +1,11 @@
 """Kernels of one residual-guided sweep over one block of rows.
 
-A residual is rows wanted less rows there, for every cell of every marginal; W is its weighted form.  With
-S(v) the sum of W over a record's cells when its attribute has the value v, and k the sum of the weights of
-the marginals that hold the attribute, moving the record from u to v changes the weighted sum of squared
-residuals by 2 (S(u) - S(v) + k).  It moves only where that is negative.  Only records in surplus look
-for a move, with S(u) < -k/4 once the mean of each marginal's cells along the attribute is taken off, which no move of
-it changes: almost all moves are theirs, and trying every record costs twice the time.
+A residual is wanted minus present rows, for every cell of every marginal; W is the weighted residual.  S(v) is the sum
+of W over a record's cells if its attribute has the value v; k is the summed weight of the marginals on the attribute.
+Moving the record from u to v changes the weighted sum of squared residuals by 2 (S(u) - S(v) + k); the record moves
+only if this is negative.  Only records in surplus try a move: those with S(u) < -k/4 after subtracting the mean of each
+marginal's cells along the attribute, which its moves do not change.  They make almost all moves, and trying every
+record takes twice the time.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ from numba import njit
 from privsyn.tasks.kernels.shuffling import draw_below, mix
 from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
 
-_CHUNK = 512  # rows whose surplus is computed together
+_CHUNK = 512  # rows with a jointly computed surplus
 _BITS, _HALF = np.uint64(11), np.uint64(32)
-_STEPS, _FAR = 128, 4  # steps of _CHANCES a unit of temperature; how many units below the best a score has no chance
-_CHANCES = np.rint(np.exp(-np.arange(_STEPS * _FAR) / (_STEPS / 2)) * 2**20).astype(np.int64)  # whole on every CPU
+_STEPS, _FAR = 128, 4  # steps of _CHANCES per unit of temperature; scores this many units below the best are excluded
+_CHANCES = np.rint(np.exp(-np.arange(_STEPS * _FAR) / (_STEPS / 2)) * 2**20).astype(np.int64)  # equal on every CPU
 
-_PAUSE = 2  # sweeps in which a record that had no better value is not tried again, where rules bind
+_PAUSE = 2  # sweeps that skip a record without a better value, if there are rules
 
 FORBIDDEN_SUM = -(1 << 44)
-"""A sum below all that there are: where no cell is forbidden, no record is in one."""
+"""Below every possible sum: without forbidden cells, no record is in one."""
 
 
 _inner = njit(nogil=True, inline="always")
-"""Of what compiled code alone calls: a function of its own takes a quarter of a second more to compile."""
+"""Decorator of functions that only compiled code calls; a separate function takes 0.25 s longer to compile."""
 
 
 class Views(NamedTuple):
-    """The marginals that hold one attribute; a *view* is one marginal seen from it.
+    """The marginals on one attribute; a *view* is one marginal arranged for this attribute.
 
-    The workspace holds the views one after another.  Each has a line for each combination of the codes of its other
-    attributes, and a line has a place for each of the attribute's codes.  Last come the views of fixed penalties of
+    The workspace holds the views one after another.  Each has a line for each combination of codes of its other
+    attributes, and a line has a place for each of the attribute's codes.  The last views are fixed penalties of
     forbidden cells: they are not counts, and moves do not change them.
 
-    A marginal may have merged codes of an attribute; places of codes with one merged code have one cell.
+    A marginal may merge codes of an attribute; the places of merged codes share a cell.
 
     Attributes:
-        size: How many codes the attribute has.
-        cells: uint32, shape (places,): the residual of each place.
-        weights: int64, shape (lines,): that of the marginal of each line.
-        first_places: uint32, shape (views,): where each view begins.
-        other_starts: int64, shape (views + 1,): view j's other attributes are those from ``other_starts[j]`` to
-            ``other_starts[j + 1]`` - 1 in ``other_rows`` and ``stride``.
-        other_rows: int64: the row of the codes that has each other attribute.
-        stride: uint32: its step in the workspace.
-        move_weights: int64, shape (views,): by how much a move changes a cell of the view; 0 for penalties.
-        counted: How many views come before those of penalties.
-        counted_lines: How many lines do.
-        merged: int64, shape (views,): the row of ``merges`` that the view's marginal has the attribute by; -1: it has
-            the codes themselves.
+        size: The number of codes of the attribute.
+        cells: uint32, shape (places,): the position of each place's residual.
+        weights: int64, shape (lines,): the weight of each line's marginal.
+        first_places: uint32, shape (views,): the first place of each view.
+        other_starts: int64, shape (views + 1,): view j's other attributes are at ``other_starts[j]`` to
+            ``other_starts[j + 1]`` - 1 of ``other_rows`` and ``stride``.
+        other_rows: int64: the row of ``codes`` with each other attribute.
+        stride: uint32: the step of each other attribute in the workspace.
+        move_weights: int64, shape (views,): the change of a view's cell by a move; 0 for penalties.
+        counted: The number of views before the penalties.
+        counted_lines: The number of lines before the penalties.
+        merged: int64, shape (views,): the row of ``merges`` for the view's marginal; -1 if it does not merge the
+            attribute.
         merges: int64, shape (merges, size): the merged code of each code.
-        merged_rows: int64, shape (merges,): the row of the codes, after the attributes', that has these merged codes.
+        merged_rows: int64, shape (merges,): the row of ``codes``, after the attributes, with these merged codes.
     """
 
     size: int
@@ -77,9 +77,10 @@ class Views(NamedTuple):
 
 
 def share_residuals(residuals: np.ndarray, block: int, blocks: int, salt: np.uint64) -> np.ndarray:
-    """Return a block's quota of every residual: floor((R + (block + shift) mod blocks) / blocks), which sums to R.
+    """Return a block's quota of every residual R: floor((R + (block + shift) mod blocks) / blocks).
 
-    The shift is random for each cell, so that no block gets all that is left over.  salt: a stream.
+    The quotas of all blocks sum to R.  The shift is random for each cell, so that no block gets all remainders.  salt:
+    a stream.
     """
     if blocks == 1:
         return residuals.copy()
@@ -101,16 +102,17 @@ def sweep_block(
 ) -> int:
     """Pass once over every attribute of every row of a block; return the number of moves.
 
-    codes: unsigned (attributes, and then merged ones; rows), changed in place; order: the attributes as they are
-    visited; layout: the views of each attribute;
-    residuals: integers (cells), the block's quota, updated with every move.  A record in surplus moves to the value
-    with the largest S (``best``, and always where its own S is below ``urgent``, as in forbidden cells; ties at
-    random), or to a value that lowers the sum of squares, at random in proportion to by how much.
-    start: the stream.  vain: uint8 (attributes, rows), changed in place: for how many sweeps a record in
-    surplus that found no better value is left alone, unless its S is below ``urgent``; without rows, none ever is.
+    codes: unsigned (attributes, then merged codes; rows), changed in place; order: the attributes in visiting order;
+    layout: the views of each attribute; residuals: integers (cells), the block's quota, updated with every move.
 
-    heat: where it is above 0, every record, in surplus or not, draws a value, its own among them, with chances in
-    proportion to exp(-change of the weighted squares / (heat k)), as in simulated annealing; ``best`` says nothing.
+    With ``best``, a record in surplus moves to the value with the largest S, ties at random; otherwise to a value that
+    lowers the sum of squares, with probability proportional to the decrease.  A record with S below ``urgent``, as in
+    forbidden cells, always takes the best value.  start: the stream.  vain: uint8 (attributes, rows), changed in place:
+    for how many sweeps a record in surplus without a better value is skipped, unless its S is below ``urgent``; without
+    rows, no record is skipped.
+
+    heat: if above 0, every record, in surplus or not, draws a value, possibly its own, as in simulated annealing.  The
+    probability is proportional to exp(-change of the weighted squares / (heat k)); ``best`` is ignored.
     """
     lines = max(views.weights.size for views in layout)
     work = np.empty(max(views.cells.size for views in layout), residuals.dtype)
@@ -181,10 +183,10 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
     unit,
     urgent,
 ):
-    """Visit attribute ``a`` of every row; returns the number of moves.
+    """Visit attribute ``a`` of every row; return the number of moves.
 
-    cost: k; unit: the temperature in units of a score, 0 for none; vain: uint8 (rows), or none; work (places), means
-    (lines), keys (views, _CHUNK), sums (_CHUNK) and scores (codes of a) are overwritten.
+    cost: k; unit: the temperature in units of a score, 0 without heat; vain: uint8 (rows), or empty.  Overwrites work
+    (places), means (lines), keys (views, _CHUNK), sums (_CHUNK) and scores (codes of a).
     """
     rows = codes.shape[1]
     _load(cells, weights, counted_lines, rows, scores.shape[0], residuals, work, means)
@@ -215,10 +217,10 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
 
 @_inner
 def _load(cells, weights, counted_lines, rows, size, residuals, work, means):  # type: ignore[no-untyped-def]
-    """Fill the workspace: weighted residuals, less the mean of their line; means: (lines), written.
+    """Fill the workspace with weighted residuals minus the mean of their line; means: (lines), written.
 
-    Moves keep a line's sum.  Fixed penalties have no mean, and cells known as empty, with more than ``rows`` in
-    surplus, take no part in it.
+    Moves keep a line's sum.  Lines of penalties have the mean 0; the mean leaves out cells known to be empty, which
+    have a surplus above ``rows``.
     """
     for line in range(weights.shape[0]):
         begin = line * size
@@ -237,7 +239,7 @@ def _load(cells, weights, counted_lines, rows, size, residuals, work, means):  #
 
 @_inner
 def _store(cells, weights, size, work, means, residuals):  # type: ignore[no-untyped-def]
-    """Write the workspace back; every change was a multiple of the weight."""
+    """Write the workspace back to the residuals; every change was a multiple of the weight."""
     for line in range(weights.shape[0]):
         for c in range(line * size, (line + 1) * size):
             residuals[cells[c]] = (work[c] + means[line]) // weights[line]
@@ -245,7 +247,7 @@ def _store(cells, weights, size, work, means, residuals):  # type: ignore[no-unt
 
 @_inner
 def _sum_chunk(codes, a, first_places, other_starts, other_rows, stride, begin, n, work, keys, sums):  # type: ignore[no-untyped-def]
-    """Compute for ``n`` rows from ``begin``: S at their own value (sums), and each view's place at value 0 (keys)."""
+    """Compute for ``n`` rows from ``begin`` S at their own value (sums) and each view's place of value 0 (keys)."""
     own_codes = codes[a, begin : begin + n]
     for i in range(n):
         sums[i] = 0
@@ -263,10 +265,10 @@ def _sum_chunk(codes, a, first_places, other_starts, other_rows, stride, begin, 
 
 @_inner
 def _choose(keys, i, views, counted, cost, old, work, scores, best, urgent, word, unit):  # type: ignore[no-untyped-def]
-    """Return the value that row ``i`` of the chunk moves to from ``old`` by today's residuals; ``old`` to stay.
+    """Return the value that row ``i`` of the chunk moves to from ``old`` by the current residuals; ``old`` to stay.
 
-    keys: as :func:`_sum_chunk` left them; scores: (codes of a), overwritten; word: random; urgent: a score of its own
-    below it makes any record take the best.
+    keys: from :func:`_sum_chunk`; scores: (codes of a), overwritten; word: random; urgent: a record with a score below
+    it takes the best value.
     """
     now = np.int64(0)
     for j in range(views):
@@ -280,7 +282,7 @@ def _choose(keys, i, views, counted, cost, old, work, scores, best, urgent, word
         key = np.uint64(keys[j, i])
         for v in range(np.uint64(scores.shape[0])):
             scores[v] += work[key + v]
-    least = now + cost  # a move falls short of lowering the squares at this score
+    least = now + cost  # a move lowers the squares only above this score
     if unit > 0:
         scores[old] = least
     top = scores[0]
@@ -308,12 +310,12 @@ def _choose(keys, i, views, counted, cost, old, work, scores, best, urgent, word
         mark -= scores[v]
         if mark < 0:
             return v
-    return old  # never: the chances sum to the total
+    return old  # unreachable: the chances sum to the total
 
 
 @_inner
 def _is_tied(penalties, old):  # type: ignore[no-untyped-def]
-    """Return whether rules, by their penalties, allow no value but ``old``."""
+    """Return whether the penalties of rules allow no value but ``old``."""
     if penalties[old] < 0:
         return False
     free = 0
@@ -324,7 +326,7 @@ def _is_tied(penalties, old):  # type: ignore[no-untyped-def]
 
 @_inner
 def _record_move(move_weights, merged, merges, old, new, keys, i, work):  # type: ignore[no-untyped-def]
-    """Note a move of row ``i`` of the chunk: one row less at ``old``, one more at ``new``."""
+    """Record a move of row ``i`` of the chunk in the workspace: one row less at ``old``, one more at ``new``."""
     for j in range(move_weights.shape[0]):
         key, m = np.int64(keys[j, i]), merged[j]
         if m < 0:

@@ -1,7 +1,7 @@
 """Residual-guided sweeps over fixed row blocks and several threads.
 
-Each block works on its quota of every residual and has its own random streams, and the quotas that are left
-over add up to the new residuals, so the rows that come out do not depend on the number of threads.
+Each block works on its quota of every residual with its own random streams, and the remaining quotas add up to the new
+residuals.  So the resulting rows do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from privsyn.tasks.kernels.streams import derive_stream
 from privsyn.tasks.kernels.sweep_moves import FORBIDDEN_SUM, Views, share_residuals, sweep_block
 
 SMALLEST_BLOCK = 1 << 14
-"""Rows of a block at least: on fewer rows a sweep has fewer blocks than it asks for."""
+"""Least rows of a block; a sweep of few rows has fewer blocks than requested."""
 
 FORBIDDEN_RESIDUAL = 64
-"""Rows that the rounding of quotas can add to a residual, and more."""
+"""More rows than the rounding of quotas can add to a residual."""
 
 _SHARE, _MOVE = range(2)  # purposes of random streams
 
@@ -33,18 +33,18 @@ class Sweeper:
 
     Args:
         columns: Unsigned arrays of one length, codes below ``sizes``.
-        sizes: How many codes each attribute has.
+        sizes: The number of codes of each attribute.
         cliques: The positions of each marginal's attributes.
         weights: A positive integer per marginal.
-        residuals: Integers, rows wanted less rows there, all marginals' cells one after another in row-major order.
-        threads: How many threads work on blocks of rows.
-        forbidden: (positions, cells) of joint codes that no record moves to, and that records leave where one move is
-            enough.  With any, a record that found no better value is left alone for two sweeps.
-        empty: bool, cells of the marginals that records leave and keep away from likewise, as if twice the rows were
-            in surplus there; None: there are none.
-        merges: For each marginal, the merged code that it has of each of its attributes' codes, None for an attribute
-            whose codes it has as they are; empty: every marginal has all as they are.
-        visited: The attributes that sweeps visit, one of every marginal at least; None: all.
+        residuals: Integers, wanted minus present rows, in all marginals' cells, concatenated in row-major order.
+        threads: The number of threads that work on blocks of rows.
+        forbidden: (positions, cells) of joint codes that no record moves to, and that records leave if one move is
+            enough.  With any, a record without a better value is skipped for two sweeps.
+        empty: bool, cells of the marginals that records likewise leave and avoid, as if twice the rows were in surplus
+            there; None: no such cells.
+        merges: For each marginal, the merged code of each code of its attributes, None for an attribute that is not
+            merged; empty: no marginal has merged codes.
+        visited: The attributes that sweeps visit, at least one of every marginal; None: all.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class Sweeper:
 
     @property
     def residuals(self) -> np.ndarray:
-        """Rows wanted less rows there, in all marginals' cells."""
+        """Wanted minus present rows in all marginals' cells."""
         residuals = self._residuals[: self._counts]
         return residuals + self._penalty if self._forbids_empty else residuals
 
     def _bound_sums(self, residuals: np.ndarray) -> tuple[int, np.dtype]:
-        """Return the fine of a forbidden cell, above what all marginals can speak for, and the type of sums.
+        """Return the fine of a forbidden cell, above what all marginals together can outweigh, and the type of sums.
 
-        That is int32 where no sum of weighted residuals, centred or not, can leave it: moves change each by at most the
-        rows, up and down.
+        The type is int32 if it holds every sum of weighted residuals, centred or not; moves change a residual by at
+        most the number of rows, up or down.
         """
         most = self.columns[0].size + int(np.abs(residuals).max(initial=0))
         largest = max(int(views.move_weights.sum()) for views in self._layout)
@@ -104,10 +104,10 @@ class Sweeper:
         return fine, np.dtype(np.int32 if (2 + fines) * fine < 1 << 31 else np.int64)
 
     def sweep(self, order: np.ndarray, blocks: int, best: bool, seed: int, *address: int, heat: float = 0.0) -> int:
-        """Visit every attribute of every row once; returns the number of moves and updates ``residuals``.
+        """Visit every attribute of every row once; return the number of moves and update ``residuals``.
 
-        order: int64, the attributes as they are visited; blocks: at most so many, fewer on few rows; best and
-        heat as in :func:`privsyn.tasks.kernels.sweep_moves.sweep_block`.  The streams depend on seed and address only.
+        order: int64, the attributes in visiting order; blocks: the largest number of blocks; best, heat: as in
+        :func:`privsyn.tasks.kernels.sweep_moves.sweep_block`.  The streams depend on seed and address only.
         """
         rows, lock = self.columns[0].size, Lock()
         blocks = max(1, min(blocks, rows // SMALLEST_BLOCK))
@@ -142,7 +142,7 @@ class Sweeper:
 
 
 def list_merged(cliques: Sequence[Sequence[int]], merges: Sequence[Merges]) -> list[tuple[int, Merge]]:
-    """Return the attribute and merge of every column of merged codes, each once, attributes in order."""
+    """Return (attribute, merge) of every column of merged codes, each once, in attribute order."""
     columns: dict[tuple[int, int], tuple[int, Merge]] = {}
     for clique, clique_merges in zip(cliques, merges, strict=True):
         for a, merge in zip(clique, clique_merges, strict=False):
@@ -161,8 +161,8 @@ def build_layout(
 ) -> list[Views]:
     """Return the views of every attribute; see :class:`privsyn.tasks.kernels.sweep_moves.Views`.
 
-    ``counted``: how many of the cliques, from the first on, are marginals; the others are fixed (None: all are).
-    ``merges``, ``visited``: as of :class:`Sweeper`; the views of attributes that are not visited have no cell.
+    ``counted``: number of leading cliques that are marginals, None for all; the others are fixed penalties.
+    ``merges``, ``visited``: as in :class:`Sweeper`; unvisited attributes have views without cells.
     """
     counted = len(cliques) if counted is None else counted
     merges = [
@@ -189,7 +189,7 @@ def build_layout(
             merge = merges[m][axis]
             cells.append(_arrange_by_line(bases[m], shapes[m], axis, merge))
             merged.append(-1 if merge is None else merged_columns.index(number[a, id(merge)]))
-            # merged codes of a row stand in rows of their own, so that a kernel need not look them up
+            # merged codes have their own rows of codes, so that kernels need not look them up
             rows = [
                 b if c is None else len(sizes) + number[b, id(c)] for b, c in zip(cliques[m], merges[m], strict=True)
             ]
@@ -208,7 +208,7 @@ def build_layout(
                 other_starts=np.array(other_starts),
                 other_rows=other_rows.copy(),
                 stride=stride.astype(np.uint32),
-                # a move changes the counts of marginals; a penalty of forbidden cells is no count, and stays as it is
+                # moves change the counts of marginals; penalties of forbidden cells are fixed
                 move_weights=np.where(np.arange(own_weights.size) < marginals, own_weights, 0),
                 counted=marginals,
                 counted_lines=lines[marginals],
@@ -221,15 +221,15 @@ def build_layout(
 
 
 def _arrange_by_line(base: int, shape: Sequence[int], axis: int, merge: Merge | None) -> np.ndarray:
-    """Return the cells of a marginal, whose first is ``base``, line by line: the attribute at ``axis`` runs fastest.
+    """Return the cells of a marginal, numbered from ``base``, line by line: the attribute at ``axis`` runs fastest.
 
-    Flat, uint32; it has all of its own codes, also where the marginal has them merged by ``merge``.
+    Flat, uint32; a line has all codes of the attribute, even if the marginal merges them by ``merge``.
     """
     grid = np.moveaxis(np.arange(base, base + prod(shape), dtype=np.uint32).reshape(shape), axis, -1)
     return np.asarray((grid if merge is None else grid[..., merge]).reshape(-1))
 
 
 def _list_steps(rows: Sequence[int], shape: Sequence[int], axis: int, size: int) -> list[tuple[int, int]]:
-    """Return (row of codes, step in the workspace) of each attribute but that at ``axis``, which has ``size`` codes."""
+    """Return (row of codes, step in the workspace) of each attribute but the one at ``axis``, with ``size`` codes."""
     rest = [i for i in range(len(shape)) if i != axis]
     return [(rows[i], size * prod(shape[c] for c in rest[n + 1 :])) for n, i in enumerate(rest)]

@@ -6,14 +6,14 @@ import numpy as np
 from numba import njit
 
 LANED_CELLS = 1 << 13
-"""Cells at most of counts with lanes: four histograms pay off while they fit the cache together."""
+"""Largest number of cells of counts with four lanes, which pay off while they fit the cache together."""
 
 
 def make_lanes(counts: np.ndarray, rows: int) -> np.ndarray:
-    """Return what so many rows are tallied in, int64 (lanes, cells): ``counts`` itself, or four histograms of zeros.
+    """Return the lanes to tally ``rows`` rows in, int64 (lanes, cells): ``counts`` itself, or four of zeros.
 
-    Rows take turns with four, where these fit the cache: neighbouring rows with the same key would otherwise wait for
-    each other's increment.  They are made here because compiled code that makes arrays takes twice as long to compile.
+    If four histograms fit the cache, rows alternate between them: neighbouring rows with the same key would otherwise
+    wait for each other's increment.  Compiled code that makes arrays takes twice as long to compile, so this is Python.
     """
     laned = counts.size <= LANED_CELLS and rows >= counts.size
     return np.zeros((4, counts.size), np.int64) if laned else counts[None]
@@ -21,7 +21,7 @@ def make_lanes(counts: np.ndarray, rows: int) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def tally(keys, lanes):  # type: ignore[no-untyped-def]
-    """Add 1 to the count of every key in one of the lanes; keys: unsigned, below the lanes' cells."""
+    """Add 1 for every key in one of the lanes; keys: unsigned, below the number of cells."""
     rows, body, one = np.uint64(keys.shape[0]), np.uint64(0), lanes[0]
     if lanes.shape[0] == 4:
         two, three, four = lanes[1], lanes[2], lanes[3]
@@ -37,7 +37,7 @@ def tally(keys, lanes):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def tally_pair(a, b, width, lanes):  # type: ignore[no-untyped-def]
-    """Add 1 to the count of ``a * width + b`` for every row, as :func:`tally`; ``width``: uint64, codes of b."""
+    """Add 1 for every row's ``a * width + b``, as :func:`tally` does; ``width``: uint64, number of codes of b."""
     rows, body, one = np.uint64(a.shape[0]), np.uint64(0), lanes[0]
     if lanes.shape[0] == 4:
         two, three, four = lanes[1], lanes[2], lanes[3]

@@ -1,4 +1,4 @@
-"""Hashes of the texts of an Arrow array, by which persons are split into groups that fit into memory."""
+"""Hashes of the texts of an Arrow array, used to split persons into groups that fit into memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @njit(nogil=True, cache=True)
 def _hash_fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
-    """Write FNV-1a of the bytes from each offset to the next into ``hashes``; uint64."""
+    """Write the FNV-1a hash of the bytes between consecutive offsets into ``hashes``; uint64."""
     for i in range(hashes.shape[0]):
         value = np.uint64(0xCBF29CE484222325)
         for j in range(offsets[i], offsets[i + 1]):
@@ -19,7 +19,7 @@ def _hash_fnv(offsets, data, hashes):  # type: ignore[no-untyped-def]
 
 
 def hash_texts(texts: pa.Array) -> NDArray[np.uint64]:
-    """Return FNV-1a of each text of a ``string`` array, shape (rows,); the hash of a null is undefined."""
+    """Return the FNV-1a hash of each text of a ``string`` array, shape (rows,); a null's hash is undefined."""
     hashes = np.zeros(len(texts), np.uint64)
     _, offsets, data = texts.buffers()
     if data is not None and len(texts):

@@ -1,7 +1,7 @@
 """One GUM visit over fixed row blocks and several threads.
 
-Blocks depend on the numbers of rows and cells alone, and each has its own random streams, so the rows
-that come out do not depend on the number of threads.
+Blocks depend on the numbers of rows and cells alone, and each has its own random streams.  So the resulting rows do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _GOLDEN = 0.6180339887498949
 
 @dataclass(frozen=True, eq=False)
 class TargetMarginal:
-    """A wanted marginal: positions of its attributes, their sizes, and rows wanted per cell (float64, flat).
+    """A wanted marginal: positions of its attributes, their sizes, and wanted rows per cell (float64, flat).
 
-    ``sigma`` is the standard deviation of the noise in one cell of ``wanted``; 0 where that is unknown.  ``zero``: the
-    cells that no row can be in, bool of ``shape`` (None: none is known).  ``merges``: as of a marginal.
+    ``sigma``: standard deviation of the noise in one cell of ``wanted``, 0 if unknown.  ``zero``: mask of ``shape`` of
+    the cells that no row can be in (None: none known).  ``merges``: as in :class:`Marginal`.
     """
 
     attributes: tuple[int, ...]
@@ -41,7 +41,7 @@ class TargetMarginal:
 
 @dataclass(eq=False)
 class _Moves:
-    """What one visit has decided: the slots to fill, and each block's losses and share of the slots."""
+    """The plan of one visit: the slots to fill, and each block's losses and share of the slots."""
 
     slots: np.ndarray
     step: int
@@ -55,7 +55,7 @@ class _Moves:
 class Updater:
     """Columns of codes that are updated in place, visit by visit.
 
-    columns: unsigned arrays of one length below 2**31; threads: how many work on one visit.
+    columns: unsigned arrays of one length below 2**31; threads: the number of threads of a visit.
     Use as a context manager: it owns its threads.
     """
 
@@ -74,9 +74,9 @@ class Updater:
         self._pool.shutdown()
 
     def visit(self, target: TargetMarginal, alpha: float, duplicate_share: float, *address: int) -> float:
-        """Move the rows towards ``target`` once; returns the L1 error in rows that was found before.
+        """Move the rows towards ``target`` once; return the L1 error, in rows, before the moves.
 
-        ``address`` numbers this visit: a visit's random streams depend on the seed and the address only.
+        ``address`` numbers the visit: its random streams depend on the seed and the address only.
         """
         edges = self._place_edges(prod(target.shape))
         by_block = self._count(target, edges)
@@ -96,7 +96,7 @@ class Updater:
     def _call_each_span(self, work: Callable[[int, int], None], blocks: int) -> None:
         """Call ``work(first, last)`` on consecutive spans of blocks, one per thread.
 
-        A span is handled by few long kernel calls: each call must take Python's lock twice.
+        Few long kernel calls handle a span, since each call takes Python's lock twice.
         """
         marks = np.unique(np.linspace(0, blocks, self._threads + 1).astype(int))
         others = [self._pool.submit(work, int(a), int(b)) for a, b in pairwise(marks[1:])]
@@ -165,7 +165,7 @@ class Updater:
 
 
 def _choose_coprime_step(total: int) -> int:
-    """Return a step near the golden section of ``total`` and coprime to it: multiples spread evenly."""
+    """Return a step near the golden section of ``total`` and coprime to it, so that its multiples spread evenly."""
     step = max(1, int(total * _GOLDEN))
     while gcd(step, total) != 1:
         step += 1

@@ -1,5 +1,5 @@
 """Public knowledge about the private table: priors, totals, columns that move together.
 
-Belongs here: how what the spec calls public changes estimates, codes and rows.  Does not belong here: reading public
+Belongs here: how public knowledge in the spec changes estimates, codes and rows.  Does not belong here: reading public
 tables (privsyn/specs/, privsyn/sources/), noise.
 """

@@ -1,4 +1,4 @@
-"""Compared columns: rows get values whose difference lies in the cell that their codes say.
+"""Compared columns: rows get values whose difference lies in the cell of its code.
 
 Post-processing of synthetic codes; it costs no budget.
 """
@@ -18,10 +18,10 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.recode import Recode
 
 REDRAWS = 24
-"""How often a row's two values are drawn anew inside their codes, one of them as far from the other as is wanted."""
+"""How often a row's two values are redrawn inside their codes, with one of them placed by the wanted difference."""
 
 Redraw = Callable[[NDArray[np.int64]], Mapping[str, pa.Array]]
-"""Draws values of the two columns anew inside the codes of some rows."""
+"""Redraws the values of the two columns inside the codes of some rows."""
 
 
 def keep_difference(
@@ -32,14 +32,13 @@ def keep_difference(
     redraw: Redraw,
     rng: np.random.Generator,
 ) -> None:
-    """Put values into ``columns``, in place, whose differences lie in the cells that the codes ``fine`` say.
+    """Put values into ``columns``, in place, whose differences lie in the cells of the codes ``fine``.
 
-    Values stay in their codes where these leave such a difference.  Where they do not, one of the two values, as often
-    the first as the second, leaves its code: what is known of the difference is finer than codes are.  Null and exact
-    values stay.
+    Values stay in their codes if these allow the difference.  Otherwise one of the two values, chosen at random, leaves
+    its code: the difference is known more finely than the codes.  Null and exact values stay.
     """
     wanted = np.asarray(fine[codec.attribute]).astype(np.int64)
-    parts = [_Part(part, fine[part.attribute], recode) for part in (codec.first, codec.second)]
+    parts = [_ComparedColumn(part, fine[part.attribute], recode) for part in (codec.first, codec.second)]
     numbers = [part.codec.count_numbers(columns[part.codec.attribute]) for part in parts]
     changed = [np.zeros(len(wanted), dtype=bool) for _ in parts]
     moves = (wanted != codec.missing) & ~parts[0].fixed & ~parts[1].fixed
@@ -59,7 +58,7 @@ def keep_difference(
         now = [np.where(side, moved[0], now[0]), np.where(side, now[1], moved[1])]
         fits = codec.find_codes(*now) == wanted[rows_to_move]
         for candidate, either, part in zip(now, moved, parts, strict=True):
-            # A move out of codes that one bound forbids would only ever go the other way, and shift all values there.
+            # On the last attempt both moves must stay in bounds; otherwise values near a bound would all move one way.
             cells = part.find_cells(candidate)
             fits &= cells >= 0
             fits &= part.find_cells(either) >= 0 if last else part.keeps_code(rows_to_move, cells)
@@ -74,8 +73,8 @@ def keep_difference(
             columns[name] = pc.if_else(pa.array(marks), values, columns[name])
 
 
-class _Part:
-    """One of two compared columns: its coarse codes by row, and which rows' values cannot move."""
+class _ComparedColumn:
+    """One of two compared columns: its coarse codes by row, and the rows whose values cannot move."""
 
     def __init__(self, codec: OrderedCodec, fine: NDArray[np.integer[Any]], recode: Recode) -> None:
         self.codec, self._coarse_of = codec, recode[codec.attribute].coarse
@@ -83,11 +82,11 @@ class _Part:
         self._code = self._coarse_of[fine]
 
     def find_cells(self, numbers: Floats) -> NDArray[np.int64]:
-        """Return the fine code of each number, -1 of one that is in no interval of the column."""
+        """Return the fine code of each number, -1 if it is in no interval of the column."""
         low, high = self.codec.bounds
         fine = self.codec.encode({self.codec.attribute: self.codec.release_numbers(numbers)})[0].astype(np.int64)
         return np.where((numbers >= low) & (numbers <= high) & ~self.codec.stands_alone[fine], fine, -1)
 
     def keeps_code(self, rows: NDArray[np.int64], cells: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether these fine codes are in the codes of ``rows``."""
+        """Return whether these fine codes lie in the coarse codes of ``rows``."""
         return np.asarray(self._coarse_of[cells] == self._code[rows])

@@ -1,6 +1,6 @@
-"""Rows that have known totals exactly: a last repair of codes, which changes as few as possible.
+"""Rows that match known totals exactly: a last repair of codes with the fewest changes.
 
-Not in the paper.  Sweeps bring rows within a few of their targets; what is left is moved here.  Post-processing of
+Not in the paper.  Sweeps bring rows within a few of their targets; this step moves the rest.  Post-processing of
 released and public counts costs no budget.
 """
 
@@ -18,14 +18,14 @@ Ints = NDArray[np.int64]
 
 
 class Quotas:
-    """What the shards of a table have to hold: whole counts near each shard's share, which sum to the totals."""
+    """The counts that each shard of a table must hold: integers near the shard's share that sum to the totals."""
 
     def __init__(self, exact: Sequence[ExactCounts]) -> None:
         self._exact = tuple(exact)
         self._left = [h.counts.copy() for h in exact]
 
     def take(self, rows: int) -> tuple[ExactCounts, ...]:
-        """Return what the next shard, of so many rows, has to hold.
+        """Return the counts that the next shard, of ``rows`` rows, must hold.
 
         Raises ValueError if the totals have fewer rows left.
         """
@@ -41,24 +41,24 @@ class Quotas:
 
 
 def _select_part(remaining: Ints, rows: int) -> Ints:
-    """Take ``rows`` of the counts ``remaining``: each its share rounded down or up, none more than is left."""
+    """Return ``rows`` rows of the counts ``remaining``: the share of each rounded down or up, at most what is left."""
     total = int(remaining.sum())
     if rows > total:
-        raise ValueError(f"{rows:,} rows are more than the {total:,} of the totals")
+        raise ValueError(f"{rows:,} rows are more than the {total:,} rows of the totals")
     part, rest = np.divmod(remaining * rows, max(total, 1))
     part[np.argsort(-rest, kind="stable")[: rows - int(part.sum())]] += 1
     return part
 
 
 def seed_generator(seed: int) -> np.random.Generator:
-    """Return the random generator of this step for ``synthesis.seed``."""
+    """Return this step's random generator for ``synthesis.seed``."""
     return np.random.default_rng([seed, 0x707A15])
 
 
 def hold(codes: CodeTable, exact: Sequence[ExactCounts], rng: np.random.Generator) -> CodeTable:
-    """Return rows with the counts ``exact``, by the fewest changes of each attribute; rows are chosen at random.
+    """Return rows with the counts ``exact``, with the fewest changes of each attribute; rows are chosen at random.
 
-    exact: each after its parent, with as many rows as ``codes``; a table that has these counts comes back as it is.
+    exact: each after its parent, with as many rows as ``codes``.  A table that has these counts is returned unchanged.
     """
     columns = dict(zip(codes.domain.attributes, codes.columns, strict=True))
     for counts in exact:
@@ -85,7 +85,7 @@ def _move_rows(
     for g in range(len(wanted)):
         group_surplus = surplus[g * size : (g + 1) * size]
         if group_surplus.sum():
-            raise ValueError("the totals are not of so many rows")
+            raise ValueError("the totals have a different number of rows")
         leaving = [
             rng.choice(
                 order[ends[g * size + c] - group_surplus[c] - wanted[g, c] : ends[g * size + c]],

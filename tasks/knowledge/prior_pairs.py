@@ -1,7 +1,7 @@
-"""What a public table says of pairs: their joint counts, made to agree with the one-ways, and whether to trust them.
+"""Pairs of a public table: joint counts that agree with the private one-ways, and whether to trust them.
 
-Not in the paper.  With a public table the noisy scores are distances from its pairs in place of independence: a pair
-in which it is right needs no budget.  Post-processing with a public table costs none either.
+Not in the paper.  With a public table, noisy scores are distances from its pairs instead of from independence: a pair
+that it predicts well needs no budget.  Post-processing with a public table costs none either.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from privsyn.tasks.synthesis.implied_pairs import IMPLIED_SIGMA_FACTOR, list_mis
 Floats = NDArray[np.float64]
 
 DISTANCE_FACTOR_DEVIATION = 0.5
-"""Standard deviation of the factor by which chance and noise make distances other than expected, around 1."""
+"""Prior standard deviation, around 1, of the factor between actual and expected distances from chance and noise."""
 
 _FITTING = 8  # passes of iterative proportional fitting
 
 
 @dataclass(frozen=True, eq=False)
 class PriorPairs:
-    """The pairs of the public ``rows`` (coarse codes, the code ``size`` where a value was filtered).
+    """The pairs of the public ``rows`` (coarse codes; the code ``size`` for a filtered value).
 
-    ``informed``: the attributes for which the public table is informative; of others it is taken to say nothing.
-    ``independent``: the reference without a public table, whose shares the pairs are made to agree with.
-    ``errors``: attribute -> the L1 distance that noise is expected to make in its one-way, in records.
+    ``informed``: the attributes for which the public table is informative; it is ignored for all others.
+    ``independent``: the reference without a public table; the pairs are fitted to its shares.
+    ``errors``: attribute -> expected L1 error of its noisy one-way, in records.
     """
 
     rows: CodeTable
@@ -47,13 +47,13 @@ class PriorPairs:
 
     @classmethod
     def of(cls, public: CodeTable, recode: Recode) -> PriorPairs:
-        """Return the knowledge of pairs that public rows in fine codes give, under a released recoding."""
+        """Return the pairs of public rows in fine codes, under a released recoding."""
         informed = frozenset(a for a, r in recode.items() if r.by_prior) | _find_attributes_covered(public, recode)
         errors = {a: _compute_expected_error(r) for a, r in recode.items()}
         return cls(_coarsen(public, recode), IndependentCounts.of(recode), informed, errors)
 
     def counts(self, a: str, b: str) -> NDArray[np.int64]:
-        """Return the counts of a pair that the public table expects (``Reference.counts``)."""
+        """Return the public table's expected counts of a pair (``ExpectedCounts.counts``)."""
         (table,) = self.compute_shares([(a, b)])
         return np.rint(np.ldexp(table * min(self.independent.total, MAX_ROWS), FRACTION_BITS)).astype(np.int64)
 
@@ -63,10 +63,7 @@ class PriorPairs:
         return table[:-1, :-1]
 
     def compute_shares(self, pairs: Sequence[Clique]) -> list[Floats]:
-        """Return shares of every pair, shape (size + 1, size + 1) with filtered values last.
-
-        Those of a pair sum to 1.
-        """
+        """Return the shares of every pair, shape (size + 1, size + 1) with filtered values last; each sums to 1."""
         shares = self.independent.shares
         informed_pairs = [p for p in pairs if self.informed.issuperset(p)]
         counted = (
@@ -84,7 +81,7 @@ class PriorPairs:
     def distances(self, pairs: Sequence[Clique]) -> tuple[Floats, Floats, Floats]:
         """Return three L1 distances in records, shape (pairs,) each.
 
-        What chance makes in a table of as many rows, what the noise of the one-ways makes, and the public table's own
+        They are the expected distances from sampling and from the noise of the one-ways, and the public table's own
         departure from independence.
         """
         total, shares = self.independent.total, self.independent.shares
@@ -97,7 +94,7 @@ class PriorPairs:
 
 
 def _coarsen(public: CodeTable, recode: Recode) -> CodeTable:
-    """Return public rows in coarse codes, the code ``size`` where a value was filtered."""
+    """Return public rows in coarse codes, with the code ``size`` for filtered values."""
     sizes = {a: r.size + 1 for a, r in recode.items()}
     columns = tuple(recode[a].coarse[public.column(a)].astype(choose_code_dtype(n)) for a, n in sizes.items())
     return CodeTable(Domain.of(sizes), columns)
@@ -109,10 +106,9 @@ def _compute_expected_error(recode: AttributeRecode) -> float:
 
 
 def _find_attributes_covered(public: CodeTable, recode: Recode) -> frozenset[str]:
-    """Return the attributes for which the prior is informative.
+    """Return the attributes, among those not shrunk towards the prior, for which the prior is informative.
 
-    Their own noisy counts are no worse than those drawn towards the prior, and the prior bears on them whatever the
-    noise.
+    Their noisy counts gain nothing from shrinkage, but the prior still informs their pairs.
     """
     noisy = {a: r.estimate for a, r in recode.items() if not r.by_prior}
     sigma = {a: float(np.sqrt(recode[a].noise)) for a in noisy}
@@ -121,9 +117,9 @@ def _find_attributes_covered(public: CodeTable, recode: Recode) -> frozenset[str
 
 
 def smooth_counts(counts: Floats) -> Floats:
-    """Return a pair's shares without what chance explains of its departure from independence; sums to 1.
+    """Return a pair's shares, their departure from independence shrunk by what sampling explains; they sum to 1.
 
-    The departure keeps the part 1 - (degrees of freedom) / chi squared (positive-part James-Stein).
+    The departure keeps the share 1 - (degrees of freedom) / chi squared (positive-part James-Stein).
     """
     total = max(float(counts.sum()), 1.0)
     first, second = counts.sum(axis=1) + 1e-9, counts.sum(axis=0) + 1e-9
@@ -148,11 +144,11 @@ def fit_shares(shares: Floats, first: Floats, second: Floats) -> Floats:
 def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float], sigma: float) -> bool:
     """Return whether the public table's pairs are nearer to the private ones than independence, by the noisy scores.
 
-    scores: distances in records from the public table's pairs, with noise of standard deviation ``sigma``.  Chance and
-    the noise of the one-ways make distances, too, which are known but for a common factor.  By least squares the scores
-    are that factor times these and a share of what independent columns would add: 0 where the public table is right,
-    1 where independence is.  The benefit of a doubt of one standard error is the public table's.  A table whose
-    departures are smaller than those that chance makes in as many rows has nothing to tell.
+    scores: distances in records from the public table's pairs, with noise of standard deviation ``sigma``.  Sampling
+    and the noise of the one-ways add distances that are known up to a common factor.  Least squares fits the scores as
+    this factor times those distances, plus a share of the distance that independence would add: 0 if the public table
+    is right, 1 if independence is.  The public table wins within one standard error.  A table whose departures are
+    smaller than sampling noise is not informative.
     """
     total = prior.independent.total
     if not pairs or total <= 0:
@@ -175,14 +171,14 @@ def is_better(prior: PriorPairs, pairs: Sequence[Clique], scores: Sequence[float
 
 @dataclass(frozen=True, eq=False)
 class PriorGuide:
-    """What rows take from a public table: its ``rows`` in coarse codes, and ``pairs`` that were not measured."""
+    """The parts of a public table that synthesis uses: its ``rows`` in coarse codes, and its unmeasured ``pairs``."""
 
     rows: CodeTable
     pairs: list[Marginal]
 
 
 def choose_followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marginal]) -> PriorGuide | None:
-    """Return the public rows without filtered values, and pairs in no marginal of ``consistent``; None without rows."""
+    """Return the public rows without filtered values, and the pairs outside ``consistent``; None if no rows remain."""
     domain = build_coarse_domain(recode)
     inside = np.ones(prior.rows.rows, dtype=bool)
     for a, size in zip(domain.attributes, domain.sizes, strict=True):
@@ -203,9 +199,9 @@ def choose_followed(prior: PriorPairs, recode: Recode, consistent: Sequence[Marg
 
 
 def list_absent_pairs(public: CodeTable, recode: Recode) -> tuple[tuple[Clique, NDArray[np.bool_]], ...]:
-    """Return pairs of coarse codes that no public row has though some have each code: what ``prior.zeros`` declares.
+    """Return the joint codes that no public row has, as declared by ``prior.zeros``: (pair, mask).
 
-    A code that no public row has says nothing; it is left alone.
+    Codes that no public row has are left alone.
     """
     rows, pairs = _coarsen(public, recode), list(combinations(recode, 2))
     absent_pairs = []

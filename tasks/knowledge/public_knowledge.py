@@ -1,7 +1,7 @@
 """Public knowledge about the rows, as one object: rules, prior, totals, targets and columns that move together.
 
-A step declares which parts it reads.  Its cache key has the keys of these parts, and its function is handed an object
-that answers for no other, so that a part that changes a step's result cannot be missing from its key.
+A step declares which parts it reads.  Its cache key includes the keys of these parts, and its function gets an object
+that refuses all others.  So a part that changes a step's result cannot be missing from its key.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from privsyn.tasks.knowledge import prior_pairs
 from privsyn.tasks.knowledge.totals import ExactCounts, KnownTotals, list_exact_in_rules
 
 KEEPING_RULES = 4
-"""The version of how rows come to keep rules; a part of keys where there are rules."""
+"""Version of the method that keeps rules in rows; part of keys if there are rules."""
 
 KEEPING_ACROSS = 2
-"""The version of how linked rows come to keep rules across rows; a part of keys where there are such rules."""
+"""Version of the method that keeps rules across linked rows; part of keys if there are such rules."""
 
 COVERED_BY_PRIOR = 2
-"""The version of which attributes a prior is informative for; a part of keys where there is a prior."""
+"""Version of the choice of attributes that a prior informs; part of keys if there is a prior."""
 
 
 COMPARED_WEIGHT = 1.0
-"""The weight of two columns and their difference among the sets that are measured."""
+"""Weight of two compared columns and their difference among the measured sets."""
 
 
 class KnowledgePart(StrEnum):
-    """A part of what is public about the rows, or what one kind of step takes from it."""
+    """A part of the public knowledge, or the aspect of a part that one kind of step reads."""
 
-    CODES = "what rules and levels change of the codes"
+    CODES = "the changes of codes by rules and levels"
     RULES = "the rules about one row, or about the roles in a household"
     ACROSS = "the rules across rows of a person"
     PRIOR = "the rows of the prior"
@@ -66,9 +66,9 @@ class KnowledgePart(StrEnum):
     KNOWN_CODES = "the known counts of single columns"
     TOTALS = "all known counts"
     TARGETS = "the focus and the workload"
-    SCORED = "the columns of which scores have more of the budget"
-    NEAR = "the columns all of whose pairs are asked of a wide table, too"
-    TWO_VALUED = "the columns of two values in focus, which have trends as numbers have"
+    SCORED = "the columns whose scores get more of the budget"
+    NEAR = "the columns whose pairs are all scored even in a wide table"
+    TWO_VALUED = "the two-valued columns in focus, which have trends like numbers"
     TOGETHER = "the columns that move together"
 
 
@@ -82,14 +82,14 @@ _PARTS_THAT_IMPLY: dict[KnowledgePart, frozenset[KnowledgePart]] = {
     KnowledgePart.KNOWN_PAIRS: frozenset({KnowledgePart.KNOWN_PAIRS, KnowledgePart.TOTALS}),
     KnowledgePart.KNOWN_CODES: frozenset({KnowledgePart.KNOWN_CODES, KnowledgePart.TOTALS}),
 }
-"""Part -> the declared parts that allow a step to read it; for any other part only the part itself."""
+"""Part -> the declared parts that allow a step to read it; a part that is not listed must itself be declared."""
 
 
 @dataclass(frozen=True, eq=False)
 class PublicKnowledge:
-    """What the spec states to be public about the rows, in the codes of ``encoding``.
+    """The public knowledge that the spec states about the rows, in the codes of ``encoding``.
 
-    ``parts``: those that may be read here; an accessor of any other part raises TypeError.
+    ``parts``: the parts that may be read here; accessors of other parts raise TypeError.
     """
 
     spec: ReleaseSpec
@@ -100,14 +100,14 @@ class PublicKnowledge:
 
     @classmethod
     def of(cls, spec: ReleaseSpec, encoding: EncodingPlan, prior: CodeTable | None) -> PublicKnowledge:
-        """Return what ``spec`` states; ``prior``: the rows of its prior in fine codes.
+        """Return the knowledge that ``spec`` states; ``prior``: the rows of its prior in fine codes.
 
-        Raises FieldError for a column whose counts cannot be known in codes.
+        Raises FieldError if known counts of a column do not fit its codes.
         """
         return cls(spec, encoding, prior, KnownTotals.of(spec.totals, encoding) if spec.totals else None)
 
     def only(self, parts: Iterable[KnowledgePart]) -> PublicKnowledge:
-        """Return the same knowledge, restricted to ``parts``."""
+        """Return this knowledge restricted to ``parts``."""
         return replace(self, parts=frozenset(parts))
 
     def key(self, parts: Collection[KnowledgePart] = ALL) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class PublicKnowledge:
         return {name: value for part in parts for name, value in _KEYS[part](self).items()}
 
     def in_codes(self, recode: Recode) -> KnowledgeInCodes:
-        """Return what the knowledge says of the coarse codes of ``recode``."""
+        """Return this knowledge in the coarse codes of ``recode``."""
         return KnowledgeInCodes(self, recode)
 
     def check(self, part: KnowledgePart) -> None:
@@ -125,7 +125,7 @@ class PublicKnowledge:
 
     @property
     def prior(self) -> CodeTable | None:
-        """The public rows in fine codes; None without a prior, or where its file is not named."""
+        """The public rows in fine codes; None without a prior, or if its file is not named."""
         if self._prior is not None:
             self.check(KnowledgePart.PRIOR)
         return self._prior
@@ -139,7 +139,7 @@ class PublicKnowledge:
 
     @property
     def measured_alone(self) -> Domain:
-        """The fine domain of the attributes whose counts are not known."""
+        """The fine domain of the attributes without known counts."""
         if self._totals is None:
             return self.encoding.domain
         self.check(KnowledgePart.KNOWN_COLUMNS)
@@ -147,19 +147,19 @@ class PublicKnowledge:
 
     @property
     def measured_again(self) -> Domain:
-        """The fine domain of the attributes that may be measured a second time: not what values are rounded to."""
+        """The fine domain of the attributes that may be measured a second time: all but rounding units."""
         return drop_attributes(self.measured_alone, list_roundings(self.encoding.binning))
 
     @property
     def known_pairs(self) -> frozenset[Clique]:
-        """The pairs of attributes whose counts are known, in the domain's order."""
+        """The pairs of attributes with known counts, in domain order."""
         if self._totals is None:
             return frozenset()
         self.check(KnowledgePart.KNOWN_PAIRS)
         return frozenset(self._totals.pairs)
 
     def add_known_codes(self, recode: Recode) -> Recode:
-        """Return ``recode`` with the codes of attributes whose counts are known, in the domain's order."""
+        """Return ``recode`` with the codes of attributes with known counts added, in domain order."""
         if self._totals is None:
             return recode
         self.check(KnowledgePart.KNOWN_CODES)
@@ -167,7 +167,7 @@ class PublicKnowledge:
 
     @property
     def targets(self) -> TargetWeights:
-        """The attributes of the columns and sets of columns that the spec wants to count more."""
+        """The attributes of the columns and sets of columns that the spec weights more."""
         focus, attributes_of = self.spec.focus, self.encoding.attributes_of
         if focus is not None or self.spec.workload:
             self.check(KnowledgePart.TARGETS)
@@ -180,7 +180,7 @@ class PublicKnowledge:
 
     @property
     def scored_more(self) -> frozenset[str]:
-        """The attributes whose pairs' scores have half of the budget of all; none where all have equal parts."""
+        """The attributes whose pairs get half of the budget of scores; empty if all pairs get equal shares."""
         if self.spec.focus is None or not self.spec.scores_focus_more:
             return frozenset()
         self.check(KnowledgePart.SCORED)
@@ -188,7 +188,7 @@ class PublicKnowledge:
 
     @property
     def in_focus(self) -> tuple[str, ...]:
-        """The attributes in focus, in the domain's order, whose pairs are scored in a wide table too."""
+        """The attributes in focus, in domain order, whose pairs are all scored even in a wide table."""
         if self.spec.focus is None:
             return ()
         self.check(KnowledgePart.NEAR)
@@ -204,12 +204,12 @@ class PublicKnowledge:
 
     @property
     def measured_sets(self) -> tuple[tuple[frozenset[str], float], ...]:
-        """The attributes of each set of columns that the spec wants measured whole, once, with the largest weight."""
+        """The attributes of each set of columns to be measured jointly, each set once, with its largest weight."""
         weight_by_set: dict[frozenset[str], float] = {}
         for marginal in self.spec.measured_sets:
             self.check(KnowledgePart.TARGETS)
             attributes = frozenset(self.encoding.attributes_of(marginal.columns))
-            if len(attributes) > 1:  # a figure of persons that is asked for by no column is counted alone
+            if len(attributes) > 1:  # a summary without group columns is counted alone
                 weight_by_set[attributes] = max(weight_by_set.get(attributes, 0.0), marginal.weight)
         for pair in self.spec.compared_pairs:
             self.check(KnowledgePart.TARGETS)
@@ -218,7 +218,7 @@ class PublicKnowledge:
 
     @property
     def exact_in_rules(self) -> tuple[str, ...]:
-        """The attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
+        """The attributes with exact counts that rules use; the repair of rows does not change them."""
         return list_exact_in_rules(self.totals, self.encoding)
 
     @property
@@ -238,7 +238,7 @@ class KnowledgeInCodes:
 
     @cached_property
     def zeros(self) -> known_zeros.KnownZeros | None:
-        """The codes that the rules, or the prior by ``zeros``, forbid together; None without such."""
+        """The joint codes that the rules, or the prior with ``zeros``, forbid; None without either."""
         public, stated = self.public, self.public.spec.prior
         by_rules = None
         if public.spec.rules:
@@ -251,12 +251,12 @@ class KnowledgeInCodes:
 
     @property
     def tied(self) -> frozenset[str]:
-        """The attributes that rules tie to others: rows of these are made together."""
+        """The attributes that rules tie to others, which are synthesized together."""
         return frozenset() if self.zeros is None else self.zeros.tied
 
     @cached_property
     def prior_pairs(self) -> prior_pairs.PriorPairs | None:
-        """The counts of pairs that the prior expects; None without one."""
+        """The prior's expected counts of pairs; None without a prior."""
         if self.public.prior is None:
             return None
         self.public.check(KnowledgePart.PRIOR_PAIRS)
@@ -264,7 +264,7 @@ class KnowledgeInCodes:
 
     @property
     def expected(self) -> ExpectedCounts:
-        """The counts of pairs that the scores are distances from: the prior's, or those of independent columns."""
+        """The reference counts of scores: the prior's expected counts, or independent counts."""
         return self.prior_pairs or IndependentCounts.of(self.recode)
 
     @property
@@ -275,7 +275,7 @@ class KnowledgeInCodes:
 
     @property
     def starts(self) -> Starts:
-        """The groups of codes from which merging for measured sets begins."""
+        """The initial groups of codes of each measured set."""
         spec = self.public.spec
         if not spec.compared_pairs and not spec.measured_sets:
             return NO_STARTS
@@ -285,16 +285,16 @@ class KnowledgeInCodes:
 
     @property
     def exact_counts(self) -> tuple[ExactCounts, ...]:
-        """The known counts that rows have exactly."""
+        """The known counts that rows match exactly."""
         totals = self.public.totals
         return () if totals is None else totals.coarse_exact(self.recode)
 
 
 def _describe_codes(public: PublicKnowledge) -> dict[str, Any]:
-    """Return edges, columns without a code, and dummies; other changes of rules count no private row again.
+    """Return the changes of codes by rules and questions: edges, computed columns, dummies, levels and summaries.
 
-    Edges are those of rules, and of conditions in measured questions, of which figures of persons are a part, too.
-    A figure of persons is read by the rules behind its columns, so each of these counts again.
+    Edges come from rules and from conditions of measured questions.  A change of any of these counts private rows
+    again; other changes of rules do not.  The key of a summary includes the rules that compute its columns.
     """
     plan = public.encoding
     thresholds = list_asked_thresholds(public.spec)
@@ -314,7 +314,7 @@ def _describe_codes(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _describe_computed(spec: ReleaseSpec, codec: SummaryCodec) -> Iterator[list[Any]]:
-    """Yield the name, the definition and the rule of each computed column by which a figure of persons is read."""
+    """Yield the name, definition and rule of each computed column that a summary reads."""
     computing = [rule for rule in spec.rules if isinstance(rule, Derive | LookupRule)]
     rules = {name: rule for rule in computing for name in map_computed_columns(rule)}
     for name in codec.book.find_computed_columns(codec.node.columns):
@@ -323,7 +323,7 @@ def _describe_computed(spec: ReleaseSpec, codec: SummaryCodec) -> Iterator[list[
 
 
 def _describe_computation(rule: Derive | LookupRule, name: str) -> Any:
-    """Return what a computed column follows from: its expression, or the rows of its table, whatever its file."""
+    """Return the definition of a computed column: its expression, or a digest of its table's rows."""
     if isinstance(rule, Derive):
         return rule.derive[name]
     table = rule.lookup.model_dump(mode="json", include={"from_", "to", "rows"})
@@ -338,7 +338,7 @@ def _describe_rules(public: PublicKnowledge) -> dict[str, Any]:
 
 
 def _describe_rule(rule: Rule) -> dict[str, Any]:
-    """Return what a rule says; its source changes no row."""
+    """Return the content of a rule without its source, which changes no row."""
     return rule.model_dump(mode="json", by_alias=True, exclude={"source"})
 
 
@@ -351,7 +351,7 @@ def _describe_across(public: PublicKnowledge) -> dict[str, Any]:
 def _list_across(public: PublicKnowledge) -> frozenset[int]:
     """Return the numbers of the rules across rows.
 
-    Only what links rows and decodes them reads these, but for rules about roles: they are about a household's record.
+    Only the steps that link and decode rows read them, except rules about roles, which concern a household's record.
     """
     rules = public.encoding.rules
     return frozenset() if rules is None else frozenset(c.rule for c in rules.across)
@@ -424,4 +424,4 @@ _KEYS: Mapping[KnowledgePart, Callable[[PublicKnowledge], dict[str, Any]]] = {
     KnowledgePart.TWO_VALUED: _describe_two_valued,
     KnowledgePart.TOGETHER: lambda public: {"together": public.spec.together} if public.spec.together else {},
 }
-"""Part -> its part of cache keys, by the names that keys of 0.3.0 have."""
+"""Part -> its entries in cache keys, with the key names of 0.3.0."""

@@ -1,7 +1,7 @@
-"""Columns that move together: one shape inside their codes, one place for the row, and no column far from the others.
+"""Columns that move together: a common shape inside their codes, and values of a row close to each other.
 
-Post-processing of noisy tables and the public statement of the spec, that values of these columns lie close together in
-every row (DPSyn report, section 5.3, takes all times of a row for one).
+Post-processing of noisy tables.  The spec states publicly that values of these columns lie close together in every row
+(DPSyn report, section 5.3, treats all times of a row as one).
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from numpy.typing import NDArray
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode
 
 Cells = Mapping[str, NDArray[np.int32]]
-"""Attribute -> the public bin of every fine code but null, -1 of an exact value."""
+"""Attribute -> the public bin of every fine code but null, -1 for an exact value."""
 
 NEAR_BINS = 1
-"""Bins that values of a row may be apart: those beside an edge lie in two."""
+"""Largest distance of a row's values, in bins: two close values may lie on both sides of an edge."""
 
 
 def with_common_shapes(recode: Recode, together: Sequence[Sequence[str]], cells: Cells) -> Recode:
-    """Return the recode with other weights inside the codes of the attributes of each group, whose cells correspond.
+    """Return the recode with common weights inside the codes of the attributes of each group.
 
-    Else noise in the cells would put the same place of the same code at another value in each column.  An attribute
-    whose cells are others than those of the group's first one keeps its weights.
+    Otherwise noise in the cells would map one place in a code to a different value in each column.  An attribute whose
+    cells differ from the cells of the group's first attribute keeps its weights.
     """
     shaped = dict(recode)
     for group in together:
-        alike = _group_alike(group, cells)
+        alike = _list_same_cells(group, cells)
         pooled = np.sum([np.maximum(recode[a].estimate[: len(cells[a])], 0.0) for a in alike], axis=0)
         for a in alike:
             shaped[a] = replace(recode[a], weight=_shape_weights(recode[a], pooled))
     return shaped
 
 
-def _group_alike(group: Sequence[str], cells: Cells) -> list[str]:
-    """Return the attributes of a group with the cells of its first one."""
+def _list_same_cells(group: Sequence[str], cells: Cells) -> list[str]:
+    """Return the attributes of a group with the same cells as its first attribute."""
     first = cells.get(group[0])
     return [a for a in group if first is not None and a in cells and np.array_equal(cells[a], first)]
 
 
 def _shape_weights(recode: AttributeRecode, pooled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return weights, shape (fine size,), of the ``pooled`` counts in every code and of its own departure from them.
+    """Return weights, shape (fine size,), from the ``pooled`` counts plus the attribute's own shrunk departure.
 
-    Of the departure, the part that noise does not explain (positive-part James-Stein).
+    The departure keeps the share that noise does not explain (positive-part James-Stein).
     """
     weight = recode.weight.copy()
     for code in np.unique(recode.coarse[recode.kept]):
@@ -68,15 +68,15 @@ def gather(
     cells: Cells,
     rng: np.random.Generator,
 ) -> None:
-    """Move values that lie more than NEAR_BINS bins from one of their row, drawn evenly, to it.
+    """Move values that lie more than NEAR_BINS bins from a uniformly drawn value of their row to that value.
 
-    In place: fine ``codes`` and ``places`` in them, shape (rows,) each.
+    Changes the fine ``codes`` and the ``places`` in them, shape (rows,) each, in place.
 
-    Only values that are intervals are drawn and moved; null and exact values stay.  Which one is drawn does not depend
-    on where it lies, so no bin of the group gains by it on average, also where nothing is known of relations.
+    Only intervals are drawn and moved; null and exact values stay.  The draw does not depend on the values, so no bin
+    gains rows on average, even if the columns' relations are unknown.
     """
     for group in together:
-        alike = _group_alike(group, cells)
+        alike = _list_same_cells(group, cells)
         if len(alike) < 2:
             continue
         of_code = np.append(cells[alike[0]], -1)

@@ -1,8 +1,8 @@
-"""Known totals in codes: public counts that take the place of noisy ones.
+"""Known totals in codes: public counts that replace noisy ones.
 
-Not in the paper.  A column whose counts are known is not measured, so the others share its budget; its codes follow
-from the public counts.  Nothing here is asked of a private row.  That rows can have them beside rules is checked by the
-public spec alone, before anything is spent.
+Not in the paper.  A column with known counts is not measured, so the others share its budget; its codes follow from the
+public counts.  This module reads no private row.  Whether rows can have the totals and keep the rules is checked with
+the public spec alone, before any budget is spent.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from privsyn.tasks.rules.feasibility import find_valid_row
 Ints = NDArray[np.int64]
 
 KNOWN_SIGMA = 0.01
-"""Standard deviation that a known count has in averages, in records: small, and large enough to divide by."""
+"""Standard deviation of a known count in averages, in records: small, but large enough to divide by."""
 
 
 @dataclass(frozen=True)
 class ExactCounts:
-    """An attribute whose counts the rows have exactly, given those of ``parent`` (None: of all rows).
+    """Counts of an attribute that the rows match exactly, for each code of ``parent`` (None: over all rows).
 
     ``counts``: of fine codes, shape (codes of the parent, or 1; codes).
     """
@@ -46,8 +46,8 @@ class ExactCounts:
 class KnownTotals:
     """The totals of a spec.
 
-    ``rows``: of the whole table; ``one_way``: attribute -> count of every fine code; ``pairs``: pair, in the domain's
-    order -> counts of fine codes; ``exact``: what rows have exactly, each after its parent.
+    ``rows``: number of rows of the table; ``one_way``: attribute -> count of every fine code; ``pairs``: pair in domain
+    order -> counts of fine codes; ``exact``: the counts that rows match exactly, each after its parent.
     """
 
     rows: int
@@ -57,9 +57,9 @@ class KnownTotals:
 
     @classmethod
     def of(cls, totals: Sequence[KnownTotal], plan: EncodingPlan) -> KnownTotals:
-        """Return the ``totals``, which agree, in the codes of ``plan``.
+        """Return the ``totals``, which agree with each other, in the codes of ``plan``.
 
-        Raises FieldError, with its place, for a column whose codes are not its values, or counts that are not there.
+        Raises FieldError, with its place, if a column's codes are not its values, or counts are missing.
         """
         one_way: dict[str, Ints] = {}
         pairs: dict[Clique, Ints] = {}
@@ -83,17 +83,17 @@ class KnownTotals:
         return cls(rows, one_way, pairs, tuple(_iterate_exact(exact, one_way, pairs)))
 
     def has(self, attributes: Clique) -> bool:
-        """Return whether the counts of these attributes, in the domain's order, are known."""
+        """Return whether the counts of these attributes, in domain order, are known."""
         return attributes in self.pairs or (len(attributes) == 1 and attributes[0] in self.one_way)
 
     def measured(self, domain: Domain) -> Domain:
-        """Return the domain without the attributes whose counts are known."""
+        """Return the domain without the attributes with known counts."""
         return Domain.of({a: domain.size(a) for a in domain.attributes if a not in self.one_way})
 
     def with_recode(self, recode: Recode, attributes: Sequence[str]) -> Recode:
-        """Return ``recode`` with the recoding of the known attributes, in the order of ``attributes``.
+        """Return ``recode`` with the known attributes added, in the order of ``attributes``.
 
-        Every value that has rows has a code of its own; the others are left out.
+        Every value with rows has a code of its own; other values are left out.
         """
         return {a: _recode(self.one_way[a]) if a in self.one_way else recode[a] for a in attributes}
 
@@ -105,7 +105,7 @@ class KnownTotals:
         ]
 
     def coarse_exact(self, recode: Recode) -> tuple[ExactCounts, ...]:
-        """Return what rows have exactly, in coarse codes."""
+        """Return the exact counts in coarse codes."""
         return tuple(
             ExactCounts(
                 h.attribute,
@@ -116,11 +116,11 @@ class KnownTotals:
         )
 
     def key_of_codes(self) -> str:
-        """Return what codes depend on, as a digest: the counts of single attributes."""
+        """Return a digest of the counts of single attributes, on which codes depend."""
         return _compute_digest(sorted(self.one_way.items()))
 
     def key(self) -> str:
-        """Return what rows depend on, as a digest."""
+        """Return a digest of all counts, on which rows depend."""
         exact = [(f"{h.attribute} given {h.parent}", h.counts) for h in self.exact]
         pairs = [(f"{a} and {b}", counts) for (a, b), counts in self.pairs.items()]
         return _compute_digest([("rows", np.array([self.rows])), *sorted(self.one_way.items()), *sorted(pairs), *exact])
@@ -163,7 +163,7 @@ def _recode(counts: Ints) -> AttributeRecode:
 def _iterate_exact(
     exact: Sequence[Clique], one_way: Mapping[str, Ints], pairs: Mapping[Clique, Ints]
 ) -> Iterator[ExactCounts]:
-    """Yield the attributes of the exact totals along their pairs, which make no circle, each after its parent."""
+    """Yield the exact counts along their pairs, which form no cycle, each after its parent."""
     done: set[str] = set()
     for first in (a for clique in exact for a in clique):
         if first in done:
@@ -182,7 +182,7 @@ def _iterate_exact(
 
 
 def list_exact_in_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple[str, ...]:
-    """Return the attributes that rows have exactly and rules speak of: the repair of rows leaves them as they are."""
+    """Return the attributes with exact counts that rules use; the repair of rows does not change them."""
     if totals is None or plan.rules is None:
         return ()
     needed = {name for condition in plan.rules.conditions for name in condition.needs}
@@ -190,15 +190,14 @@ def list_exact_in_rules(totals: KnownTotals | None, plan: EncodingPlan) -> tuple
 
 
 def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, plan: EncodingPlan) -> None:
-    """Raise FieldError where rows were not found that have the totals and break no rule.
+    """Raise FieldError if no rows were found that have the totals and keep the rules.
 
-    Exact totals of several columns that rules speak of are refused, but those of one pair: whether rows can have them
-    all is a puzzle of its own.
+    Exact totals of several columns in rules are refused, except for one pair, since their feasibility is not checked.
     """
     in_rules = list_exact_in_rules(totals, plan)
     if len(in_rules) > 1 and not (len(in_rules) == 2 and _is_exact_pair(stated, in_rules)):
         raise FieldError(
-            f"are exact for {' and '.join(map(repr, in_rules))}, which rules speak of, too",
+            f"are exact for {' and '.join(map(repr, in_rules))}, which rules also use",
             "Write `hold: close` for all but one, or give one total of both columns",
             ("totals",),
         )
@@ -207,7 +206,7 @@ def check_totals_possible(stated: Sequence[KnownTotal], totals: KnownTotals, pla
             labels = plan.labels()
             named = " and ".join(f"{a} = {labels[a][code]}" for a, code in zip(attributes, codes, strict=True))
             raise FieldError(
-                f"give rows to {named}, and no such row was found that breaks no rule",
+                f"give rows to {named}, but no such row was found that keeps the rules",
                 "Correct the totals, or the rules",
                 ("totals",),
             )
@@ -220,7 +219,7 @@ def _is_exact_pair(stated: Sequence[KnownTotal], columns: Sequence[str]) -> bool
 def _iterate_cells(
     totals: KnownTotals, plan: EncodingPlan, in_rules: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], Sequence[int]]]:
-    """Yield the attributes, and their codes, of which there has to be a row that breaks no rule."""
+    """Yield the attributes and codes for which a row that keeps the rules must exist."""
     if plan.rules is None:
         return
     needed = {name for condition in plan.rules.conditions for name in condition.needs}

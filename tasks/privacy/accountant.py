@@ -1,8 +1,8 @@
 """The accountant: (epsilon, delta) to a total price rho and back, each rounded in the safe direction.
 
 ``gaussian`` is the exact curve of Gaussian differential privacy (Dong, Roth and Su 2022; Balle and Wang 2018,
-Theorem 8) at mu = sqrt(2 rho), proved for discrete Gaussian noise that is priced for it (docs/privacy.md).  It is for
-prices of the pricing "gaussian" only; those are zCDP prices too, so the other two hold for them as well.
+Theorem 8) at mu = sqrt(2 rho), proved for discrete Gaussian noise that is priced for it (docs/privacy.md).  It requires
+prices under the pricing "gaussian"; these are zCDP prices too, so the other two hold for them as well.
 
 ``tight`` is the optimal conversion of a zCDP bound into approximate DP by Canonne, Kamath and
 Steinke (2020), Proposition 12 and Corollary 13,
@@ -12,9 +12,9 @@ Steinke (2020), Proposition 12 and Corollary 13,
 computed by OpenDP with directed rounding.  ``paper`` is PrivSyn's Theorem 2 (Bun and Steinke 2016),
 rho + 2 sqrt(rho ln(1/delta)) = epsilon.  Both hold for any rho-zCDP mechanism.
 
-At delta = 1e-12, ``tight`` has 1.30 times the paper's rho at epsilon 0.2, 1.21 times at 1, 1.17 times at 2, and
-``gaussian`` 1.41, 1.31 and 1.27 times.  Where no privacy is left to speak of, above rho = 50,000 and 10^9, the paper's
-conversion takes their place.
+At delta = 1e-12, ``tight`` allows 1.30 times the paper's rho at epsilon 0.2, 1.21 times at 1 and 1.17 times at 2;
+``gaussian`` allows 1.41, 1.31 and 1.27 times.  Above rho = 50,000 (``tight``) and 10^9 (``gaussian``), where no privacy
+is left, the paper's conversion replaces them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Accountant = Literal["gaussian", "tight", "paper"]
 CapAccountant = Literal["gaussian", "tight"]
 
 RHO_DIGITS = 10
-"""Significant decimal digits of a rho made from (epsilon, delta); the rest is rounded away, downwards."""
+"""Significant decimal digits of a rho converted from (epsilon, delta), rounded down."""
 
 SMALLEST_EPSILON = 1e-30
-"""No smaller epsilon is accounted for: its rho and the steps towards it would leave the range of floats."""
+"""Smallest accepted epsilon: the computation for a smaller one would leave the range of floats."""
 
 _STEPS = 60
-_WIDTHS = (1e-12, 1e-9, 1e-6)  # of an approximation's surroundings, where the exact border is looked for
+_WIDTHS = (1e-12, 1e-9, 1e-6)  # relative widths around an approximation in which the exact border is searched
 _SECTIONS, _GOLDEN = 120, (3 - math.sqrt(5)) / 2
 _OPENDP_LARGEST = Fraction(50_000)  # its arithmetic overflows from rho = 7e4, where no privacy is left
 _GAUSSIAN_LARGEST = Fraction(10**9)
@@ -53,15 +53,15 @@ def get_pricing(accountant: Accountant) -> Pricing:
 
 
 def cap_accountant(accountant: Accountant) -> CapAccountant:
-    """Return what converts the lifetime cap of a data set whose first release is under ``accountant``."""
+    """Return the accountant that converts a data set's lifetime cap if its first release is under ``accountant``."""
     return "gaussian" if accountant == "gaussian" else "tight"
 
 
 @functools.lru_cache(maxsize=256)
 def convert_epsilon_to_rho(epsilon: float, delta: float, accountant: Accountant = "tight") -> Fraction:
-    """Return largest rho (to RHO_DIGITS digits, rounded down) with ``convert_rho_to_epsilon(rho, delta) <= epsilon``.
+    """Return the largest rho, rounded down to RHO_DIGITS digits, whose epsilon at ``delta`` is at most ``epsilon``.
 
-    Deterministic: the same arguments give the same fraction, so a release may ask for exactly a cap.
+    Deterministic: the same arguments give the same fraction, so a release may spend exactly a cap.
     Raises ValueError unless SMALLEST_EPSILON <= epsilon < infinity and 0 < delta < 1.
     """
     _check(epsilon, delta)
@@ -82,10 +82,10 @@ def convert_epsilon_to_rho(epsilon: float, delta: float, accountant: Accountant 
 
 @functools.lru_cache(maxsize=1024)
 def convert_rho_to_epsilon(rho: Fraction, delta: float, accountant: Accountant = "tight") -> float:
-    """Return smallest epsilon (a float, rounded up) such that a total price of ``rho`` implies (epsilon, delta)-DP.
+    """Return the smallest float epsilon, rounded up, such that a total price of ``rho`` implies (epsilon, delta)-DP.
 
-    The price is of the accountant's own pricing; for ``tight``, the default, and ``paper`` it may be of either.
-    ``rho`` = 0 gives 0.
+    For ``gaussian`` the price must be under the pricing "gaussian"; for ``tight``, the default, and ``paper`` it may be
+    under either.  ``rho`` = 0 gives 0.
     Raises ValueError for rho < 0 and unless 0 < delta < 1.
     """
     _check(1.0, delta)
@@ -112,13 +112,13 @@ def _check(epsilon: float, delta: float) -> None:
 
 
 def _convert_paper_epsilon(epsilon: float, delta: float) -> float:
-    """Theorem 2 solved for rho: (sqrt(L + epsilon) - sqrt(L))^2, L = ln(1/delta), without cancellation."""
+    """Return rho by Theorem 2, (sqrt(L + epsilon) - sqrt(L))^2 with L = ln(1/delta), without cancellation."""
     log = -math.log(delta)
     return (epsilon / (math.sqrt(log + epsilon) + math.sqrt(log))) ** 2
 
 
 def _convert_paper_rho(rho: Fraction, delta: float) -> float:
-    """Theorem 2 in 40-digit decimals, rounded up."""
+    """Return epsilon by Theorem 2, in 40-digit decimals, rounded up."""
     exact = _UP.divide(Decimal(rho.numerator), Decimal(rho.denominator))
     log = _UP.minus(_UP.ln(Decimal(delta)))
     # ln and sqrt round to nearest; one part in 10^30 more keeps the sum an upper bound
@@ -135,15 +135,12 @@ def _convert_tight_rho(rho: Fraction, delta: float) -> float:
 
 
 def _convert_gaussian_rho(rho: Fraction, delta: float, most: float) -> float:
-    """Return smallest epsilon from gaussian_dp.SMALLEST to about ``most`` that Gaussian DP keeps.
-
-    ``most`` if none does.
-    """
+    """Return the smallest epsilon from gaussian_dp.MIN_EPSILON up to ``most`` that Gaussian DP keeps, else ``most``."""
     low, high = gaussian_dp.MIN_EPSILON, most
     if high <= low or gaussian_dp.keeps_promise(rho, low, delta):
         return min(low, high)
     guess = gaussian_dp.approximate_epsilon(float(rho), delta, low, high)
-    for width in _WIDTHS:  # the answer is that of the whole range, found in fewer exact steps
+    for width in _WIDTHS:  # gives the same answer as the whole range, in fewer exact steps
         below, above = max(low, guess * (1 - width)), min(high, guess * (1 + width))
         if not gaussian_dp.keeps_promise(rho, below, delta) and gaussian_dp.keeps_promise(rho, above, delta):
             low, high = below, above
@@ -157,7 +154,7 @@ def _convert_gaussian_rho(rho: Fraction, delta: float, most: float) -> float:
 
 
 def _approximate_tight_rho(epsilon: float, delta: float) -> float:
-    """Return about the rho of Proposition 12, the largest that the alphas allow: where to begin, not a proof."""
+    """Return approximately the rho of Proposition 12: a starting point, not a proof."""
 
     def allowed(log_excess: float) -> float:
         excess = math.exp(log_excess)  # alpha - 1
@@ -175,9 +172,9 @@ def _approximate_tight_rho(epsilon: float, delta: float) -> float:
 
 
 def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
-    """Return largest float found that ``fits``, as ``low`` and everything below it does.
+    """Return the largest float found that ``fits``; ``low`` and everything below it must fit.
 
-    The same whatever the ``guess``.
+    The result does not depend on ``guess``.
     """
     surely, never = _decide_bisection(low, fits, guess)
 
@@ -199,7 +196,7 @@ def _bisect(low: float, fits: Callable[[float], bool], guess: float) -> float:
 
 
 def _decide_bisection(low: float, fits: Callable[[float], bool], guess: float) -> tuple[float, float]:
-    """Return a value that fits and one above it that does not, to bisect between: near ``guess`` if it is good."""
+    """Return a value that fits and a larger one that does not, as bounds to bisect: close to a good ``guess``."""
     for width in _WIDTHS:
         below, above = guess * (1 - width), guess * (1 + width)
         if fits(below) and not fits(above):
@@ -213,15 +210,15 @@ def _round_down(rho: float) -> Fraction:
 
 
 def _round_up_to_float(value: Fraction) -> float:
-    """Return smallest float that is not below ``value``."""
+    """Return the smallest float that is not below ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 @functools.lru_cache(maxsize=1)
 def _get_opendp() -> Any:
-    """Return a mechanism whose map is d -> d^2/2 zCDP, seen as approximate DP; it is never invoked."""
-    # Here, because it is needed late; not from opendp.prelude, which loads scikit-learn: a second and more.
+    """Return a mechanism whose map converts d^2/2 zCDP into approximate DP; it is never invoked."""
+    # Imported here, since it is needed late; not from opendp.prelude, which loads scikit-learn for over a second.
     from opendp.combinators import make_zCDP_to_approxDP
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian

@@ -1,9 +1,9 @@
-"""Gaussian differential privacy of discrete Gaussian noise: which (epsilon, delta) a total price keeps, from above.
+"""Gaussian differential privacy of discrete Gaussian noise: upper bounds on the (epsilon, delta) of a total price.
 
 Discrete Gaussian noise of scale sigma is, up to a factor within exp(+-4e-26) per count, continuous Gaussian noise of
-variance sigma^2 - SMOOTHING that is rounded at random.  Continuous Gaussian mechanisms whose sum of
-sensitivity^2 / variance is at most mu^2 = 2 rho, whatever was answered, are together no easier to see through than one
-Gaussian of shift mu and variance 1.  docs/privacy.md has both proofs, and why SAFETY_MARGIN covers the factor.
+variance sigma^2 - SMOOTHING that is rounded at random.  Consider continuous Gaussian mechanisms, even adaptive ones,
+with a sum of sensitivity^2 / variance of at most mu^2 = 2 rho.  Their composition is no easier to distinguish than one
+Gaussian with shift mu and variance 1.  docs/privacy.md has both proofs, and why SAFETY_MARGIN covers the factor.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from fractions import Fraction
 from typing import Final
 
 SAFETY_MARGIN: Final = Fraction(1, 10**10)
-"""Margin taken off epsilon, and off delta as a share of it, because the noise is discrete.
+"""Margin subtracted from epsilon, and relatively from delta, because the noise is discrete.
 
-In a life of 10^15 counts that one person changes (their drawing alone would take three centuries) the proof needs
-8e-11 of epsilon and 4e-11 of delta: see :func:`bound_theta`.
+Over 10^15 counts that one person changes (drawing them would take three centuries), the proof needs 8e-11 of epsilon
+and 4e-11 of delta: see :func:`bound_theta`.
 """
 
 MIN_EPSILON: Final = 1e-6
-"""Below this epsilon, SAFETY_MARGIN would no longer be negligible, and the zCDP conversion is used instead."""
+"""Smallest epsilon: below it SAFETY_MARGIN is not negligible, and the zCDP conversion is used instead."""
 
 _DIGITS, _SURE = 60, Decimal(10) ** -40
 _UP = Context(prec=_DIGITS, rounding=ROUND_CEILING, Emin=-(10**13), Emax=10**13)
@@ -36,8 +36,8 @@ _FAR, _NOTHING = 10**6, Decimal("1E-100000000000")
 def keeps_promise(rho: Fraction, epsilon: float, delta: float) -> bool:
     """Return whether mechanisms of total price ``rho`` (pricing "gaussian") are (epsilon, delta)-DP.
 
-    True is proved; False near the border can be caution, by less than one part in 10^9.  ``rho`` > 0,
-    ``epsilon`` >= MIN_EPSILON, 0 < ``delta`` < 1: nothing smaller is ever True.
+    True is proved; False may be caution within one part in 10^9 of the border.  Requires ``rho`` > 0,
+    ``epsilon`` >= MIN_EPSILON and 0 < ``delta`` < 1.
     """
     safe_epsilon = Fraction(epsilon) - SAFETY_MARGIN
     if safe_epsilon < 0:
@@ -46,7 +46,7 @@ def keeps_promise(rho: Fraction, epsilon: float, delta: float) -> bool:
 
 
 def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> float:
-    """About the epsilon at which ``keeps`` changes, in [low, high]: where to look for it, proves nothing."""
+    """Return approximately where :func:`keeps_promise` changes in [low, high]; a starting point, not a proof."""
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         if _exceeds(rho, middle, delta):
@@ -57,7 +57,10 @@ def approximate_epsilon(rho: float, delta: float, low: float, high: float) -> fl
 
 
 def approximate_rho(epsilon: float, delta: float, low: float) -> float:
-    """About the rho at which ``keeps`` changes, from ``low``, which it keeps: where to look for it, proves nothing."""
+    """Return approximately the rho where :func:`keeps_promise` changes; a starting point, not a proof.
+
+    ``low``: a rho that keeps it.
+    """
     high, least = low, epsilon - float(SAFETY_MARGIN)
     while not _exceeds(high, least, delta) and math.isfinite(high):
         low, high = high, 2 * high
@@ -71,7 +74,7 @@ def approximate_rho(epsilon: float, delta: float, low: float) -> float:
 
 
 def _exceeds(rho: float, epsilon: float, delta: float) -> bool:
-    """Return whether the delta of N(mu, 1) against N(0, 1), mu^2 = 2 ``rho``, is about above ``delta``."""
+    """Return whether the approximate delta of N(mu, 1) against N(0, 1), mu^2 = 2 ``rho``, is above ``delta``."""
     mu = math.sqrt(2 * rho)
     near, far = _log_tail(epsilon / mu - mu / 2), epsilon + _log_tail(epsilon / mu + mu / 2)
     share = -math.expm1(min(far - near, 0.0))
@@ -79,7 +82,7 @@ def _exceeds(rho: float, epsilon: float, delta: float) -> bool:
 
 
 def _log_tail(z: float) -> float:
-    """About ln Q(z) for the normal distribution's upper tail Q."""
+    """Return approximately ln Q(z), with Q the normal distribution's upper tail."""
     if z < _ERFC_TO:
         return math.log(math.erfc(z / math.sqrt(2)) / 2)
     square = z * z
@@ -87,11 +90,11 @@ def _log_tail(z: float) -> float:
 
 
 def bound_delta(rho: Fraction, epsilon: Fraction) -> Decimal:
-    """Return at least the delta of N(mu, 1) against N(0, 1) at ``epsilon`` >= 0, where mu^2 = 2 ``rho`` > 0.
+    """Return an upper bound on the delta of N(mu, 1) against N(0, 1) at ``epsilon`` >= 0, mu^2 = 2 ``rho`` > 0.
 
     Balle and Wang (2018), Theorem 8: delta = Q(epsilon/mu - mu/2) - exp(epsilon) Q(epsilon/mu + mu/2), with Q the
     normal distribution's upper tail.  It rises with mu and falls with epsilon, so mu is rounded up and epsilon down;
-    then the first Q is taken from above and the product from below.
+    the first Q is bounded from above and the product from below.
     """
     mu = _round_outward(_UP.sqrt(_UP.multiply(2, _divide(_UP, rho))))
     loss = _divide(_DOWN, epsilon)
@@ -103,11 +106,10 @@ def bound_delta(rho: Fraction, epsilon: Fraction) -> Decimal:
 def bound_tail(z: Decimal) -> tuple[Decimal, Decimal]:
     """Return bounds, below and above, on Q(z) = P(N(0, 1) > z), about 40 digits apart.
 
-    Up to 3 by the power series Q(z) = 1/2 - phi(z) (z + z^3/3 + z^5/15 + ...), whose rest is below a geometric one;
-    above by Laplace's continued fraction Q(z) = phi(z) / (z + 1/(z + 2/(z + 3/(z + ...)))), which lies between any
-    two neighbouring convergents.  All terms are positive, so that each of the some hundred roundings at 60 digits
-    moves a bound by parts in 10^60 of itself; the widening by 10^-40 covers them.  Above 10^6, Q is below
-    exp(-z^2/2) < 10^(-10^11).
+    Up to 3: the power series Q(z) = 1/2 - phi(z) (z + z^3/3 + z^5/15 + ...), whose rest is below a geometric series.
+    Above 3: Laplace's continued fraction Q(z) = phi(z) / (z + 1/(z + 2/(z + 3/(z + ...)))), which lies between any two
+    neighbouring convergents.  All terms are positive, so each of about a hundred roundings at 60 digits moves a bound
+    by parts in 10^60; widening by 10^-40 covers them.  Above 10^6, Q is below exp(-z^2/2) < 10^(-10^11).
     """
     if z < 0:
         low, high = bound_tail(z.copy_negate())  # unary minus would round to the default context
@@ -124,11 +126,11 @@ def bound_tail(z: Decimal) -> tuple[Decimal, Decimal]:
 
 
 def bound_theta(variance: Fraction) -> Decimal:
-    """Return at least 2 sum_{k >= 1} exp(-2 pi^2 k^2 ``variance``).
+    """Return an upper bound on theta = 2 sum_{k >= 1} exp(-2 pi^2 k^2 ``variance``).
 
-    By Poisson summation, the sum over all integers z of exp(-(z - c)^2 / (2 ``variance``)) is within 1 +- theta of
-    sqrt(2 pi variance) for every centre c.  So for SMOOTHING one count's odds between two tables are within the factor
-    (1 + theta) / (1 - theta) of those of noise that is rounded at random: 8e-26 of epsilon (docs/privacy.md).
+    By Poisson summation, sum_z exp(-(z - c)^2 / (2 ``variance``)) over all integers z is within a factor 1 +- theta of
+    sqrt(2 pi variance) for every centre c.  So for SMOOTHING, one count's odds between two tables are within the factor
+    (1 + theta) / (1 - theta) of the odds under randomly rounded noise: 8e-26 of epsilon (docs/privacy.md).
     """
     exponent = _NEAR.multiply(_NEAR.multiply(_NEAR.multiply(-2, _PI), _PI), _divide(_NEAR, variance))
     first = _list_bounds(_NEAR.exp(exponent))[1]
@@ -141,7 +143,7 @@ def _list_series_terms(z: Decimal) -> tuple[Decimal, Decimal]:
     for k in range(1, _SERIES_TERMS):
         term = _NEAR.divide(_NEAR.multiply(term, square), 2 * k + 1)
         total = _NEAR.add(total, term)
-    # later terms shrink by at least z^2 / (2 _SERIES_TERMS + 1) < 1/2 each, so that their sum is below the last one
+    # each later term is at most z^2 / (2 _SERIES_TERMS + 1) < 1/2 of the one before, so their sum is below the last one
     density = _bound_density(z)
     return _list_bounds(_NEAR.multiply(density, total), _NEAR.multiply(density, _NEAR.add(total, term)))
 
@@ -154,7 +156,7 @@ def _bound_mills_ratio(z: Decimal, terms: int) -> Decimal:
 
 
 def _bound_density(z: Decimal) -> Decimal:
-    """Return phi(z) for z up to _FAR: the exponent's own rounding, z^2 parts in 10^60, is far inside _SURE."""
+    """Return phi(z) for z up to _FAR; the exponent's rounding error, z^2 parts in 10^60, is far below _SURE."""
     exponent = _NEAR.divide(_NEAR.multiply(z, z), -2)
     return _NEAR.divide(_NEAR.exp(exponent), _NEAR.sqrt(_NEAR.multiply(2, _PI)))
 

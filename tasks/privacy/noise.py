@@ -1,4 +1,4 @@
-"""The noise: the only module that draws it.
+"""Release noise; no other module draws it.
 
 Release noise is the discrete Gaussian N_Z(0, sigma^2) over the integers of Canonne, Kamath and
 Steinke (2020), sampled exactly by OpenDP: P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every
@@ -20,7 +20,7 @@ import numpy.typing as npt
 Counts = npt.NDArray[np.int64]
 
 MAX_SIGMA = 2.0**50
-"""Largest noise scale, in counts: beyond it int64 could overflow once counts are added."""
+"""Largest noise scale, in counts: above it, int64 could overflow when counts are added."""
 
 _CHUNK = 1 << 18
 
@@ -29,7 +29,7 @@ _LOOK_EVERY = 0.1
 
 
 class NoiseSource(Protocol):
-    """Anything that draws integer noise; ``private`` says whether a release may rest on it."""
+    """A source of integer noise; ``private``: whether a release may use it."""
 
     private: ClassVar[bool]
 
@@ -39,27 +39,27 @@ class NoiseSource(Protocol):
 
 
 class ComparisonNoise(NoiseSource, Protocol):
-    """Noise for comparing methods on data that nobody releases: also what no release draws."""
+    """Noise for comparing methods on data that is never released, including noise that no release draws."""
 
     def draw_laplace(self, scale: float, cells: int) -> Counts:
         """Return ``cells`` independent rounded Laplace draws of scale ``scale`` (in counts), int64."""
         ...
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
-        """Draw ``times`` indices by the exponential mechanism: chances proportional to exp(log_weights)."""
+        """Draw ``times`` indices by the exponential mechanism: probabilities proportional to exp(log_weights)."""
         ...
 
 
 class OpenDPNoise:
     """The release source: OpenDP's exact discrete Gaussian.  It has no seed and cannot be given one.
 
-    What is known of its randomness: OpenDP's source marks the build with OpenSSL as the secure one,
-    and the published 0.16.0 wheel carries its own OpenSSL; there every random byte comes from
-    ``RAND_priv_bytes`` (seen in the disassembled wheel), which OpenSSL documents as a cryptographically
-    secure generator: a NIST SP 800-90A DRBG of 256-bit security that seeds and reseeds itself from the
-    operating system and fails when it cannot; OpenDP turns that failure into an error.  This project
-    tests the distribution of the draws and that forked processes draw differently, not the generator
-    itself.  Use the published wheels: OpenDP calls a build without OpenSSL non-secure.
+    Its randomness: OpenDP's source marks the build with OpenSSL as secure, and the published 0.16.0 wheel
+    carries its own OpenSSL.  There every random byte comes from ``RAND_priv_bytes`` (seen in the
+    disassembled wheel).  OpenSSL documents it as cryptographically secure: a NIST SP 800-90A DRBG of
+    256-bit security that seeds and reseeds itself from the operating system and fails if it cannot;
+    OpenDP turns that failure into an error.  This project tests the distribution of the draws, and that
+    forked processes draw differently, but not the generator itself.  Use the published wheels: OpenDP
+    calls a build without OpenSSL non-secure.
     """
 
     private: ClassVar[bool] = True
@@ -83,7 +83,7 @@ class SeededNoise:
     """Rounded numpy normal noise with a seed: for tests and benchmarks only, never for a release.
 
     A run that uses it is marked "not private" in its manifest and cannot be written to ``released/``:
-    whoever knows or guesses the seed can take the noise off again.
+    anyone who knows or guesses the seed can subtract the noise.
     """
 
     private: ClassVar[bool] = False
@@ -105,27 +105,27 @@ class SeededNoise:
         return np.rint(self._generator.laplace(0.0, scale, cells)).astype(np.int64)
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
-        """Draw ``times`` independent indices, int64; ``log_weights`` finite, one or more."""
+        """Draw ``times`` independent indices, int64; ``log_weights``: finite, at least one."""
         weights = np.exp(log_weights - log_weights.max())
         return self._generator.choice(weights.size, times, p=weights / weights.sum()).astype(np.int64)
 
 
 class NoNoise:
-    """Zeros: the limit without noise, for tests that compare with an exact answer; never for a release."""
+    """Zero noise, for tests that compare with an exact answer; never for a release."""
 
     private: ClassVar[bool] = False
 
     def draw(self, sigma: float, cells: int) -> Counts:
-        """Return ``cells`` zeros, int64; the arguments are checked as everywhere else."""
+        """Return ``cells`` zeros, int64, after checking the arguments."""
         _check(sigma, cells)
         return np.zeros(cells, dtype=np.int64)
 
     def draw_laplace(self, scale: float, cells: int) -> Counts:
-        """Return the zeros that :meth:`draw` gives."""
+        """Return the zeros of :meth:`draw`."""
         return self.draw(scale, cells)
 
     def choose(self, log_weights: npt.NDArray[np.float64], times: int) -> Counts:
-        """Return the index of the largest weight, the first of equal ones, ``times`` times."""
+        """Return the first index of the largest weight, ``times`` times."""
         return np.full(times, int(np.argmax(log_weights)), dtype=np.int64)
 
 
@@ -135,11 +135,11 @@ def draw_all(
     threads: int = 1,
     check: Callable[[], None] = lambda: None,
 ) -> list[Counts]:
-    """Draw independently for each (sigma, cells), in their order, by up to ``threads`` threads.
+    """Draw independently for each (sigma, cells), in their order, in up to ``threads`` threads.
 
-    Only release noise is drawn by several: it has no state of ours, and OpenSSL gives each thread a generator of its
-    own.  Any other source is asked one by one, so that a seed gives the same draws.  ``check`` is called now and then
-    meanwhile; an error of its own, or of a draw, passes on without waiting for the draws under way.
+    Only release noise uses several threads: it has no state in this program, and OpenSSL gives each thread its own
+    generator.  Other sources draw one by one, so that a seed gives the same draws.  ``check`` is called between draws
+    or every _LOOK_EVERY seconds; an error in it, or in a draw, is raised without waiting for draws under way.
     """
     if threads < 2 or len(requests) < 2 or not isinstance(source, OpenDPNoise):
         return [source.draw(*one) for one in _check_between(requests, check)]
@@ -163,7 +163,7 @@ def _check_between(requests: Sequence[tuple[float, int]], check: Callable[[], No
 
 
 def draw(sigma: float, cells: int) -> Counts:
-    """Release noise: ``OpenDPNoise().draw(sigma, cells)``.  There is no seed to pass."""
+    """Return release noise, ``OpenDPNoise().draw(sigma, cells)``, which takes no seed."""
     return OpenDPNoise().draw(sigma, cells)
 
 
@@ -176,7 +176,7 @@ def _check(sigma: float, cells: int) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _build_mechanism(sigma: float) -> Any:
-    # Here, because it is needed late; not from opendp.prelude, which loads scikit-learn: a second and more.
+    # Imported here, since it is needed late; not from opendp.prelude, which loads scikit-learn for over a second.
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_gaussian
     from opendp.metrics import l2_distance
@@ -188,5 +188,5 @@ def _build_mechanism(sigma: float) -> Any:
 
 @functools.cache
 def load_library() -> None:
-    """Import all that drawing imports, in the thread that calls: an import in several threads can wait for ever."""
+    """Import everything that drawing needs in the calling thread: imports in several threads can deadlock."""
     _build_mechanism(1.0)(np.zeros(1, dtype=np.int64))

@@ -1,13 +1,13 @@
 """A second opinion on a release's price: receipts accounted by OpenDP and by Google's dp-accounting.
 
-Nothing here decides.  The project's own accountants price a release before it runs (``accountant``, ``gaussian_dp``);
-this module prices what was drawn, afterwards, by two libraries that others wrote:
+This module decides nothing.  The project's own accountants price a release before it runs (``accountant``,
+``gaussian_dp``); this module prices the drawn noise afterwards with two independent libraries:
 
-- OpenDP gives each query a price rho from its sensitivity and sigma, and turns the sum into epsilon (zCDP);
+- OpenDP prices each query in rho from its sensitivity and sigma, and converts the sum into epsilon (zCDP);
 - dp-accounting composes the queries as Gaussian mechanisms, by Renyi divergences and by privacy loss distributions
-  (PLD).  It rounds the PLDs of the queries up, and that of one mechanism with their whole price down.
+  (PLD).  The PLDs of the queries are rounded up; the PLD of one mechanism with the whole price is rounded down.
 
-An epsilon below the PLD's rounded down cannot be right.  Needs the extra ``second-opinion``.
+An epsilon below the epsilon of the rounded-down PLD is wrong.  Needs the extra ``second-opinion``.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.tasks.privacy.accountant import Accountant
 
 ROUNDING = Fraction(1, 10**9)
-"""How far a price that OpenDP computes in floats may lie above the exact one, as a share of it."""
+"""Largest relative excess of OpenDP's floating-point price over the exact price."""
 
 GRID = 1e-4
-"""Width of the grid of privacy losses, as a share of the stated epsilon; errors of rounding are far below it."""
+"""Grid width of privacy losses, as a share of the stated epsilon; rounding errors are far smaller."""
 
 _ORDERS = tuple(1 + math.exp(math.log(1e-3) + i * math.log(1e8) / 4_000) for i in range(4_001))
-"""Orders of Renyi divergence, as close as needed for four digits of epsilon."""
+"""Orders of Renyi divergence, dense enough for four digits of epsilon."""
 
 
 @dataclass(frozen=True)
 class SecondOpinion:
-    """What two other libraries say of receipts, beside what a release states.
+    """The accounts of two other libraries beside a release's stated (epsilon, delta).
 
-    ``rho``: the exact sum of prices under zCDP, of the same noise; ``opendp_rho``: OpenDP's; ``opendp_epsilon``: its
-    conversion of that sum; ``renyi_epsilon``, ``pld_epsilon`` and ``pld_epsilon_at_least``: dp-accounting's, all at
-    the stated ``delta``.
+    ``rho``: the exact sum of the noise's zCDP prices; ``opendp_rho``: OpenDP's sum; ``opendp_epsilon``: its conversion
+    of that sum; ``renyi_epsilon``, ``pld_epsilon`` and ``pld_epsilon_at_least``: results of dp-accounting.  Every
+    epsilon is at the stated ``delta``.
     """
 
     epsilon: float
@@ -56,18 +56,18 @@ class SecondOpinion:
 
     @property
     def problems(self) -> list[str]:
-        """Return where a library contradicts the release, in sentences."""
+        """The contradictions between the libraries and the release, one sentence each."""
         found = []
         if self.opendp_rho > self.rho * (1 + float(ROUNDING)):
             found.append(f"OpenDP prices the noise at rho {self.opendp_rho:.6g}, the receipts at {self.rho:.6g}")
         if self.pld_epsilon_at_least > self.epsilon:
             found.append(
-                f"dp-accounting finds epsilon {self.pld_epsilon_at_least:.6g} at least, the release states "
+                f"dp-accounting finds epsilon at least {self.pld_epsilon_at_least:.6g}, the release states "
                 f"{self.epsilon:g}"
             )
         if self.accountant != "gaussian" and self.opendp_epsilon > self.epsilon * (1 + float(ROUNDING)):
             found.append(
-                f"OpenDP converts it into epsilon {self.opendp_epsilon:.6g}, the release states {self.epsilon:g}"
+                f"OpenDP converts the rho into epsilon {self.opendp_epsilon:.6g}, the release states {self.epsilon:g}"
             )
         return found
 
@@ -77,7 +77,7 @@ class SecondOpinion:
 
 
 def list_libraries() -> dict[str, str]:
-    """Return the versions of the libraries that are asked.  Raises ModuleNotFoundError without dp-accounting."""
+    """Return the versions of both libraries.  Raises ModuleNotFoundError without dp-accounting."""
     import dp_accounting  # noqa: F401
 
     return {name: version(name) for name in ("opendp", "dp-accounting")}
@@ -86,9 +86,9 @@ def list_libraries() -> dict[str, str]:
 def form_second_opinion(
     queries: Sequence[Query], epsilon: float, delta: float, accountant: Accountant
 ) -> SecondOpinion:
-    """Return what OpenDP and dp-accounting say of the noise of ``queries``, beside the stated (epsilon, delta).
+    """Return OpenDP's and dp-accounting's accounts of the noise of ``queries``, beside the stated (epsilon, delta).
 
-    Raises ValueError without a query, ModuleNotFoundError without dp-accounting.
+    Raises ValueError without queries, and ModuleNotFoundError without dp-accounting.
     """
     if not queries:
         raise ValueError("there is no query to account for")
@@ -118,9 +118,10 @@ def _ask_opendp(noise: Counter[tuple[int, float]], delta: float) -> tuple[float,
 
 
 def _ask_dp_accounting(noise: Counter[tuple[int, float]], epsilon: float, delta: float) -> tuple[float, float, float]:
-    """Return dp-accounting's epsilon at ``delta``: by Renyi divergences, by PLDs rounded up, and rounded down.
+    """Return dp-accounting's epsilon at ``delta``: by Renyi divergences, by PLDs rounded up, and by a PLD rounded down.
 
-    Rounding down adds up over compositions, so the last is of one Gaussian mechanism with the same sum of squares.
+    Rounding down accumulates over compositions, so the last PLD is for one Gaussian mechanism with the same sum of
+    squared sensitivity / sigma.
     """
     from dp_accounting import GaussianDpEvent
     from dp_accounting.pld import privacy_loss_distribution

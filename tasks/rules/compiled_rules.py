@@ -40,15 +40,15 @@ from privsyn.tasks.rules import evaluate, intervals
 from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, place_on_axis, read_cells, read_rows
 from privsyn.tasks.rules.person_rows import PersonRows
 
-_NULL = -1e300  # the number that stands for null among the keys
+_NULL = -1e300  # stands for null among the keys
 
 
 @dataclass(frozen=True, eq=False)
 class LookupTable:
-    """A public table by its key columns ``columns``.
+    """A public table with the key columns ``columns``.
 
-    ``parts[i]``: the sorted values of key column i; ``keys``: one number a row, sorted, shape (rows,); ``values`` and
-    ``null``: the looked-up values, shape (rows, to).
+    ``parts[i]``: sorted values of key column i; ``keys``: one number per row, sorted, shape (rows,); ``values`` and
+    ``null``: the looked-up values and their null mask, shape (rows, to).
     """
 
     columns: tuple[str, ...]
@@ -59,7 +59,7 @@ class LookupTable:
 
     @classmethod
     def of(cls, lookup: Lookup, vocabulary: Mapping[str, int]) -> LookupTable:
-        """Return the table of a rule whose rows are given."""
+        """Return the table of a rule with given rows."""
         width = len(lookup.from_)
         cells = np.array([[_to_number(c, vocabulary) for c in row] for row in lookup.rows], np.float64)
         cells = cells.reshape(len(lookup.rows), width + len(lookup.to))
@@ -72,7 +72,7 @@ class LookupTable:
         return cls(tuple(lookup.from_), parts, keys[order], values, values == _NULL)
 
     def look_up(self, place: int, key_intervals: Sequence[Interval]) -> Interval:
-        """Return the value of ``to[place]`` by the key columns' intervals; null where the table has no such row."""
+        """Return the value of ``to[place]`` for the key columns' intervals; null if the table has no such row."""
         column_values = self.values[~self.null[:, place], place]
         if not all(s.exact for s in key_intervals) or not len(self.keys):
             low, high = (column_values.min(), column_values.max()) if column_values.size else (0.0, 0.0)
@@ -100,7 +100,7 @@ def _to_number(value: Any, vocabulary: Mapping[str, int]) -> float:
 
 
 MAX_GRID = 4_000_000
-"""Most cells over which a condition is asked of codes; a condition over more is kept by the repair of rows alone."""
+"""Largest grid on which a condition is evaluated over codes; larger conditions are left to the repair of rows."""
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
@@ -110,7 +110,10 @@ Cells = Mapping[str, "pa.Array | tuple[NDArray[np.float64], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class ForbiddenCondition:
-    """What no row may meet: the rule's number from 0, its words, the expression, and the measured columns it needs."""
+    """A condition that no row may meet.
+
+    ``rule``: number of its rule, from 0; ``words``: its text for messages; ``needs``: the measured columns behind it.
+    """
 
     rule: int
     words: str
@@ -120,13 +123,13 @@ class ForbiddenCondition:
 
 @dataclass(frozen=True)
 class CompiledRules:
-    """The rules of one spec, with what is needed to evaluate them over rows and over cells.
+    """The rules of one spec, compiled for evaluation over rows and over cells.
 
-    ``conditions``: of every ``never`` about one row, and that no computed value lies outside its column's domain;
-    ``across``: of every ``never`` about several rows of a person; ``derived`` and ``looked_up``: how each computed
-    column is made; ``order``: computed columns, each after those it needs; ``groups``: the columns of each ``one_of``;
-    ``roles``: the column of roles and word -> role, where ``across`` may name rows by their role.  ``continued``: how
-    columns are made that follow from another row of the person, where there is one.
+    ``conditions``: one for every ``never`` about one row, and one for every computed column's domain; ``across``: one
+    for every ``never`` about several rows of a person; ``derived``, ``looked_up``: the definition of each computed
+    column; ``order``: computed columns, each after the columns it needs; ``groups``: the columns of each ``one_of``;
+    ``roles``: the column of roles and word -> role, if ``across`` may name rows by role; ``continued``: the definition
+    of each column that continues from another row of the person.
     """
 
     columns: Mapping[str, Any]
@@ -142,18 +145,18 @@ class CompiledRules:
 
     @cached_property
     def thresholds(self) -> dict[str, tuple[float, ...]]:
-        """Bin edges that rules give to ordered columns: a bin on both sides of a threshold could not be forbidden."""
+        """Bin edges of ordered columns from rules: a bin across a threshold could not be forbidden."""
         return list_thresholds([c.node for c in (*self.conditions, *self.across)], self.columns)
 
     @property
     def of_roles(self) -> tuple[ForbiddenCondition, ...]:
-        """The conditions across rows that follow from the roles of a household's members alone."""
+        """The conditions across rows that depend only on the roles of a household's members."""
         column, _ = self.roles
         return tuple(c for c in self.across if column and {*c.node.columns} <= {column})
 
     @classmethod
     def compile(cls, spec: ReleaseSpec) -> CompiledRules:
-        """Return the rules of ``spec``, which were checked, with their tables and conditions."""
+        """Return the checked rules of ``spec`` with their tables and conditions."""
         columns, words = spec.released_columns, spec.row_words
         vocabulary = _build_vocabulary(spec)
         derived = list_expressions(spec.rules, columns, words)
@@ -196,7 +199,7 @@ class CompiledRules:
         return tuple(measured)
 
     def find_computed_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the computed columns among ``columns`` and behind them, each before those it needs."""
+        """Return the computed columns among ``columns`` and behind them, each before the columns it needs."""
         needed, computed = {*columns}, []
         for name in reversed(self.order):
             if name in needed:
@@ -206,19 +209,19 @@ class CompiledRules:
 
     @cached_property
     def ruled_columns(self) -> frozenset[str]:
-        """The computed columns, and the columns that a condition or a computed column needs."""
+        """The computed columns, and the measured columns that a condition or a computed column needs."""
         return frozenset((*self.order, *self.find_measured_columns(self.order))).union(
             *(c.needs for c in self.conditions)
         )
 
     def _iterate_domain_conditions(self, spec: ReleaseSpec) -> Iterator[ForbiddenCondition]:
-        """Yield for each computed column the condition that its value lies outside the column's domain."""
+        """Yield, for each computed column, the condition that its value lies outside the column's domain."""
         numbers = {name: i for i, r in enumerate(spec.rules) for name in map_computed_columns(r)}
         for name in self.order:
             node = _describe_outside(name, self.columns[name])
             yield ForbiddenCondition(
                 numbers[name],
-                f"{name!r} computed, and outside its column's domain",
+                f"{name!r} is computed outside its column's domain",
                 node,
                 self.find_measured_columns([name]),
             )
@@ -226,15 +229,15 @@ class CompiledRules:
     def _iterate_continued_conditions(
         self, spec: ReleaseSpec, continued: Mapping[str, Node]
     ) -> Iterator[ForbiddenCondition]:
-        """Yield for each column that follows from another row the condition that it has another value, or none.
+        """Yield, for each column that continues from another row, the condition that it lacks its computed value.
 
-        Where nothing can be computed, as there is no such row or it has null there, any value may stand.
+        If nothing can be computed, since the other row is missing or null there, any value is allowed.
         """
         numbers = {name: i for i, r in enumerate(spec.rules) for name in map_continued_columns(r)}
         for name, node in continued.items():
             column_node = Node("column", node.type, value=name)
             rounded = Node("as stored", node.type, (node,), value=partial(self._round_as_stored, name))
-            words = f"{name!r} is another than computed from another row"
+            words = f"{name!r} differs from the value computed from another row"
             needs = self.find_measured_columns([name, *node.columns])
             missing = Node("is null", "truth", (column_node,))
             computed = Node("not", "truth", (Node("is null", "truth", (rounded,)),))
@@ -246,17 +249,17 @@ class CompiledRules:
     def continue_columns(
         self, table: Table, first: NDArray[np.bool_], domains: Mapping[str, ValueRange]
     ) -> dict[str, pa.Array]:
-        """Return the columns that follow from another row, where there is one, and those computed from their own row.
+        """Return the columns that continue from another row, and the columns computed from their own row.
 
-        ``table``: rows person by person and in order, all of their columns; ``first``: where a person begins;
-        ``domains``: of the columns.  Elsewhere, and where the value would be outside its domain, a value stays as it
-        is; in the second case it breaks its rule.
+        ``table``: all columns of rows sorted by person and in order; ``first``: mask of the rows that begin a person;
+        ``domains``: domains of the columns.  A value stays unchanged if nothing can be computed, or if the result is
+        outside its domain; in the second case it breaks its rule.
         """
         completed = dict(table)
         texts = pa.array(list(self.vocabulary), pa.string())
         types = {name: domains[name].type for name in self.order}
         longest = int(np.diff(np.append(np.flatnonzero(first), len(first))).max(initial=0))
-        for _ in range(longest * len(self.continued) + 1):  # a value reaches one row, or one column, further a time
+        for _ in range(longest * len(self.continued) + 1):  # each pass carries values one row, or one column, further
             rows, before = self.find_person_rows(completed, first), dict(completed)
             resolve = rows.resolve(self.read_table(completed), self.vocabulary)
             for name, node in self.continued.items():
@@ -272,7 +275,7 @@ class CompiledRules:
         return {name: completed[name] for name in (*self.continued, *self.order)}
 
     def resolve(self, known: Callable[[str], Interval]) -> Callable[[str], Interval]:
-        """Return a function that gives each column's interval; ``known`` gives those of the measured columns."""
+        """Return a function from a column to its interval; ``known``: the same function for measured columns."""
         intervals: dict[str, Interval] = {}
 
         def resolve(name: str) -> Interval:
@@ -291,7 +294,7 @@ class CompiledRules:
         return resolve
 
     def _round_as_stored(self, name: str, interval: Interval) -> Interval:
-        """Return a derived value as its column holds it: the last step at or below it, or rounded to its decimals."""
+        """Return a derived value as its column stores it: rounded down to its step, or rounded to its decimals."""
         match self.columns[name]:
             case NumberColumn(decimals=int() as decimals, step=None):
                 return intervals.apply_monotone(lambda x: np.round(x, decimals), interval)
@@ -302,11 +305,11 @@ class CompiledRules:
         return interval
 
     def read_table(self, table: Table) -> Callable[[str], Interval]:
-        """Return a function that gives each column's values in ``table``, which holds the measured columns."""
+        """Return a function that returns each column's values in ``table``, which holds the measured columns."""
         return self.resolve(lambda name: read_rows(table[name], self.vocabulary))
 
     def find_broken_rows(self, table: Table) -> NDArray[np.bool_]:
-        """Return which rows meet which condition: shape (conditions, rows)."""
+        """Return the mask of rows that meet each condition, shape (conditions, rows)."""
         rows = len(next(iter(table.values())))
         resolve = self.read_table(table)
         broken = np.zeros((len(self.conditions), rows), dtype=bool)
@@ -315,7 +318,7 @@ class CompiledRules:
         return broken
 
     def find_person_rows(self, table: Table, first: NDArray[np.bool_]) -> PersonRows:
-        """Return how the rows of ``table``, person by person and in order, lie; ``first``: where a person begins."""
+        """Return the relations of the rows of ``table``, sorted by person; ``first``: mask of rows that begin one."""
         column, words = self.roles
         if not words:
             return PersonRows(first, {})
@@ -324,9 +327,9 @@ class CompiledRules:
         return PersonRows(first, is_role)
 
     def find_broken_persons(self, table: Table, first: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return at which rows which condition across rows is met: shape (conditions, rows).
+        """Return the mask of rows that meet each condition across rows, shape (conditions, rows).
 
-        ``table``: rows person by person and in order; ``first``: where a person begins.
+        ``table``: rows sorted by person and in order; ``first``: mask of the rows that begin a person.
         """
         broken = np.zeros((len(self.across), len(first)), dtype=bool)
         if not len(first):
@@ -337,7 +340,7 @@ class CompiledRules:
         return broken
 
     def find_differing_rows(self, table: Table) -> dict[str, NDArray[np.bool_]]:
-        """Return which rows of ``table`` have another value in a computed column than the rules say."""
+        """Return, for each computed column, the mask of rows whose value differs from the computed one."""
         resolve, differing = self.read_table(table), {}
         for name in self.order:
             rule, stored = resolve(name), read_rows(table[name], self.vocabulary)
@@ -347,13 +350,13 @@ class CompiledRules:
         return differing
 
     def compute_columns(self, table: Table, types: Mapping[str, pa.DataType]) -> dict[str, pa.Array]:
-        """Return the computed columns of the rows of ``table``; ``types``: of each."""
+        """Return the computed columns for the rows of ``table``; ``types``: type of each."""
         resolve, rows = self.read_table(table), len(next(iter(table.values())))
         texts = pa.array(list(self.vocabulary), pa.string())
         return {name: convert_to_array(resolve(name), types[name], texts, rows) for name in self.order}
 
     def compute_column(self, name: str, table: Table, kind: pa.DataType) -> tuple[pa.Array, NDArray[np.bool_]]:
-        """Compute one column, of type ``kind``, for the rows of ``table``, and where it lies outside its domain."""
+        """Return one computed column of type ``kind`` for the rows of ``table``, and where it is outside its domain."""
         resolve, rows = self.read_table(table), len(next(iter(table.values())))
         texts = pa.array(list(self.vocabulary), pa.string())
         beyond = evaluate.evaluate_condition(_describe_outside(name, self.columns[name]), resolve, self.vocabulary).true
@@ -362,7 +365,7 @@ class CompiledRules:
     def find_impossible_cells(
         self, condition: ForbiddenCondition, cells: Cells, attributes: Sequence[Sequence[str]]
     ) -> NDArray[np.bool_]:
-        """Return where on the grid every row meets the condition; one axis for each attribute, named by its columns."""
+        """Return the mask of grid cells whose rows all meet the condition; one axis per entry of ``attributes``."""
         axes = {name: axis for axis, columns in enumerate(attributes) for name in columns}
 
         def known(name: str) -> Interval:
@@ -373,7 +376,7 @@ class CompiledRules:
 
 
 def _list_roles(spec: ReleaseSpec) -> tuple[str, Mapping[str, Any]]:
-    """Return the column of roles, and the role that each word of a rule names."""
+    """Return the column of roles, and the role that each word in rules names."""
     panel = spec.panel
     if panel is None or not panel.household:
         return "", {}
@@ -384,9 +387,9 @@ def _list_roles(spec: ReleaseSpec) -> tuple[str, Mapping[str, Any]]:
 def list_thresholds(
     conditions: Iterable[Node], columns: Mapping[str, Any], *, after_reals: bool = False
 ) -> dict[str, tuple[float, ...]]:
-    """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: the released.
+    """Return ordered column -> the bin edges at which ``conditions`` change, ascending; ``columns``: released columns.
 
-    ``after_reals``: whether ``x > 0.6`` of reals or moments has its edge right after 0.6, so that it cuts no cell.
+    ``after_reals``: whether ``x > 0.6`` on reals or moments gets its edge right after 0.6, so that it cuts no cell.
     """
     thresholds: dict[str, set[float]] = {}
     for node in (part for condition in conditions for part in condition.walk()):
@@ -415,7 +418,7 @@ def _build_vocabulary(spec: ReleaseSpec) -> dict[str, int]:
 
 
 def _iterate_comparisons(node: Node) -> Iterator[tuple[str, str, float]]:
-    """Yield the comparisons of a column with a constant, or with each of a list: column, sign and constant."""
+    """Yield (column, sign, constant) for comparisons of a column with a constant, or with each constant of a list."""
     if node.op == "in" and node.args[0].column is not None:
         yield from ((node.args[0].column, "==", value) for value in node.value)
     if node.op in _MIRRORED:
@@ -430,7 +433,7 @@ def _iterate_comparisons(node: Node) -> Iterator[tuple[str, str, float]]:
 
 
 def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:
-    """Return the first time of day at or after ``value`` and the first one after it, in the codec's units."""
+    """Return the first time of day at or after ``value``, and the first one after it, in the codec's units."""
     if column.format == "hhmm":
         minutes = value // 100 * 60 + min(value % 100, 60.0)
     else:
@@ -439,10 +442,10 @@ def _convert_times(column: TimeColumn, value: float) -> tuple[float, float]:
 
 
 def _find_edges(column: Any, sign: str, value: float, after_reals: bool) -> tuple[float, ...]:
-    """Return the bin edges at which the comparison of a column with ``value`` changes; none of one without an order.
+    """Return the bin edges at which the comparison of a column with ``value`` changes; none for an unordered column.
 
-    A column of whole steps has one edge before and one after ``value``; a column of reals has no next value but that
-    of its step or type (``after_reals``), as private values may have more decimals than released ones.
+    A column of integer steps has edges before and after ``value``.  A column of reals has no next value, since private
+    values may have more decimals than released ones; ``after_reals`` takes the next value of its step or type.
     """
     match column:
         case IntegerColumn():
@@ -464,7 +467,7 @@ def _find_edges(column: Any, sign: str, value: float, after_reals: bool) -> tupl
 
 
 def _describe_outside(name: str, column: Any) -> Node:
-    """Return the condition that the value of ``column`` is not in its domain."""
+    """Return the condition that the value of ``column`` is outside its domain."""
     column_node = Node("column", "number", value=name)
     match column:
         case IntegerColumn() | NumberColumn():

@@ -1,4 +1,4 @@
-"""Evaluate rule expressions over intervals of columns: over rows, or over the cells of a grid of codes."""
+"""Evaluation of rule expressions over intervals of columns: over rows, or over the cells of a grid of codes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ Vocabulary = dict[str, int]
 """Text -> its number in intervals."""
 
 Resolve = Callable[[Any], Interval]
-"""The interval of a column, by its name; of another row's column and of a count of rows, by its node."""
+"""Function from a column's name, or the node of another row's column or a count of rows, to its interval."""
 
 
 def evaluate_condition(node: Node, resolve: Resolve, vocabulary: Mapping[str, int]) -> Truth:
-    """Return the condition ``node`` over the columns of ``resolve``; texts that ``vocabulary`` lacks equal no other."""
+    """Return the truth of the condition ``node`` over the columns of ``resolve``.
+
+    Texts that ``vocabulary`` lacks equal no other text.
+    """
     match node.op:
         case "and":
             return intervals.conjoin(*(evaluate_condition(a, resolve, vocabulary) for a in node.args))
@@ -62,7 +65,7 @@ def evaluate_expression(node: Node, resolve: Resolve, vocabulary: Mapping[str, i
 
 
 def _parse_number(value: float | str | bool, vocabulary: Mapping[str, int]) -> float:
-    """Return a constant as the number that intervals hold; -1 for a text that no column has."""
+    """Return a constant as its number in intervals; -1 for a text that no column has."""
     return float(vocabulary.get(value, -1)) if isinstance(value, str) else float(value)
 
 
@@ -96,9 +99,9 @@ def _get_day(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _bound_cyclic(part: Callable[..., NDArray[np.float64]], period: str, most: float) -> Callable[[Interval], Interval]:
-    """Return the operation for a part of a date that begins anew with every ``period``, from 1 to ``most``.
+    """Return the operation for a part of a date that runs from 1 to ``most`` in every ``period``.
 
-    Between dates of two periods it may be any of these.
+    For an interval over two periods, the part may be any value from 1 to ``most``.
     """
 
     def bound_part(a: Interval) -> Interval:

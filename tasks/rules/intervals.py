@@ -1,7 +1,7 @@
-"""Interval arithmetic with nulls: what an expression may be, for every cell of a grid or every row.
+"""Interval arithmetic with nulls: bounds of an expression's values, for every cell of a grid or every row.
 
-A row is a cell of one value, so the same arithmetic answers for cells ("surely", "possibly") and for rows (exactly).
-Null is as in SQL: it makes what is computed from it null, and a comparison unknown.
+A row is a cell of one value, so the same arithmetic serves cells ("surely", "possibly") and rows (exactly).  As in SQL,
+an expression of a null is null, and a comparison with it is unknown.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 DAY = 86_400.0
-"""Seconds of a day: moments are numbers of seconds since 1970."""
+"""Seconds of a day; moments are seconds since 1970."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Values from ``low`` to ``high``, both possible; ``null``: may be null; ``present``: may be something else.
+    """Values from ``low`` to ``high``, inclusive; ``null``: whether null is possible; ``present``: whether a value is.
 
-    Arrays that broadcast against each other.  Of one value each, ``high`` is ``low`` itself.  Texts are numbers of a
-    vocabulary, moments seconds since 1970.  Where ``present`` is false the bounds mean nothing.
+    All arrays broadcast against each other.  If every interval is one value, ``high`` is the object ``low``.  Texts are
+    numbers of a vocabulary, moments are seconds since 1970.  Bounds are meaningless if ``present`` is false.
     """
 
     low: Floats
@@ -43,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Truth:
-    """Whether a condition may be true, false, unknown; arrays that broadcast against each other."""
+    """Whether a condition may be true, false or unknown; arrays that broadcast against each other."""
 
     true: Bools
     false: Bools
@@ -54,13 +54,13 @@ NO, YES = np.array(False), np.array(True)
 
 
 def make_constant(value: float) -> Interval:
-    """Return one value everywhere."""
+    """Return an interval of one value everywhere."""
     only = np.array(value, np.float64)
     return Interval(only, only, NO, YES)
 
 
 def make_row_intervals(values: Floats, null: Bools) -> Interval:
-    """Return one value a row, null where ``null``."""
+    """Return one value per row, or null where the mask ``null`` is set."""
     filled = np.where(null, 0.0, values)
     return Interval(filled, filled, null, ~null)
 
@@ -73,7 +73,7 @@ def _combine_masks(a: Interval, b: Interval) -> tuple[Bools, Bools]:
 
 
 def apply_monotone(function: Callable[[Any], Any], a: Interval) -> Interval:
-    """Return ``function``, which never falls, of every value."""
+    """Return the image under a non-decreasing ``function``."""
     low = function(a.low)
     return Interval(low, low if a.exact else function(a.high), a.null, a.present)
 
@@ -116,7 +116,7 @@ def multiply(a: Interval, b: Interval) -> Interval:
 
 
 def divide(a: Interval, b: Interval) -> Interval:
-    """Return a / b; null where b is 0."""
+    """Return a / b; null if b is 0."""
     null, present = _combine_masks(a, b)
     zero = (b.low <= 0) & (b.high >= 0)
     never = (b.low == 0) & (b.high == 0)
@@ -130,7 +130,7 @@ def divide(a: Interval, b: Interval) -> Interval:
 
 
 def take_modulo(a: Interval, b: Interval) -> Interval:
-    """Return a modulo b, of b's sign (as in Python); null where b is 0."""
+    """Return a modulo b with the sign of b (as in Python); null if b is 0."""
     quotient = divide(a, b)
     if a.exact and b.exact:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -147,13 +147,13 @@ def take_modulo(a: Interval, b: Interval) -> Interval:
 
 
 def take_extreme(function: Any, a: Interval, b: Interval) -> Interval:
-    """Return ``function`` (np.minimum or np.maximum) of two intervals; null where one of them is."""
+    """Return ``function`` (np.minimum or np.maximum) of two intervals; null if either is."""
     low = function(a.low, b.low)
     return Interval(low, low if a.exact and b.exact else function(a.high, b.high), *_combine_masks(a, b))
 
 
 def choose_either(test: Truth, a: Interval, b: Interval) -> Interval:
-    """Return ``a`` where the test is true, ``b`` where it is false or unknown."""
+    """Return ``a`` if the test is true, ``b`` if it is false or unknown."""
     other = test.false | test.unknown
     only_a, only_b = test.true & ~other, other & ~test.true
     null = (test.true & a.null) | (other & b.null)
@@ -205,7 +205,7 @@ def negate_truth(a: Truth) -> Truth:
 
 
 def conjoin(a: Truth, b: Truth) -> Truth:
-    """Return a and b: false where one is false, else unknown where one is unknown."""
+    """Return a and b: false if either is false, else unknown if either is unknown."""
     unknown = (a.unknown & (b.true | b.unknown)) | (b.unknown & (a.true | a.unknown))
     return Truth(a.true & b.true, a.false | b.false, unknown)
 
@@ -216,7 +216,7 @@ def disjoin(a: Truth, b: Truth) -> Truth:
 
 
 def convert_truth_to_number(truth: Truth) -> Interval:
-    """Return a truth as 0 and 1."""
+    """Return a truth as the numbers 0 and 1."""
     present = truth.true | truth.false
     low = np.where(truth.false, 0.0, 1.0)
     high = low if not (truth.true & truth.false).any() else np.where(truth.true, 1.0, 0.0)
@@ -224,14 +224,14 @@ def convert_truth_to_number(truth: Truth) -> Interval:
 
 
 def convert_number_to_truth(interval: Interval) -> Truth:
-    """Return 0 and 1 as a truth."""
+    """Return the numbers 0 and 1 as a truth."""
     return Truth((interval.high >= 1) & interval.present, (interval.low <= 0) & interval.present, interval.null)
 
 
 def read_rows(array: pa.Array, vocabulary: Mapping[str, int]) -> Interval:
     """Return the values of an Arrow column, shape (rows,): numbers, truths as 0 and 1, moments in seconds.
 
-    A text is its number in ``vocabulary``, -1 where it is not there.
+    A text becomes its number in ``vocabulary``, or -1 if it has none.
     """
     null = np.asarray(pc.is_null(array))
     kind = array.type
@@ -257,7 +257,7 @@ def read_rows(array: pa.Array, vocabulary: Mapping[str, int]) -> Interval:
 
 
 def read_cells(cells: Any, vocabulary: Mapping[str, int]) -> Interval:
-    """Return what a column may be in each fine code: one value each, or from low to high with NaN for null."""
+    """Return a column's interval in each fine code, from single values or from (low, high) with NaN for null."""
     if not isinstance(cells, tuple):
         return read_rows(cells, vocabulary)
     low, high = cells
@@ -266,7 +266,7 @@ def read_cells(cells: Any, vocabulary: Mapping[str, int]) -> Interval:
 
 
 def place_on_axis(interval: Interval, axis: int, axes: int) -> Interval:
-    """Return intervals of shape (cells,) along one axis of a grid of so many ``axes``."""
+    """Return intervals of shape (cells,) along ``axis`` of a grid with ``axes`` axes."""
     shape = [-1 if i == axis else 1 for i in range(axes)]
     low = interval.low.reshape(shape)
     high = low if interval.exact else interval.high.reshape(shape)
@@ -274,7 +274,7 @@ def place_on_axis(interval: Interval, axis: int, axes: int) -> Interval:
 
 
 def convert_to_array(interval: Interval, kind: pa.DataType, texts: pa.Array, rows: int) -> pa.Array:
-    """Return exact intervals as an Arrow column of ``rows`` rows; a value that the type cannot hold becomes null."""
+    """Return exact intervals as an Arrow column of ``rows`` rows; values that the type cannot hold become null."""
     null = np.broadcast_to(interval.null | ~interval.present, rows)
     values = np.where(null, 0.0, np.broadcast_to(interval.low, rows))
     if pa.types.is_string(kind):

@@ -1,4 +1,4 @@
-"""Rows of one person beside each other: which row is another's previous, next or first one, or the one of a role."""
+"""Relations between rows of one person: the previous, next or first row of each row, or the row with a role."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PersonRows:
-    """Rows person by person and in order.
+    """Rows sorted by person and in order.
 
-    ``first``: whether a person begins with the row, shape (rows,); ``roles``: word of a role -> which rows have it.
+    ``first``: mask of the rows that begin a person, shape (rows,); ``roles``: word of a role -> mask of its rows.
     """
 
     first: Bools
@@ -40,7 +40,7 @@ class PersonRows:
         return np.flatnonzero(self.first)
 
     def find_rows(self, word: str) -> tuple[Integers, Bools]:
-        """Return for each row the place of the row of the same person that ``word`` names, and whether there is one."""
+        """Return for each row the place of the row of its person that ``word`` names, and whether that row exists."""
         every = np.arange(len(self.first))
         if word == "previous":
             return np.maximum(every - 1, 0), ~self.first
@@ -50,22 +50,22 @@ class PersonRows:
         if word == "first":
             return self.starts[self.number], np.ones(len(every), bool)
         place = np.full(len(self.starts), -1, np.int64)
-        with_role = np.flatnonzero(self.roles[word])[::-1]  # of several the first one stays
+        with_role = np.flatnonzero(self.roles[word])[::-1]  # reversed, so that the first of several wins
         place[self.number[with_role]] = with_role
         row_of_role = place[self.number]
         return np.maximum(row_of_role, 0), row_of_role >= 0
 
     def count(self, chosen: Bools) -> Floats:
-        """Return for each row how many rows of its person are ``chosen``."""
+        """Return for each row the number of its person's rows that are ``chosen``."""
         many = np.bincount(self.number[chosen], minlength=len(self.starts)).astype(np.float64)
         return np.asarray(many[self.number])
 
     def resolve(
         self, read_column: Callable[[str], Interval], vocabulary: Mapping[str, int]
     ) -> Callable[[str | Node], Interval]:
-        """Return a function that gives the values of a column, of another row's column, and of a count of rows.
+        """Return a function that returns the values of a column, of another row's column, or of a count of rows.
 
-        ``read_column``: gives those of each row's own columns.
+        ``read_column``: returns the values of a row's own columns.
         """
         intervals: dict[Node, Interval] = {}
 

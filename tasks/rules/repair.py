@@ -1,4 +1,4 @@
-"""Repair rows that break a rule, so that none is left: redraw them inside their codes, then change few codes.
+"""Repair of all rows that break a rule: redraw them inside their codes, then change few codes.
 
 Post-processing of released codes and public rules costs no budget.
 """
@@ -18,21 +18,21 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 REDRAWS = 48
-"""How often a row is drawn anew inside its codes: where a code is partly forbidden, values beside it are not.
+"""How often a row is redrawn inside its codes: a partly forbidden code also has allowed values.
 
 A draw that is not needed costs nothing, and a row repaired by a draw takes no value from another row."""
 
 ATTEMPTS = 12
-"""How often a number of attributes of a row is taken from other rows."""
+"""Attempts for each number of attributes taken from other rows."""
 
 BATCH_DRAWS = 2_048
-"""Rows drawn together where fewer are left: several draws of each, of which the first that breaks nothing is taken.
+"""Rows drawn together if fewer are left: each is drawn several times, and its first valid draw is taken.
 
-A draw of a few rows takes as long as one of a thousand.
+Drawing a few rows takes as long as drawing a thousand.
 """
 
 MAX_CHANGED = 3
-"""Most attributes that are taken at once before all that the rules speak of are."""
+"""Largest number of attributes taken from another row at once; after that, all attributes in rules are replaced."""
 
 Codes = dict[str, NDArray[Any]]
 Columns = dict[str, pa.Array]
@@ -40,10 +40,10 @@ Columns = dict[str, pa.Array]
 
 @dataclass
 class _Rows:
-    """The rows of one batch while they are repaired.
+    """The rows of one batch during repair.
 
-    ``wrong``: which conditions each breaks, (conditions, rows); ``replacements``: the new rows and their places, which
-    :meth:`settle` puts into ``columns``, all at once.
+    ``wrong``: mask of the conditions that each row breaks, shape (conditions, rows); ``replacements``: places and new
+    rows, which :meth:`settle` puts into ``columns`` all at once.
     """
 
     codes: Codes
@@ -57,19 +57,19 @@ class _Rows:
         return np.flatnonzero(self.wrong.any(axis=0))
 
     def take(self, rows: NDArray[np.int64], codes: Codes, columns: Columns, wrong: NDArray[np.bool_]) -> None:
-        """Put new rows in the places ``rows``, where they break nothing; of several for one place, the first."""
-        fine = np.flatnonzero(~wrong.any(axis=0))
-        places, first = np.unique(rows[fine], return_index=True)
-        fine = fine[first]
+        """Put the valid ones of some new rows in the places ``rows``; the first of several for one place wins."""
+        valid_rows = np.flatnonzero(~wrong.any(axis=0))
+        places, first = np.unique(rows[valid_rows], return_index=True)
+        valid_rows = valid_rows[first]
         if not places.size:
             return
         self.wrong[:, places] = False
         for a, new in codes.items():
-            self.codes[a][places] = new[fine]
-        self.replacements.append((places, {name: array.take(pa.array(fine)) for name, array in columns.items()}))
+            self.codes[a][places] = new[valid_rows]
+        self.replacements.append((places, {name: array.take(pa.array(valid_rows)) for name, array in columns.items()}))
 
     def settle(self) -> Columns:
-        """Return the columns with all new rows put in."""
+        """Return the columns with all new rows."""
         if self.replacements:
             source = np.arange(self.wrong.shape[1])
             end = source.size
@@ -94,11 +94,11 @@ def repair_rows(
     rng: np.random.Generator,
     exact: Sequence[str] = (),
 ) -> Columns:
-    """Return the rows of ``columns`` with those that break a rule changed, as few values as were found to be enough.
+    """Return the rows of ``columns`` with few values changed in the rows that break a rule.
 
-    codes: of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  make_valid_row: returns
-    one row that breaks no rule and has the given codes of the attributes ``exact``, for a batch without such a row.
-    ``exact``: attributes of one value a code that stay as they are.
+    codes: codes of every attribute, shape (rows,), from which ``make`` draws rows; changed in place.  make_valid_row:
+    returns one row that keeps all rules and has the given codes of the attributes ``exact``, for a batch without such
+    a row.  ``exact``: attributes with one value per code that do not change.
     """
     if not rules.conditions:
         return columns
@@ -118,7 +118,7 @@ def repair_rows(
 
 
 def _iterate_rounds(rows: _Rows, draws: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the places of the rows that are left until each was yielded ``draws`` times, several times in one round."""
+    """Yield the places of broken rows until each was yielded ``draws`` times, possibly several times in a round."""
     while draws and rows.broken.size:
         times = max(1, min(draws, BATCH_DRAWS // rows.broken.size))
         draws -= times
@@ -128,7 +128,7 @@ def _iterate_rounds(rows: _Rows, draws: int) -> Iterator[NDArray[np.int64]]:
 def _redraw(
     rows: _Rows, places: NDArray[np.int64], codes: Codes, make: Callable[[Codes], Columns], rules: CompiledRules
 ) -> None:
-    """Draw the rows at ``places`` from ``codes`` and keep those that break nothing."""
+    """Draw the rows at ``places`` from ``codes`` and keep the valid ones."""
     columns = make(codes)
     rows.take(places, codes, columns, rules.find_broken_rows(columns))
 
@@ -142,7 +142,7 @@ def _change(
     rules: CompiledRules,
     rng: np.random.Generator,
 ) -> None:
-    """Give the rows at ``places`` another row's codes in ``width`` attributes of a condition that each breaks."""
+    """Give each row at ``places`` a valid row's codes in ``width`` attributes of a condition that it breaks."""
     donors = np.flatnonzero(~rows.wrong.any(axis=0))
     if not donors.size:
         return
@@ -164,17 +164,22 @@ def _replace(
     rng: np.random.Generator,
     exact: Sequence[str],
 ) -> None:
-    """Give every row left the values that rules speak of from one row that breaks none and has its ``exact`` codes."""
-    wrong_rows, fine = rows.broken, np.flatnonzero(~rows.wrong.any(axis=0))
+    """Give every remaining row the ruled values of a valid row with the same ``exact`` codes."""
+    wrong_rows, valid_rows = rows.broken, np.flatnonzero(~rows.wrong.any(axis=0))
     if not exact:
-        _replace_by(rows, wrong_rows, fine, rules, lambda: make_valid_row({}), rng)
+        _replace_by(rows, wrong_rows, valid_rows, rules, lambda: make_valid_row({}), rng)
         return
     codes = np.stack([rows.codes[a].astype(np.int64) for a in exact])
     for held_codes in np.unique(codes[:, wrong_rows], axis=1).T:
         same = (codes == held_codes[:, None]).all(axis=0)
         fixed_codes = {a: int(code) for a, code in zip(exact, held_codes, strict=True)}
         _replace_by(
-            rows, wrong_rows[same[wrong_rows]], fine[same[fine]], rules, partial(make_valid_row, fixed_codes), rng
+            rows,
+            wrong_rows[same[wrong_rows]],
+            valid_rows[same[valid_rows]],
+            rules,
+            partial(make_valid_row, fixed_codes),
+            rng,
         )
 
 
@@ -186,7 +191,7 @@ def _replace_by(
     make_valid_row: Callable[[], Columns],
     rng: np.random.Generator,
 ) -> None:
-    """Give the rows ``wrong_rows`` the ruled values of random ``donors``, or of one valid row where there are none."""
+    """Give the rows ``wrong_rows`` the ruled values of random ``donors``, or of one valid row without donors."""
     names = rules.ruled_columns
     names |= {n for group in rules.groups if names & set(group) for n in group}
     places = np.arange(rows.wrong.shape[1])

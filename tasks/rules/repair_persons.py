@@ -1,4 +1,4 @@
-"""Repair persons whose rows break a rule across rows: change few values of few rows until none is broken.
+"""Repair of persons whose rows break a rule across rows: change few values of few rows until all rules hold.
 
 Post-processing of released codes and public rules costs no budget.
 """
@@ -23,25 +23,25 @@ Codes: TypeAlias = dict[str, NDArray[Any]]
 Columns: TypeAlias = dict[str, pa.Array]
 
 SCHEDULE = (("inside", 24), ("copy", 8), ("donor", 24), ("copy", 64), ("donor", 64))
-"""What is tried, and how often: values inside the same codes, those of a neighbour, another person's codes."""
+"""Ways to change a row, and their numbers of tries: redraw inside its codes, copy a neighbour, take a donor's codes."""
 
 SIDE_MOVE_CHANCE = 0.3
-"""How often a change that leaves as many rules broken as before is kept."""
+"""Probability of keeping a change that leaves as many rules broken as before."""
 
 EXCHANGES = 24
-"""How often a partner is looked for, with whom a row that breaks a rule exchanges values."""
+"""Rounds in which rows that break a rule seek partners to exchange values with."""
 
 ONE_ROW = 1_000
-"""How many times as bad a row that breaks a rule by itself is."""
+"""Weight of a broken rule about one row; a broken rule across rows has the weight 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mending:
-    """What may be changed, and how.
+    """The changes that a repair may make.
 
-    ``make``: draws rows of codes; ``compute``: returns columns of whole persons with those that rules compute, given
-    where each begins; ``columns``: of each attribute that may change; ``alike``: the group of each row, shape (rows,),
-    within which rows may take each other's codes; ``exchange_groups``: the group within which rows may exchange values,
+    ``make``: draws rows from codes; ``compute``: recomputes computed columns of whole persons, given where each begins;
+    ``columns``: attribute that may change -> its columns; ``alike``: the group of each row, shape (rows,), within which
+    rows may take each other's codes; ``exchange_groups``: the group of each row within which rows may exchange values,
     which keeps all counts by group; None: no exchange.
     """
 
@@ -55,11 +55,10 @@ class Mending:
 def repair_persons(
     codes: Codes, columns: Columns, first: Bools, rules: CompiledRules, mending: Mending, rng: np.random.Generator
 ) -> Columns:
-    """Return the rows of ``columns`` with those changed that break a rule across rows, as far as was found.
+    """Return the rows of ``columns`` after repairing those that break a rule across rows, as far as repairs were found.
 
-    codes: of the attributes that may change, from which rows are made, shape (rows,), changed in place; ``first``:
-    where a person begins.
-    No row that kept the rules about one row breaks one after.
+    codes: codes of the attributes that may change, shape (rows,), changed in place; ``first``: mask of the rows that
+    begin a person.  A row that keeps the rules about one row still keeps them afterwards.
     """
     if rules.across and mending.exchange_groups is not None:
         columns = _exchange(codes, columns, first, rules, mending, rng)
@@ -71,7 +70,7 @@ def repair_persons(
         rows = np.flatnonzero(np.isin(number, number[wrong]))
         part_codes = {a: c[rows] for a, c in codes.items()}
         taken = {name: array.take(pa.array(rows)) for name, array in columns.items()}
-        part = _Part(part_codes, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
+        part = _BrokenPersons(part_codes, taken, first[rows], rules, mending, donors, mending.alike[rows], rng)
         part.mend(way, times)
         places = np.arange(len(first))
         places[rows] = len(first) + np.arange(len(rows))
@@ -85,10 +84,9 @@ def repair_persons(
 def _exchange(
     codes: Codes, columns: Columns, first: Bools, rules: CompiledRules, mending: Mending, rng: np.random.Generator
 ) -> Columns:
-    """Return the rows after values are exchanged with those of other persons' rows, where neither breaks a rule then.
+    """Return the rows after exchanges of values between persons that leave both persons without a broken rule.
 
-    Values drawn anew are those that the rules allow more often.  An exchange leaves every count by ``exchange_groups``
-    as it is.
+    Redrawing would favour values that the rules allow more often; an exchange keeps every count by ``exchange_groups``.
     """
     number, partners = np.cumsum(first) - 1, _Donors(codes, np.asarray(mending.exchange_groups), rng)
     words, attributes = _list_rows_and_attributes(rules, mending)
@@ -97,9 +95,9 @@ def _exchange(
         broken = _find_persons(number, np.asarray(across.any(axis=0)))
         if not broken.any():
             break
-        lying = rules.find_person_rows(columns, first)
+        person_rows = rules.find_person_rows(columns, first)
         rows, condition = _choose_rows(across, number, rng)
-        target = _turn_to_others(rows, condition, lying, words, rng)
+        target = _turn_to_others(rows, condition, person_rows, words, rng)
         partner = partners.draw(np.asarray(mending.exchange_groups)[target])
         once = np.bincount(number[partner], minlength=len(broken))[number[partner]] == 1
         free = once & ~broken[number[partner]]
@@ -119,7 +117,7 @@ def _exchange(
 
 
 def _move(columns: Columns, places: Mapping[str, Integers], first: Bools, mending: Mending) -> Columns:
-    """Return the columns with the values of each attribute taken from other rows, and what rules compute from them."""
+    """Return the columns with each attribute's values taken from the rows ``places``, and recomputed columns."""
     moved = dict(columns)
     for a, source_rows in places.items():
         moved |= {name: columns[name].take(pa.array(source_rows)) for name in mending.columns[a]}
@@ -127,19 +125,19 @@ def _move(columns: Columns, places: Mapping[str, Integers], first: Bools, mendin
 
 
 def _find_broken(rules: CompiledRules, columns: Columns, first: Bools) -> Bools:
-    """Return which rows break a rule, across rows or about one."""
+    """Return the mask of the rows that break a rule across rows or about one row."""
     return np.asarray(
         rules.find_broken_persons(columns, first).any(axis=0) | rules.find_broken_rows(columns).any(axis=0)
     )
 
 
 def _find_persons(number: Integers, rows: Bools) -> Bools:
-    """Return which persons have one of ``rows``."""
+    """Return the mask of the persons with any of ``rows``."""
     return np.bincount(number, weights=rows) > 0
 
 
 class _Donors:
-    """Draws rows whose codes another row may have."""
+    """Draws donor rows, whose codes another row may take."""
 
     def __init__(self, codes: Codes, alike: Integers, rng: np.random.Generator) -> None:
         self.codes, self._rng = codes, rng
@@ -147,13 +145,13 @@ class _Donors:
         self._sorted = alike[self._order]
 
     def draw(self, alike: Integers) -> Integers:
-        """Return the place of a random row for each number ``alike``."""
+        """Return the place of a random row in each of the groups ``alike``."""
         start, end = (np.searchsorted(self._sorted, alike, side) for side in ("left", "right"))
         return np.asarray(self._order[self._rng.integers(start, end)])
 
 
-class _Part:
-    """The rows of the persons that break a rule, while they are changed."""
+class _BrokenPersons:
+    """The rows of the persons that break a rule, during repair."""
 
     def __init__(
         self,
@@ -172,17 +170,17 @@ class _Part:
         self._position = np.arange(len(first)) - self._rows.starts[self._rows.number]
         words = [_list_words(c.node) for c in rules.across]
         self._words, self._attributes = _list_rows_and_attributes(rules, mending)
-        # a column that follows from another row carries a change through the whole person
+        # a column that continues from another row carries a change through the whole person
         self._near = not rules.continued and all({*each} <= {"previous", "next"} for each in words)
 
     def mend(self, way: str, times: int) -> None:
-        """Change rows in one way until none breaks a rule, ``times`` at most."""
+        """Change rows in one way until none breaks a rule, at most ``times`` times."""
         for _ in range(times):
             if not self._change(way):
                 return
 
     def _change(self, way: str) -> bool:
-        """Try one change of every group of rows that breaks a rule; return whether there is one."""
+        """Try one change of every group of rows that breaks a rule; return whether any group did."""
         across, weight = self._count(self.columns)
         if not across.any():
             return False
@@ -202,7 +200,7 @@ class _Part:
         return True
 
     def _count(self, columns: Columns) -> tuple[Bools, NDArray[np.float64]]:
-        """Return which rows break which rule across rows, and how bad each row is."""
+        """Return the mask of the rules across rows that each row breaks, and each row's weight of broken rules."""
         across = self._rules.find_broken_persons(columns, self._first)
         weight = across.sum(axis=0).astype(np.float64)
         if self._rules.conditions:
@@ -210,9 +208,9 @@ class _Part:
         return across, weight
 
     def _group(self) -> Integers:
-        """Return the group of each row, whose rules hang on no row of another group that may change at once.
+        """Return the group of each row, such that simultaneous changes do not affect the rules of other groups.
 
-        A person; or three neighbours, of which the middle one may change, where rules speak of neighbours alone.
+        A group is a person.  If rules only involve neighbours, it is three neighbours, and only the middle one changes.
         """
         if not self._near:
             return self._rows.number
@@ -222,7 +220,7 @@ class _Part:
         return np.asarray(np.cumsum(starts) - 1)
 
     def _choose(self, across: Bools, group: Integers) -> tuple[Integers, Integers]:
-        """Return one row to change of each group that breaks a rule, and the number of a rule that it breaks."""
+        """Return one row to change in each group that breaks a rule, and the number of a rule that it breaks."""
         rows, condition = _choose_rows(across, group, self._rng)
         if self._near:
             middle = np.full(int(group.max()) + 1, -1, np.int64)
@@ -235,11 +233,11 @@ class _Part:
     def _propose(
         self, way: str, target: Integers, condition: Integers
     ) -> tuple[dict[str, Bools], tuple[Codes, Columns]]:
-        """Return by attribute which of the rows ``target`` change, and codes and columns that these rows would have."""
+        """Return the mask of the rows ``target`` that change in each attribute, and their new codes and columns."""
         changed = {a: np.zeros(len(target), bool) for a in self._mending.columns}
         for number, attributes in enumerate(self._attributes):
             breaks_it = condition == number
-            if way == "donor" and len(attributes) > 1:  # one of them, or all
+            if way == "donor" and len(attributes) > 1:  # change one attribute, or all
                 pick = self._rng.integers(len(attributes) + 1, size=len(target))
                 for i, a in enumerate(attributes):
                     changed[a] |= breaks_it & ((pick == i) | (pick == len(attributes)))
@@ -261,7 +259,7 @@ class _Part:
         return changed, (codes, self._mending.make(codes))
 
     def _put(self, columns: Columns, target: Integers, changed: Mapping[str, Bools], new: Columns) -> Columns:
-        """Return the columns with the rows ``target`` replaced by ``new``, in each attribute those that change."""
+        """Return the columns with the rows ``target`` replaced by ``new`` in the attributes that ``changed`` marks."""
         changed_columns = dict(columns)
         for a, rows in changed.items():
             if not rows.any():
@@ -274,7 +272,7 @@ class _Part:
 
 
 def _choose_rows(across: Bools, group: Integers, rng: np.random.Generator) -> tuple[Integers, Integers]:
-    """Return one row of each group that breaks a rule across rows, and the number of one that it breaks."""
+    """Return one row in each group that breaks a rule across rows, and the number of a rule that it breaks."""
     rows = rng.permutation(np.flatnonzero(across.any(axis=0)))
     rows = rows[np.unique(group[rows], return_index=True)[1]]
     order = rng.permutation(len(across))
@@ -284,15 +282,15 @@ def _choose_rows(across: Bools, group: Integers, rng: np.random.Generator) -> tu
 def _turn_to_others(
     rows: Integers,
     condition: Integers,
-    lying: PersonRows,
+    person_rows: PersonRows,
     words: Sequence[Sequence[str]],
     rng: np.random.Generator,
 ) -> Integers:
-    """Return the rows, with some replaced by another row that the rule names which they break."""
+    """Return the rows, with some replaced at random by another row that their broken rule names."""
     target = rows.copy()
     for number, named in enumerate(words):
         for word in named:
-            places, known = lying.find_rows(word)
+            places, known = person_rows.find_rows(word)
             other = (condition == number) & known[rows] & (rng.random(len(rows)) < 1 / (1 + len(named)))
             target[other] = places[rows[other]]
     return target
@@ -301,13 +299,13 @@ def _turn_to_others(
 def _list_rows_and_attributes(
     rules: CompiledRules, mending: Mending
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Return of each rule across rows the words of other rows in it, and the attributes that may change for it."""
+    """Return the words of other rows in each rule across rows, and the attributes that may change for each rule."""
     words = [tuple(w for w in _list_words(c.node) if w != COUNT) for c in rules.across]
     needed = [{*c.needs} for c in rules.across]
     return words, [tuple(a for a, names in mending.columns.items() if each & {*names}) for each in needed]
 
 
 def _list_words(node: Node) -> list[str]:
-    """Return the words of rows in a condition, and COUNT, each once."""
+    """Return the words of rows in a condition, and COUNT if it counts rows, each once."""
     words = [part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)]
     return list(dict.fromkeys(words))

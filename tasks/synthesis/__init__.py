@@ -1,5 +1,5 @@
-"""How rows are made from consistent marginals: the starts, GUM, and residual-guided sweeps.
+"""Synthesis of rows from consistent marginals: initial rows, GUM, and residual-guided sweeps.
 
-Belongs here: the methods and what they share.  Does not belong here: the choice between them and the split into
-components (tasks/steps/synthesize.py), their inner loops (tasks/kernels), anything that looks at private rows.
+Belongs here: the methods and their shared parts.  Does not belong here: the choice between methods and the split into
+components (tasks/steps/synthesize.py), inner loops (tasks/kernels), anything that reads private rows.
 """

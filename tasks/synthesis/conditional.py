@@ -1,4 +1,4 @@
-"""Draw one attribute of every row given others, with exact conditional shares."""
+"""Drawing one attribute of every row given others, with exact conditional shares."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def draw_attribute(
     one_way: np.ndarray,
     address: np.uint64,
 ) -> np.ndarray:
-    """Return codes of ``attribute`` for ``rows`` rows, by the ``marginal`` on it and on attributes drawn already.
+    """Return codes of ``attribute`` for ``rows`` rows, from the ``marginal`` on it and on attributes already drawn.
 
-    columns: the codes of these attributes, each of shape (rows,); one_way: counts of the attribute's codes, by which
-    it is drawn where no marginal is given (None) or the marginal says nothing; address: the random stream.
+    columns: the codes of these attributes, each of shape (rows,); one_way: counts of the attribute's codes, used if
+    there is no marginal (None) or in cells where it has no counts; address: the random stream.
     """
     if marginal is None:
         marginal = Marginal((attribute,), one_way)
@@ -39,7 +39,7 @@ def _merge_codes(codes: np.ndarray, merge: Merge | None) -> np.ndarray:
 
 
 def _split_merged(marginal: Marginal, attribute: str, one_way: np.ndarray) -> np.ndarray:
-    """Return the counts by the attribute's codes, which share a merged one as the one-way says, or else evenly."""
+    """Return the counts by the attribute's codes, which split a merged code by the one-way, or else evenly."""
     joint, merge = marginal.by_code(attribute), marginal.get_merge(attribute)
     if merge is None:
         return joint
@@ -51,10 +51,10 @@ def _split_merged(marginal: Marginal, attribute: str, one_way: np.ndarray) -> np
 def draw_given(
     given_codes: CodeTable, rows: int, joint: np.ndarray, one_way: np.ndarray, address: np.uint64
 ) -> np.ndarray:
-    """Return codes for ``rows`` rows given their cell of ``given_codes``; joint: float64 (cells of known, codes).
+    """Return codes for ``rows`` rows given their cell of ``given_codes``; joint: float64, shape (cells, codes).
 
-    Within the rows of one cell the codes have the joint's conditional shares up to rounding, in random
-    order.  For a cell where the joint has no counts, ``one_way`` decides.  address: the random stream.
+    Within a cell, the codes have the joint's conditional shares up to rounding, in random order.  A cell without counts
+    in the joint uses ``one_way``.  address: the random stream.
     """
     cells, size = joint.shape
     rows_by_cell = (

@@ -1,4 +1,4 @@
-"""Fine codes inside coarse ones: drawn by the recode's weights, or at a place of the coarse code."""
+"""Fine codes inside coarse ones: drawn by the recode's weights, or found at a place in the coarse code."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class FineCodes:
         self._members = members[np.argsort(recode.coarse[members], kind="stable")]
         code = recode.coarse[self._members]
         self._code, self._size = code.astype(np.int64), len(recode.coarse)
-        # Each coarse code's weights sum to 1, so its members' share of the cumulative sum is [code, code + 1).
+        # Each coarse code's weights sum to 1, so its members span [code, code + 1) of the cumulative sum.
         self._cumulative = np.cumsum(recode.weight[self._members])
         self._first = np.searchsorted(code, np.arange(recode.size))
         self._last = np.append(self._first[1:], len(code)) - 1
         self._several = self._first < self._last
 
     def __call__(self, coarse: NDArray[np.unsignedinteger], rng: np.random.Generator) -> NDArray[np.int64]:
-        """One fine code per row; a draw is taken for every row, looked up only where the code has several."""
+        """Return one fine code per row; every row takes a random draw, even if its code has one fine code."""
         draws = rng.random(len(coarse))
         position = self._first[coarse]
         several = np.flatnonzero(self._several[coarse])
@@ -36,7 +36,7 @@ class FineCodes:
     def locate(
         self, fine: NDArray[np.integer], inside: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the coarse code of each fine one, and the place in it that lies ``inside`` the fine one."""
+        """Return the coarse code of each fine code, and the place in it for the place ``inside`` the fine code."""
         position = np.empty(self._size, np.int64)
         position[self._members] = np.arange(len(self._members))
         edge = position[fine]
@@ -48,9 +48,9 @@ class FineCodes:
     def find_at(
         self, coarse: NDArray[np.unsignedinteger], places: NDArray[np.float64]
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the fine code at a place of each coarse one, and where in that it lies; both rise with the place.
+        """Return the fine code at a place in each coarse code, and the place in that; both rise with the place.
 
-        ``places``: shares of the coarse code's weight, from 0 to below 1.  Even places give the weights' shares.
+        ``places``: shares of the coarse code's weight, in [0, 1).  Uniform places give the weights' shares.
         """
         position, inside = self._first[coarse], places.copy()
         several = np.flatnonzero(self._several[coarse])

@@ -1,8 +1,8 @@
 """Step *graphical rows* (postprocess): rows of the graphical model that the package mbi fits to noisy counts.
 
-Private-PGM (McKenna, Sheldon and Miklau 2019): the distribution of greatest entropy among those that fit the measured
-marginals best, in weighted least squares; the rows are the package's own rounding of its marginals.  The package is
-not a part of this project: ``pip install 'privsyn-flows[pgm]'``.  Post-processing of released counts costs no budget.
+Private-PGM (McKenna, Sheldon and Miklau 2019): the maximum-entropy distribution among the weighted least-squares fits
+to the measured marginals.  The package itself rounds its marginals to rows.  It is optional:
+``pip install 'privsyn-flows[pgm]'``.  Post-processing of released counts costs no budget.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.kernels.streams import derive_stream
 
 ITERATIONS = 1_000
-"""Steps of mirror descent at most; fewer where the fit has stopped to change."""
+"""Largest number of mirror descent steps; fewer if the fit stops changing."""
 
 TOLERANCE = 1e-7
 
-_GRAPHICAL = 103  # purpose of the random streams; no other step's
+_GRAPHICAL = 103  # purpose of the random streams, used by no other step
 
 
 def draw_graphical_rows(
@@ -38,10 +38,10 @@ def draw_graphical_rows(
 ) -> CodeTable:
     """Draw ``rows`` rows of codes over ``domain``.
 
-    measured: noisy counts of cliques with their sigma, which may be negative; their graph should have few cycles, as a
-    tree has: time and memory grow with its largest junction clique.  one_ways: attribute -> (noisy counts, variances).
-    Rows are floating-point work of jax: the same seed gives the same rows with the same versions on one machine.
-    Raises ModuleNotFoundError where mbi is not installed.
+    measured: noisy counts of cliques, which may be negative, with their sigma.  Their graph should be close to a tree:
+    time and memory grow with its largest junction clique.  one_ways: attribute -> (noisy counts, variances).  Rows
+    depend on floating-point work of jax: the same seed gives the same rows with the same versions on one machine.
+    Raises ModuleNotFoundError if mbi is not installed.
     """
     if rows == 0:
         return CodeTable(domain, tuple(np.zeros(0, choose_code_dtype(n)) for n in domain.sizes))
@@ -58,14 +58,14 @@ def draw_graphical_rows(
 
 
 def estimate_model_mb(cliques: Sequence[tuple[str, ...]], domain: Domain) -> float:
-    """Return the MB of the junction tree that these cliques need.  Raises as :func:`draw_graphical_rows` does."""
+    """Return the size of the cliques' junction tree in MB.  Raises ModuleNotFoundError if mbi is not installed."""
     mbi = _load_mbi()
     return float(mbi.junction_tree.hypothetical_model_size(mbi.Domain(domain.attributes, domain.sizes), list(cliques)))
 
 
 @contextmanager
 def _hide_hints() -> Iterator[None]:
-    """Drop the package's records in the root log, which are hints about its compiler's speed."""
+    """Drop the package's log records on the root logger, which are hints about its compiler's speed."""
     root = logging.getLogger()
 
     def other(record: logging.LogRecord) -> bool:
@@ -79,7 +79,7 @@ def _hide_hints() -> Iterator[None]:
 
 
 def _load_mbi() -> Any:
-    """Return the package, in double precision and with nothing written to disk."""
+    """Return the package, set to double precision and without a cache on disk."""
     if importlib.util.find_spec("mbi") is None:
         raise ModuleNotFoundError("No module named 'mbi': pip install 'privsyn-flows[pgm]'", name="mbi")
     import jax
@@ -92,6 +92,6 @@ def _load_mbi() -> Any:
 
 
 def _build_one_way(mbi: Any, attribute: str, counts: NDArray[np.float64], variance: NDArray[np.float64]) -> Any:
-    """Return a look at one attribute, each cell in units of its own standard deviation."""
+    """Return the measurement of one attribute, each cell in units of its own standard deviation."""
     sigma = np.sqrt(variance)
     return mbi.LinearMeasurement(counts / sigma, (attribute,), 1.0, mbi.WeightedQuery(1.0 / sigma))

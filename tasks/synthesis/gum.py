@@ -13,7 +13,7 @@ from privsyn.tasks.kernels.streams import derive_stream, shuffle
 from privsyn.tasks.kernels.updater import TargetMarginal, Updater
 
 PATIENCE, LEAST_GAIN = 3, 0.01
-"""GUM ends when this many iterations in a row have not lowered its best error by this share."""
+"""GUM ends when PATIENCE iterations in a row have not lowered its best error by the share LEAST_GAIN."""
 
 _ORDER, _VISIT = 1, 2  # purposes of random streams
 
@@ -26,9 +26,9 @@ def run_gum(
     threads: int,
     report: Callable[[int], None],
 ) -> None:
-    """Iterate GUM on one component, in place, until the error no longer falls.
+    """Iterate GUM on one component, in place, until the error no longer falls (PATIENCE).
 
-    An iteration's error is the sum of the L1 errors that its visits found.  See PATIENCE.
+    An iteration's error is the sum of the L1 errors of its visits.
     """
     best, waited = math.inf, 0
     order: NDArray[np.int64] = np.arange(len(targets))

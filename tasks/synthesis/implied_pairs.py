@@ -1,8 +1,8 @@
-"""Pairs in no measured marginal, as rows that follow the measured marginals show them.
+"""Unmeasured pairs, as implied by rows that follow the measured marginals.
 
-Not in the paper.  Rows that follow the measured marginals still differ by chance in every other pair, as any sample
-does.  So more rows than are wanted are made first; their other pairs, with less chance in them, become targets, too.
-Post-processing of released counts costs no budget.
+Not in the paper.  Rows that follow the measured marginals have sampling error in every other pair.  So a larger table
+is made first; its other pairs, with less sampling error, become targets, too.  Post-processing of released counts costs
+no budget.
 """
 
 from __future__ import annotations
@@ -18,26 +18,25 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 
 MOST_ROWS = 120_000
-"""Most rows of the larger table: in large tables chance is small beside the noise, but the time would not be."""
+"""Largest number of rows of the larger table: above it, sampling error is small beside the noise, but time is not."""
 
 MOST_WORK = 150_000_000
-"""Most rows times pairs of attributes, for the same reason."""
+"""Largest product of rows and pairs of attributes, for the same reason."""
 
 MOST_CELLS = 4_000_000
-"""Most cells of all implied pairs together."""
+"""Largest number of cells of all implied pairs together."""
 
 MOST_SWEEPS = 3
-"""Most sweeps of the larger table: later ones mend single cells, and the other pairs hardly change."""
+"""Largest number of sweeps of the larger table: later ones repair single cells, and the other pairs hardly change."""
 
 IMPLIED_SIGMA_FACTOR = 2.0
-"""The sigma of an implied pair is at least this many times that of a measured one, so it has at most half its
-weight."""
+"""Least ratio of an implied pair's sigma to a measured pair's, which gives it at most half the weight."""
 
 
 def compute_row_factor(rows: int, attributes: int, oversample: int) -> int:
-    """Return how many times ``rows`` the larger table has, at most ``oversample``; 1 where that is not worth its time.
+    """Return the larger table's rows as a multiple of ``rows``, at most ``oversample``; 1 if it would take too long.
 
-    It is a function of public or released numbers.
+    A function of public or released numbers.
     """
     if rows < 1 or rows * attributes * (attributes - 1) // 2 > MOST_WORK:
         return 1
@@ -45,7 +44,7 @@ def compute_row_factor(rows: int, attributes: int, oversample: int) -> int:
 
 
 def list_missing_pairs(cliques: Sequence[Clique], domain: Domain) -> list[Clique]:
-    """Return pairs of ``domain`` inside no clique, in its order, smallest first while all have at most MOST_CELLS."""
+    """Return the pairs of ``domain`` inside no clique, smallest first, as many as have MOST_CELLS cells together."""
     inside = {domain.ordered(pair) for clique in cliques for pair in combinations(clique, 2)}
     missing = sorted((p for p in combinations(domain.attributes, 2) if p not in inside), key=domain.cells)
     room = np.cumsum([domain.cells(p) for p in missing]) <= MOST_CELLS
@@ -57,8 +56,8 @@ def imply_pairs(
 ) -> list[Marginal]:
     """Return the pairs of the ``synthetic`` rows, scaled to ``total``, as if measured with noise.
 
-    Their sigma is IMPLIED_SIGMA_FACTOR times ``sigma``, the median of the measured marginals', and the chance in a mean
-    cell's count.
+    Their variance is the sum of two: IMPLIED_SIGMA_FACTOR times ``sigma`` (the median of the measured marginals),
+    squared, and the sampling variance of a mean cell's count.
     """
     scale = total / max(synthetic.rows, 1)
     marginals = []

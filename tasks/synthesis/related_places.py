@@ -1,12 +1,12 @@
-"""Where in their codes the values of a row lie, so that what codes are related by goes on inside them.
+"""Places of a row's values inside their codes, chosen so that relations between codes continue inside them.
 
-Not in the paper, where values inside a code are drawn apart from all others of the row: over three codes of equal mass
-a tenth of every correlation is lost by that.  The ordered attributes of a row are taken for cuts of one normal vector
+Not in the paper, which draws values inside a code independently of the rest of the row; with three codes of equal mass
+that loses a tenth of every correlation.  The model treats a row's ordered attributes as one binned normal vector
 (Pearson's polychoric model: Olsson, "Maximum Likelihood Estimation of the Polychoric Correlation Coefficient",
-Psychometrika 44, 1979).  Its correlations are those by which
-the synthetic codes have the products of scores that they have; given its codes, a row's vector is
-drawn by a Gibbs sampler of truncated normals, and the rank of an entry among those of its code is the value's place
-there, so the values inside a code keep their shares.  Post-processing: only synthetic codes and public order are read.
+Psychometrika 44, 1979).  Its correlations reproduce the mean products of scores of the synthetic codes.  Given its
+codes, a row's vector is drawn by a Gibbs sampler of truncated normals.  An entry's rank within its code is the value's
+place there, so values inside a code keep their shares.  Post-processing: it reads synthetic codes and the public order
+only.
 """
 
 from __future__ import annotations
@@ -29,38 +29,37 @@ from privsyn.tasks.synthesis.fine_codes import FineCodes
 Floats = NDArray[np.float64]
 
 LEAST_CORRELATION = 0.1
-"""Correlation with another attribute from which on an attribute's places follow it."""
+"""Least absolute correlation of an attribute with another one that its places follow."""
 
 MOST_CORRELATION = 0.98
-"""Larger ones are taken for this: no place follows from another for sure."""
+"""Larger absolute correlations are cut to this: no place determines another."""
 
 MOST_KEPT_VARIANCE = 0.99
-"""Share of an attribute's variance between its codes from which on nothing is lost inside them."""
+"""Share of an attribute's variance between its codes above which nothing is lost inside them."""
 
 LEAST_KEPT_VARIANCE = 0.4
-"""The same below which an attribute takes no part: one code has nearly all rows, of which others tell little."""
+"""The same share below which an attribute is left out: one code has nearly all rows, and others show little of them."""
 
 MODEL_ROWS = 50_000
-"""Rows, at most, by which correlations are estimated; of wide tables so many less as they have more columns."""
+"""Largest number of rows used to estimate correlations; it falls in wide tables with the number of columns."""
 
 MOST_FOLLOWED = 16
-"""Attributes, at most, that the places of one follow in a wide table."""
+"""Largest number of attributes that one attribute's places follow in a wide table."""
 
-_TERMS = 96  # of the power series in a correlation: enough for MOST_CORRELATION
+_TERMS = 96  # terms of the power series in a correlation: enough for MOST_CORRELATION
 _CORRELATIONS = MOST_CORRELATION * np.linspace(-1, 1, 197)
 _POWERS = _CORRELATIONS[:, None] ** np.arange(1, _TERMS + 1)
 _GIBBS_SWEEPS = 4
 _LEAST_EIGENVALUE = 0.02
-_RESOLUTION = 2.0**-12  # of the regression weights: last bits of linear algebra differ between CPUs
+_RESOLUTION = 2.0**-12  # resolution of regression weights: last bits of linear algebra differ between CPUs
 _TAIL = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class _NormalIntervals:
-    """Ends of each code's interval of a standard normal, and its mean there; without an order, all of it and 0.
+    """Each code's interval of a standard normal and its mean there, shape (codes,); (-inf, inf) and 0 if unordered.
 
-    All of shape (codes,).  ``hermite``: coefficients of the score by Hermite polynomials of norm 1 from the first on,
-    shape (_TERMS,).
+    ``hermite``: coefficients of the score in normalized Hermite polynomials from the first on, shape (_TERMS,).
     """
 
     low: Floats
@@ -70,7 +69,7 @@ class _NormalIntervals:
 
     @property
     def kept_variance(self) -> float:
-        """Variance between the codes, of 1: the first coefficient of scores that are means of their codes."""
+        """Share of the variance between the codes: the first coefficient, since scores are means of their codes."""
         return float(self.hermite[0])
 
 
@@ -78,9 +77,9 @@ class _NormalIntervals:
 class RelatedPlaces:
     """The normal model of the ordered attributes of a table of codes.
 
-    ``moved``: positions, among ``attributes``, of those whose places follow the others; ``weights``: of a regression of
-    each of these on ``followed``, positions or all, 0 on itself; ``spread``: standard deviation of what is left, shape
-    (attributes,).
+    ``moved``: positions, in ``attributes``, of the attributes whose places follow others; ``followed``: positions of
+    their regressors, or all; ``weights``: regression weights, 0 on itself; ``spread``: residual standard deviation,
+    shape (attributes,).
     """
 
     attributes: tuple[str, ...]
@@ -91,7 +90,7 @@ class RelatedPlaces:
     spread: Floats
 
     def draw(self, codes: Mapping[str, NDArray[np.unsignedinteger]], rng: np.random.Generator) -> dict[str, Floats]:
-        """Return by attribute where in its code each row's value lies, shape (rows,), from 0 to below 1."""
+        """Return each moved attribute's places of the rows' values in their codes, shape (rows,), in [0, 1)."""
         from scipy.special import ndtr, ndtri
 
         if not self.moved:
@@ -99,7 +98,7 @@ class RelatedPlaces:
         columns = [codes[a] for a in self.attributes]
         vector = np.stack([cut.score[code] for cut, code in zip(self.cuts, columns, strict=True)], axis=1)
         if any(isinstance(followed, np.ndarray) for followed in self.followed.values()):
-            vector = np.asfortranarray(vector)  # single columns of many are read
+            vector = np.asfortranarray(vector)  # few of many columns are read at a time
         for _ in range(_GIBBS_SWEEPS):
             for j in self.moved:
                 low, high, spread = self.cuts[j].low[columns[j]], self.cuts[j].high[columns[j]], self.spread[j]
@@ -111,10 +110,10 @@ class RelatedPlaces:
 
 
 class PlacedRecords:
-    """Fine codes of records, along the relations of a record's other values where a model says so.
+    """Fine codes of records, placed by a model of the relations inside codes, or at random.
 
-    ``draws``: by attribute; ``coarse``: codes of the records, shape (records,); ``model``: of where in them values lie;
-    None: they lie anywhere.  All draws come from ``rng``.
+    ``draws``: attribute -> its fine codes; ``coarse``: codes of the records, shape (records,); ``model``: model of the
+    places in codes, None for random places.  All draws come from ``rng``.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class PlacedRecords:
         model: RelatedPlaces | None,
         rng: np.random.Generator,
     ) -> None:
-        """Draw the places that follow others; see the class."""
+        """Draw the places of the model's moved attributes."""
         self._draws, self._coarse, self._rng = draws, coarse, rng
         self._places = {} if model is None else model.draw(coarse, rng)
 
@@ -135,7 +134,7 @@ class PlacedRecords:
         return draw(coarse, self._rng) if places is None else draw.find_at(coarse, places)[0]
 
     def place(self, attribute: str) -> tuple[NDArray[np.int64], Floats]:
-        """Return the fine code of each record, and where in it the value lies, both of shape (records,)."""
+        """Return the fine code of each record and the value's place in it, both of shape (records,)."""
         coarse, draw = self._coarse[attribute], self._draws[attribute]
         places = self._places.get(attribute)
         if places is None:
@@ -178,7 +177,7 @@ def fit_related_places(
 
 
 def _regress(correlation: Floats) -> tuple[Floats, Floats]:
-    """Return the weights of a regression of each on all others, 0 on the diagonal, and what is left of each."""
+    """Return the regression weights of each attribute on all others, 0 on the diagonal, and residual deviations."""
     values, vectors = np.linalg.eigh(correlation)
     positive = (vectors * np.maximum(values, _LEAST_EIGENVALUE)) @ vectors.T
     scale = np.sqrt(np.diag(positive))
@@ -196,9 +195,9 @@ def _follow_near(
     asked_pairs: Sequence[Clique],
     movable: NDArray[np.intp],
 ) -> RelatedPlaces:
-    """Return the model in which each ``movable`` attribute follows the near ones that it is most related to.
+    """Return the model with each ``movable`` attribute following its most correlated partners in ``asked_pairs``.
 
-    Each is regressed on MOST_FOLLOWED others at most, so that time grows with the pairs and not with all of them.
+    Each is regressed on at most MOST_FOLLOWED others, so time grows with the asked pairs and not with all pairs.
     """
     number, hermite = {a: i for i, a in enumerate(names)}, [cuts[a].hermite for a in names]
     scores, has_order = np.asfortranarray(scores), np.asfortranarray(has_order)  # columns are read
@@ -231,21 +230,21 @@ def _follow_near(
 
 
 def _find_correlation(product: float, terms: Floats) -> float:
-    """Return the correlation by which two scores have this mean product.
+    """Return the correlation that gives two scores this mean product.
 
-    ``terms``: the products of their Hermite coefficients: the mean product is a power series of them in the correlation
-    (Mehler's formula).
+    ``terms``: products of their Hermite coefficients, which are the coefficients of the mean product as a power series
+    in the correlation (Mehler's formula).
     """
     return float(np.interp(product, np.maximum.accumulate(_POWERS @ terms), _CORRELATIONS))
 
 
 def _has_several(recode: AttributeRecode, ordered: NDArray[np.bool_]) -> bool:
-    """Return whether an interval stands for several fine codes."""
+    """Return whether any ordered code has several fine codes."""
     return bool((np.bincount(recode.coarse[recode.kept], minlength=recode.size)[ordered] > 1).any())
 
 
 def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _NormalIntervals:
-    """Cut a standard normal by the counts of the codes in order."""
+    """Cut a standard normal into intervals by the counts of the ordered codes."""
     from scipy.special import ndtri
 
     mass = np.where(ordered, counts, 0).astype(np.float64)
@@ -264,22 +263,19 @@ def _cut(counts: NDArray[np.int64], ordered: NDArray[np.bool_]) -> _NormalInterv
 
 
 def _expand(cuts: Floats, rises: Floats) -> Floats:
-    """Return the Hermite coefficients of a function of a standard normal that ``rises`` at these ``cuts`` only.
-
-    Shape (_TERMS,).
-    """
+    """Return the Hermite coefficients, shape (_TERMS,), of a step function that ``rises`` at the ``cuts``."""
     inside = np.isfinite(cuts)
     points, rise = cuts[inside], rises[inside]
     last, this = np.zeros(len(points)), np.exp(-(points**2) / 2) / np.sqrt(2 * np.pi)
     coefficients = np.empty(_TERMS)
-    for k in range(_TERMS):  # the integral of the k-th polynomial of norm sqrt(k!) above a cut is this one before it
+    for k in range(_TERMS):  # the integral of a Hermite polynomial times the density above a cut is the one before it
         coefficients[k] = rise @ this / np.sqrt(k + 1)
         last, this = this, (points * this - np.sqrt(k) * last) / np.sqrt(k + 1)
     return coefficients
 
 
 def _rank_inside(code: NDArray[np.unsignedinteger], value: Floats, rng: np.random.Generator) -> Floats:
-    """Return each row's rank among those of its code as a share from 0 to below 1, at random between two ranks."""
+    """Return each row's rank within its code as a share in [0, 1), uniform between two ranks."""
     order = np.lexsort((value, code))
     counts = np.bincount(code)
     first = np.cumsum(counts) - counts

@@ -1,9 +1,9 @@
-"""The rows that sweeps begin with: drawn along a tree, each attribute settled before the next one is drawn.
+"""Initial rows for the sweeps: drawn along a tree, with each attribute settled before the next one is drawn.
 
-Not in the paper.  A tree keeps one relation of each attribute.  Before a later attribute is drawn given it, a few
-sweeps move it alone, towards its marginals with all attributes drawn so far.  So rows come to be coherent: where
-columns follow from each other, moves of one value at a time could not mend them later, as all other values of the row
-speak against each.  Post-processing of released counts costs no budget.
+Not in the paper.  A tree keeps one relation per attribute.  Before later attributes are drawn given an attribute, a few
+sweeps move it alone towards its marginals with all attributes drawn so far.  This makes rows coherent.  If columns
+determine each other, moves of one value at a time cannot repair rows later, because the row's other values oppose each
+move.  Post-processing of released counts costs no budget.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from privsyn.tasks.synthesis.sweep import compute_residuals, cool, weigh_margina
 from privsyn.tasks.synthesis.targets import find_empty_cells, scale_target
 
 MOST_SWEEPS = 6
-"""Most sweeps of one attribute; each takes a fraction of a sweep of all."""
+"""Largest number of sweeps of one attribute; each takes a fraction of a sweep of all attributes."""
 
-_TREE, _SETTLE = 4, 14  # purposes of random streams; no other method's
+_TREE, _SETTLE = 4, 14  # purposes of random streams, used by no other method
 
 
 def start_settled(
@@ -39,8 +39,8 @@ def start_settled(
 ) -> list[np.ndarray]:
     """Return columns of ``rows`` codes over ``domain``, in its order.
 
-    marginals: every one-way and any larger ones; at most ``settings.sweeps`` sweeps an attribute; zeros: joint codes
-    that rules forbid.
+    marginals: every one-way and any larger marginals; zeros: joint codes that rules forbid.  Each attribute takes at
+    most ``settings.sweeps`` sweeps.
     """
     one_ways = sum_to_one_ways(marginals, domain)
     holding = _list_by_attribute([m for m in marginals if len(m.attributes) > 1], domain)
@@ -92,10 +92,10 @@ def start_from_tree(
 ) -> list[np.ndarray]:
     """Return columns of ``rows`` codes over ``domain``, in its order; marginals: every one-way and any larger ones.
 
-    Every attribute has its one-way's shares or, given the attributes it is drawn from, the conditional shares
-    of their marginal, up to rounding.  Attributes without a common marginal chain are independent.
-    seed, purpose: address the random streams.  settle: called with each drawn attribute and all columns so far, of
-    which it may change this attribute's codes.
+    Up to rounding, every attribute has its one-way's shares, or the conditional shares of its marginal given the
+    attributes drawn before.  Attributes that no chain of marginals connects are independent.  seed, purpose: address
+    the random streams.  settle: called with each drawn attribute and all columns so far; it may change the attribute's
+    codes.
     """
     one_ways = sum_to_one_ways(marginals, domain)
     columns: dict[str, np.ndarray] = {}
@@ -107,10 +107,10 @@ def start_from_tree(
 
 
 def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[str, Marginal | None]]:
-    """Yield every attribute once, with the marginal on it and the earlier attributes that it is drawn given (or None).
+    """Yield every attribute once, with the marginal on it and the earlier attributes it is drawn from, or None.
 
-    Next comes the attribute with the largest mutual information with the drawn ones of one marginal; a
-    component begins with the attribute whose strongest relation is largest.  Ties: the first.
+    The next attribute is the one with the largest mutual information with the drawn attributes of one marginal.  A
+    component begins with the attribute of the strongest relation.  The first attribute wins ties.
     """
     holding = _list_by_attribute(larger, domain)
     strongest = dict.fromkeys(domain.attributes, 0.0)
@@ -137,7 +137,7 @@ def order_drawing(larger: Sequence[Marginal], domain: Domain) -> Iterator[tuple[
 
 
 def _list_by_attribute(marginals: Sequence[Marginal], domain: Domain) -> dict[str, list[Marginal]]:
-    """Return each attribute's marginals, in their order: of wide tables these are few among very many."""
+    """Return each attribute's marginals, in their order; in wide tables these are few among many."""
     holding: dict[str, list[Marginal]] = {a: [] for a in domain.attributes}
     for m in marginals:
         for a in m.attributes:
@@ -148,7 +148,7 @@ def _list_by_attribute(marginals: Sequence[Marginal], domain: Domain) -> dict[st
 def compute_mutual_information(marginal: Marginal, attribute: str) -> float:
     """Return the mutual information in nats of ``attribute`` and the marginal's other attributes; 0 without counts.
 
-    Nine decimals of it: further ones differ from CPU to CPU, and near 0 they would decide the order.
+    Rounded to nine decimals: further digits differ between CPUs, and near 0 they would decide the order.
     """
     joint = marginal.by_code(attribute)
     total = joint.sum()

@@ -1,11 +1,11 @@
-"""Shards: the parts in which a synthetic table larger than memory is made.
+"""Shards: separately made parts of a synthetic table larger than memory.
 
-Every shard follows the same marginals, scaled to its rows, and is made by itself: by any process, in any order. Two
-things make all shards together as close to the marginals as a table made at once. First, rounding: 50 shards that each
-round 0.4 records to 0 would lose 20. So shard b of k rounds with the offset u + b / k, where u is the table's own; by
-Hermite's identity, floor(x) + floor(x + 1/k) + ... + floor(x + (k-1)/k) = floor(k x), the shards' whole numbers then
-add up to the table's own rounding. Second, what all shards together still lack (:data:`Residuals`) is asked of one
-shard after another, in a few sweeps, at most until the table is as close as a shard alone. GUM has neither.
+Every shard follows the same marginals, scaled to its rows, and is made independently: by any process, in any order.
+Two steps make all shards together as close to the marginals as a table made at once.  First, rounding: 50 shards that
+each round 0.4 records to 0 would lose 20.  So shard b of k rounds with the offset u + b / k, where u is the table's
+own.  By Hermite's identity, floor(x) + floor(x + 1/k) + ... + floor(x + (k-1)/k) = floor(k x), the shards' integers add
+up to the table's rounding.  Second, refinement: one shard after another takes a few sweeps towards the residuals of
+all shards together (:data:`Residuals`), until the table is as close as a shard alone.  GUM has neither step.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from privsyn.tasks.kernels.batches import ALL_LEFT, cut_batches
 from privsyn.tasks.kernels.streams import derive_stream
 
 Residuals = dict[int, NDArray[np.int64]]
-"""Component (its first attribute's number) -> records wanted less records there, in all cells of its marginals."""
+"""Component (its first attribute's number) -> wanted minus present records, in all cells of its marginals."""
 
-_SHARD = 200  # purpose of the random streams; no other step's
+_SHARD = 200  # purpose of the random streams, used by no other step
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Shard ``number`` of ``count``, with ``rows`` rows; ``seed``: the whole table's."""
+    """Shard ``number`` of ``count``, with ``rows`` rows; ``seed``: the seed of the whole table."""
 
     seed: int
     number: int = 0
@@ -39,7 +39,7 @@ class Shard:
 
     @property
     def own_seed(self) -> int:
-        """The seed of the shard's own random streams; the first shard's is the table's, as if it were alone."""
+        """The seed of the shard's own random streams; the first shard uses the table's seed."""
         return int(derive_stream(self.seed, _SHARD, self.number)) >> 1 if self.number else self.seed
 
     def settings(self, settings: Synthesis) -> Synthesis:
@@ -47,12 +47,12 @@ class Shard:
         return settings.model_copy(update={"seed": self.own_seed})
 
     def offset(self, of_table: float) -> float:
-        """Return the shard's offset for systematic rounding, in [0, 1), given the whole table's."""
+        """Return the shard's offset for systematic rounding, in [0, 1), given the whole table's offset."""
         return (of_table + self.number / self.count) % 1.0
 
 
 def plan_shards(rows: int, settings: Rows) -> list[Shard]:
-    """Return the fewest shards of at most ``settings.shard_rows`` rows, at least one, equal in size but for one row."""
+    """Return the fewest shards, at least one, of at most ``settings.shard_rows`` rows; sizes differ by at most one."""
     number = max(1, -(-rows // settings.shard_rows))
     edges = [rows * i // number for i in range(number + 1)]
     sizes = [stop - first for first, stop in pairwise(edges)]
@@ -60,22 +60,22 @@ def plan_shards(rows: int, settings: Rows) -> list[Shard]:
 
 
 def add_residuals(shards: Sequence[Residuals]) -> Residuals:
-    """Return what all shards together lack."""
+    """Return the residuals of all shards together."""
     return {component: np.sum([shard[component] for shard in shards], axis=0) for component in shards[0]}
 
 
 def measure_residuals(residuals: Residuals) -> int:
-    """Return the records wanted and not there, or there and not wanted, in all cells."""
+    """Return the sum of absolute residuals over all cells."""
     return sum(int(np.abs(component).sum()) for component in residuals.values())
 
 
 def compute_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
-    """Return rows of each part of a table in several parts; empty for a table of one shard, which is in one piece."""
+    """Return the rows of each part of a table in several shards; empty for a table of one shard."""
     return tuple(shard.rows for shard in parts) if len(parts) > 1 else ()
 
 
 def compute_open_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
-    """Return the same for a table that may have other rows than planned: the last part has what is left of them."""
+    """Return the rows of each part of a table whose total may differ from the plan: the last part takes the rest."""
     rows = compute_part_rows(parts)
     return (*rows[:-1], ALL_LEFT) if rows else ()
 
@@ -83,7 +83,7 @@ def compute_open_part_rows(parts: Sequence[Shard]) -> tuple[int, ...]:
 def iterate_shards(
     batches: Iterable[pa.RecordBatch], parts: Sequence[Shard]
 ) -> Iterator[tuple[Shard, list[pa.RecordBatch]]]:
-    """Yield the rows of each shard, shard by shard: no more than one is held."""
+    """Yield the rows of each shard, holding one shard at a time."""
     shard_batches: list[pa.RecordBatch] = []
     current = 0
     for number, batch in cut_batches(batches, [shard.rows for shard in parts]):

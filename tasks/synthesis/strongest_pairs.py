@@ -1,7 +1,7 @@
-"""Which pairs that were not measured the rows of a wide table follow: those that say most of each attribute.
+"""The unmeasured pairs that the rows of a wide table follow: the most informative pairs of each attribute.
 
-Not in the paper.  A column of a wide table has some 45 pairs by trend.  Rows that follow its strongest ones have the
-others nearly, as columns are related through each other, and weak ones, which are mostly noise, stand in the way of
+Not in the paper.  A column of a wide table has about 45 pairs with a trend.  Rows that follow the strongest pairs
+nearly match the others, since columns are related through each other; weak pairs are mostly noise and disturb the
 strong ones.  Post-processing of released counts costs no budget.
 """
 
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from privsyn.tasks.estimation.marginals import Marginal
 
 MOST_FOLLOWED = 16
-"""Pairs of an attribute that are followed for its sake.  Of 300 columns as in ``benchmarks/wide.py``, with 44 pairs
-each, 38,000 rows: L1 distances in a block, beside and further .073, .072, .060 with 24, .070, .075, .050 with 16,
-.070, .079, .054 with 12, .089, .122, .075 with 6, and .077, .077, .055 with all, which took 1.6 times as long as 16."""
+"""Pairs followed per attribute.  Measured on 300 columns as in ``benchmarks/wide.py``, 44 pairs each, 38,000 rows.
+L1 distances within a block, to neighbours and further away: .073, .072, .060 with 24; .070, .075, .050 with 16; .070,
+.079, .054 with 12; .089, .122, .075 with 6; .077, .077, .055 with all, which took 1.6 times as long as 16."""
 
 
 def choose_strongest(pairs: Sequence[Marginal], most: int = MOST_FOLLOWED) -> list[Marginal]:
-    """Return the pairs that have the greatest mutual information of one of their attributes, ``most`` of each.
+    """Return the pairs that are among the ``most`` of largest mutual information for one of their attributes.
 
-    pairs: marginals of two attributes; they stay in their order, and of equal ones the first count.
+    pairs: marginals of two attributes; they keep their order, and the first of equal ones wins.
     """
     information, holding = _compute_information(pairs), dict[str, list[int]]()
     for i, pair in enumerate(pairs):
@@ -36,7 +36,7 @@ def choose_strongest(pairs: Sequence[Marginal], most: int = MOST_FOLLOWED) -> li
 
 
 def _compute_information(pairs: Sequence[Marginal]) -> NDArray[np.float64]:
-    """Return the mutual information of each pair in whole billionths of a nat: last bits differ between CPUs."""
+    """Return each pair's mutual information, rounded to 1e-9 nats in that unit: last bits differ between CPUs."""
     information, alike = np.zeros(len(pairs)), dict[tuple[int, ...], list[int]]()
     for i, pair in enumerate(pairs):
         alike.setdefault(pair.counts.shape, []).append(i)

@@ -1,14 +1,13 @@
-"""Residual-guided sweeps: rows moved one value at a time, each move towards all marginals at once.
+"""Residual-guided sweeps: rows move one value at a time, each move towards all marginals at once.
 
-Not in the paper.  GUM (section 5.2) works on one marginal at a time and undoes part of what it did for the
-others; a sweep looks at every marginal that holds an attribute before it moves a row, and moves it only if
-the sum of squared residuals falls.  So there is no alpha and no duplication.  Post-processing of released
-counts costs no budget.
+Not in the paper.  GUM (section 5.2) works on one marginal at a time and partly undoes its work on the others.  A sweep
+checks every marginal on an attribute before it moves a row, and moves it only if the sum of squared residuals falls.
+So it needs no alpha and no duplication.  Post-processing of released counts costs no budget.
 
-Where columns follow from each other, no single move lowers the residuals although much is wrong: sweeps are stuck.
-Then some sweeps at falling heat follow, in which records also move where that costs a little (simulated annealing:
-Kirkpatrick, Gelatt and Vecchi, "Optimization by Simulated Annealing", Science 220, 1983).  Whether that is worth its
-time a sample of the rows says first, where the settings ask for it.
+If columns determine each other, sweeps can get stuck: no single move lowers the residuals although much is wrong.  A
+few sweeps at falling temperatures then also make slightly worse moves (simulated annealing: Kirkpatrick, Gelatt and
+Vecchi, "Optimization by Simulated Annealing", Science 220, 1983).  If the settings ask for it, a sample of the rows
+first shows whether this is worth its time.
 """
 
 from __future__ import annotations
@@ -29,43 +28,43 @@ from privsyn.tasks.synthesis.shards import Shard
 from privsyn.tasks.synthesis.targets import find_empty_cells
 
 FIRST_SWEEP_BLOCKS = (8, 4, 2)
-"""Row blocks of the first sweeps; all later ones have as many as the last.  Fewer blocks fit better: a block
-rounds its quotas."""
+"""Row blocks of the first sweeps; later sweeps have as many as the last of these.  Fewer blocks fit better, since each
+block rounds its quotas."""
 
 LEAST_GAIN = 0.05
-"""Sweeps end when one of the smallest number of blocks lowers the sum of absolute residuals by less than this share."""
+"""Sweeps end when one with the fewest blocks lowers the sum of absolute residuals by less than this share."""
 
 TEMPERATURES = (0.3, 0.2, 0.1, 0.05)
-"""Temperatures of the sweeps that free stuck ones, in units of the cost of a move between settled cells."""
+"""Temperatures of heated sweeps, in units of the cost of a move between settled cells."""
 
 STUCK_THRESHOLD = 0.002
-"""Sweeps of an attribute are stuck if what is wrong beyond noise is, on average over its marginals, at least this share
-of the rows; where it is less, further moves would follow noise."""
+"""Sweeps of an attribute are stuck if its error beyond noise, averaged over its marginals, is at least this share of
+the rows; below it, further moves would follow noise."""
 
 HEAT_SAMPLE_ROWS = (1 << 12, 1 << 14)
-"""Rows on which heat is tried, at least and at most.  On few, rounding hides what it gains: of fire2016 at epsilon 1 it
-took 6 % off what is wrong in 4,096 rows, 55 % in 16,384, and 93 % in the whole table."""
+"""Least and most rows of the sample on which heat is tried.  In few rows, rounding hides the gain: on fire2016 at
+epsilon 1, heat removed 6 % of the error in 4,096 rows, 55 % in 16,384, and 93 % in the whole table."""
 
 LEAST_HEAT_SAMPLES = 4
-"""Heat is tried where the table has so many samples; on fewer rows trying takes as long as what it may save."""
+"""Heat is tried on a sample only if the table holds this many samples; otherwise the trial takes too long."""
 
 LEAST_HEAT_GAIN = 0.1
-"""Heat is worth its time if it lowers what is wrong in the sample by this share."""
+"""Least share of the sample's error that heat must remove to be worth its time."""
 
 _ROUNDED_ROWS = 4.0
-"""Rows in a cell of a shard that are no sign of stuck sweeps.  With 1, heat took most of the time of small shards and
-the union of 20 was 12 % farther from the measured pairs than with 4."""
+"""Residual rows in a shard's cell that do not count as error.  With 1, heat took most of the time of small shards, and
+the union of 20 shards was 12 % farther from the measured pairs than with 4."""
 
 REFINING_SWEEPS = 2
-"""Sweeps of a shard towards what all shards together lack.  Of a million rows in 16 shards, one left 14 % more of it
-than two, three 6 % less."""
+"""Sweeps of a shard towards the residuals of all shards together.  On a million rows in 16 shards, one sweep left 14 %
+more residuals than two, and three left 6 % less."""
 
-_STILL_SHARE = 0.5  # residuals up to so many standard deviations of their marginal's noise are put down to it
+_STILL_SHARE = 0.5  # residuals up to this many standard deviations of their marginal's noise do not count as error
 
-_SAMPLE_ROUNDED_ROWS = 1.0  # a sample's quota of a residual is off by one row at most
+_SAMPLE_ROUNDED_ROWS = 1.0  # rounding moves a sample's quota of a residual by at most one row
 
 _ROUND, _ORDER, _SWEEP, _WARM, _REFINE, _SAMPLE = 10, 11, 12, 13, 16, 17  # purposes of random streams
-_UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal of median noise and of a one-way, and the largest
+_UNIT, _ONE_WAY, _HEAVIEST = 4, 16, 64  # weights of a marginal with median noise, of a one-way, and the largest weight
 
 
 def sweep(
@@ -79,19 +78,18 @@ def sweep(
     shard: Shard | None = None,
     forbidden: Sequence[tuple[Sequence[int], np.ndarray]] = (),
 ) -> NDArray[np.int64]:
-    """Sweep one component in place, at most ``settings.sweeps`` times; return the residuals that are left.
+    """Sweep one component in place, at most ``settings.sweeps`` times; return the remaining residuals.
 
-    columns: codes below ``sizes``, one array per attribute; targets: of one total, the number of rows.
-    component addresses the random streams; report: called with the sweeps done.  shard: which of the table's shards
-    the rows are (None: the whole table), by which targets are rounded.  forbidden: (attributes' positions, cells) that
-    rules forbid.
+    columns: codes below ``sizes``, one array per attribute; targets: each sums to the number of rows.  component:
+    addresses the random streams; report: called with the sweeps done.  shard: the rows' shard of the table (None: the
+    whole table), which decides how targets are rounded.  forbidden: (attributes' positions, cells) that rules forbid.
     """
     shard = shard or Shard(settings.seed)
     residuals = compute_residuals(columns, sizes, targets, component, threads, shard)
     address = (settings.seed, component)
     with _build_sweeper(columns, sizes, targets, residuals, threads, forbidden) as sweeper:
         cool(sweeper, np.arange(len(columns)), settings.sweeps, address, report)
-        # few sweeps leave rows on their way: only after more is what is still wrong a place that they cannot leave
+        # after few sweeps rows are still improving: only later sweeps can be stuck
         stuck = (
             _find_stuck(sweeper.residuals, targets, len(columns), rounded=shard.count > 1)
             if settings.sweeps > len(FIRST_SWEEP_BLOCKS)
@@ -101,7 +99,7 @@ def sweep(
             wrong = np.array(sweeper.residuals)
             if not _gains_by_heat(columns, sizes, targets, wrong, stuck, settings, component, threads, forbidden):
                 stuck = stuck[:0]
-        if stuck.size:  # every move that lowers the sum is made: only one that raises it leads further
+        if stuck.size:  # all improving moves are made: only moves that raise the sum can lead further
             _heat(sweeper, stuck, len(columns), settings, component, report)
         residuals_after = np.array(sweeper.residuals, dtype=np.int64)
     report(settings.sweeps)
@@ -116,7 +114,7 @@ def _heat(
     component: int,
     report: Callable[[int], None] = lambda done: None,
 ) -> None:
-    """Sweep the stuck attributes at falling heat, and then all without."""
+    """Sweep the stuck attributes at falling temperatures, and then all attributes without heat."""
     order = stuck.copy()
     for t, heat in enumerate(TEMPERATURES):
         shuffle(order, derive_stream(settings.seed, _ORDER, component, _WARM, t))
@@ -136,9 +134,9 @@ def _gains_by_heat(
     threads: int,
     forbidden: Sequence[tuple[Sequence[int], np.ndarray]],
 ) -> bool:
-    """Return whether heat lowers what is wrong by LEAST_HEAT_GAIN in a sample of the rows, which stay as they are.
+    """Return whether heat lowers the error by LEAST_HEAT_GAIN in a sample of the rows; the rows do not change.
 
-    The sample is one block of several, with its quota of every residual.
+    The sample is one of several blocks, with its quota of every residual.
     """
     least, most = HEAT_SAMPLE_ROWS
     parts = max(LEAST_HEAT_SAMPLES, columns[0].size // most)
@@ -163,16 +161,16 @@ def refine(
     threads: int,
     forbidden: Sequence[tuple[Sequence[int], np.ndarray]] = (),
 ) -> NDArray[np.int64]:
-    """Sweep one component of one shard in place towards what all shards together lack; return what they lack then.
+    """Sweep one component of a shard in place towards the residuals of all shards; return the new residuals.
 
-    residuals: of all shards together, rows wanted less rows there, all targets' cells; the others as of :func:`sweep`,
-    ``settings`` with the shard's own seed.
+    residuals: wanted minus present rows of all shards together, in all targets' cells.  ``settings`` has the shard's
+    own seed; other arguments are as in :func:`sweep`.
     """
     order = np.arange(len(columns))
     with _build_sweeper(columns, sizes, targets, residuals, threads, forbidden) as sweeper:
         for t in range(min(REFINING_SWEEPS, settings.sweeps)):
             shuffle(order, derive_stream(settings.seed, _ORDER, component, _REFINE, t))
-            # one block: shared out among several, what is lacking would be too little in each to be worth a move
+            # one block: shared among several blocks, the residuals would be too small for moves
             sweeper.sweep(order, 1, True, settings.seed, _SWEEP, component, _REFINE, t)
         return np.array(sweeper.residuals, dtype=np.int64)
 
@@ -193,7 +191,7 @@ def _build_sweeper(
         residuals,
         threads,
         forbidden,
-        find_empty_cells(targets),  # empty beyond what noise can hide: no row moves there
+        find_empty_cells(targets),  # surely empty: no row moves there
         [target.merges for target in targets],
     )
 
@@ -206,10 +204,10 @@ def cool(
     report: Callable[[int], None] = lambda done: None,
     first: int = 0,
 ) -> None:
-    """Sweep without heat, ``first`` to ``sweeps`` - 1 at most, until a sweep gains less than LEAST_GAIN.
+    """Run sweeps ``first`` to ``sweeps`` - 1 without heat, ending early once a sweep gains less than LEAST_GAIN.
 
-    order: int64, the attributes that they visit, which is shuffled; address: the seed, and where the random streams
-    are; report: called with the sweeps done.
+    order: int64, the attributes to visit, shuffled in place; address: the seed and the address of the random streams;
+    report: called with the sweeps done.
     """
     seed, *where = address
     for t in range(first, sweeps):
@@ -228,8 +226,8 @@ def _find_stuck(
 ) -> np.ndarray:
     """Return the numbers of the attributes whose sweeps are stuck (STUCK_THRESHOLD).
 
-    ``rounded``: the targets are a shard's, whose whole numbers do not agree with each other in small cells: a few rows
-    in a cell are nothing that moves could mend, and all shards together are refined afterwards.
+    ``rounded``: the targets are a shard's, whose rounded counts disagree in small cells.  Moves cannot repair a few
+    rows in a cell, and all shards together are refined afterwards.
     """
     wrong = _compute_wrong_shares(residuals, targets, attributes, _ROUNDED_ROWS if rounded else 0.0)
     return np.flatnonzero(wrong >= STUCK_THRESHOLD)
@@ -238,10 +236,10 @@ def _find_stuck(
 def _compute_wrong_shares(
     residuals: np.ndarray, targets: Sequence[TargetMarginal], attributes: int, least: float, parts: int = 1
 ) -> np.ndarray:
-    """Return per attribute what is wrong beyond noise, as a share of the rows, on average over its larger marginals.
+    """Return each attribute's error beyond noise, as a share of the rows, averaged over its larger marginals.
 
-    ``least``: rows in a cell that are nothing wrong; ``parts``: the residuals are those of one of so many parts of the
-    rows that ``targets`` want.
+    ``least``: residual rows in a cell that do not count; ``parts``: the residuals are for one of so many equal parts of
+    the targets' rows.
     """
     wrong, holding = np.zeros(attributes), np.zeros(attributes)
     end = 0
@@ -257,10 +255,10 @@ def _compute_wrong_shares(
 
 
 def weigh_marginals(targets: Sequence[TargetMarginal]) -> list[int]:
-    """Return a positive integer per marginal: 4 / sigma in units of the median sigma, 16 for a one-way.
+    """Return a positive integer weight per marginal: 4 times the median sigma / sigma, at most 64; 16 for a one-way.
 
-    All marginals of an attribute agree on its one-way, so that is known better than any of them.
-    Without known noise all larger marginals have the weight 4.
+    All marginals of an attribute agree on its one-way, so the one-way is more precise than any of them.  Without known
+    noise, all larger marginals have the weight 4.
     """
     sigmas = [t.sigma for t in targets if len(t.attributes) > 1 and t.sigma > 0]
     median = float(np.median(sigmas)) if sigmas else 0.0
@@ -280,9 +278,9 @@ def compute_residuals(
     shard: Shard,
     purpose: int = _ROUND,
 ) -> np.ndarray:
-    """Return rows wanted less rows there, integers, of all marginals' cells.
+    """Return wanted minus present rows in all targets' cells, as integers.
 
-    What is wanted sums to the rows in each.
+    The wanted rows are rounded to sum to the number of rows in each target.
     """
     rows = columns[0].size
     counts = _count(columns, sizes, targets, threads)
@@ -296,7 +294,7 @@ def compute_residuals(
 def _count(
     columns: Sequence[np.ndarray], sizes: Sequence[int], targets: Sequence[TargetMarginal], threads: int
 ) -> Iterator[np.ndarray]:
-    """Count the rows in each target's cells, by merged codes where it has them."""
+    """Count the rows in each target's cells, by merged codes if the target has them."""
     table = {str(a): (size, column) for a, (size, column) in enumerate(zip(sizes, columns, strict=True))}
     cliques = []
     for number, target in enumerate(targets):

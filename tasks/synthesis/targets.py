@@ -1,4 +1,4 @@
-"""What a method is asked for: marginals in numbers of rows, and which of their cells are empty for sure."""
+"""Targets of a synthesis method: marginals scaled to the number of rows, and their cells that must be empty."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.updater import TargetMarginal
 
 MIN_IMPLIED_SHARE = 0.95
-"""One attribute follows from a value of another if at least this share of the value's rows are wanted in one cell."""
+"""A value determines another attribute if at least this share of the value's wanted rows are in one cell."""
 
 MIN_EXPECTED_COUNT = 2.0
-"""A cell can be known as empty where independence would put at least so many standard deviations of its noise."""
+"""Least independent count, in standard deviations of noise, of a cell that is treated as empty."""
 
 MAX_WANTED_DEVIATIONS = 0.1
-"""A cell counts as empty if at most so many standard deviations are wanted in it."""
+"""Largest wanted count, in standard deviations of noise, of a cell that is treated as empty."""
 
 
 def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros | None = None) -> TargetMarginal:
-    """Return marginal scaled to ``rows``, its attributes by their positions in ``group``; without any count, uniform.
+    """Return the marginal scaled to ``rows``, with attributes as positions in ``group``; uniform if all counts are 0.
 
-    zeros: what rules forbid, of which the target knows its own cells.
+    zeros: cells that rules forbid; the target keeps the ones on its attributes.
     """
     wanted = marginal.counts.astype(np.float64).ravel()
     total = wanted.sum()
@@ -40,11 +40,11 @@ def scale_target(marginal: Marginal, group: Clique, rows: int, zeros: KnownZeros
 
 
 def find_empty_cells(targets: Sequence[TargetMarginal]) -> NDArray[np.bool_]:
-    """Return which cells of all targets, one after another in row-major order, are empty beyond what noise can hide.
+    """Return the mask of the targets' cells, concatenated in row-major order, that are surely empty.
 
-    Not in the paper.  Pairs with known noise say so: where one attribute follows from a value of the other
-    (MIN_IMPLIED_SHARE), a cell is empty in which independence would put many rows (MIN_EXPECTED_COUNT) and next to none
-    are wanted (MAX_WANTED_DEVIATIONS).
+    Not in the paper.  Besides forbidden cells, these are cells of pairs with known noise.  If a value determines the
+    other attribute (MIN_IMPLIED_SHARE), a cell is empty if independence would put many rows in it (MIN_EXPECTED_COUNT)
+    and almost none are wanted (MAX_WANTED_DEVIATIONS).
     """
     return np.concatenate([_find_empty(target) for target in targets])
 

@@ -151,11 +151,11 @@ def test_totals_that_rules_leave_no_rows_for_are_refused_before_anything_is_spen
     spec = few(
         save(people(50)), totals=[BY_REGION], rules=[{"never": "region == 'north' and (age < 90 or age is null)"}]
     )
-    with pytest.raises(RequestError, match="give rows to region = north, and no such row was found"):
+    with pytest.raises(RequestError, match="give rows to region = north, but no such row was found"):
         run(spec)
     both = [BY_REGION, {"columns": ["happy"], "counts": [{"happy": True, "count": 300}], "statement": STATEMENT}]
     asked = make_spec(THREE, data=save(people(50)), totals=both, rules=[{"never": "region == 'north' and not happy"}])
-    with pytest.raises(RequestError, match="are exact for 'region' and 'happy', which rules speak of, too"):
+    with pytest.raises(RequestError, match="are exact for 'region' and 'happy', which rules also use"):
         run(asked)
     close = [both[0], {**both[1], "hold": "close"}]
     made = run(ReleaseSpec.model_validate({**asked.model_dump(exclude_unset=True), "totals": close}))

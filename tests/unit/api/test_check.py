@@ -197,7 +197,7 @@ def test_an_epsilon_that_cannot_be_accounted_is_refused_by_name(field: str, epsi
 
 
 def test_a_rule_that_no_row_can_keep_is_refused_as_a_release_does() -> None:
-    with pytest.raises(RequestError, match="no row was found that does not meet it") as refused:
+    with pytest.raises(RequestError, match="no row was found that keeps it") as refused:
         check(spec_of(rules=[{"never": "age >= 0"}]))
     assert (refused.value.field, refused.value.exit_code) == ("rules[0]", 2)
 

@@ -147,13 +147,13 @@ def test_a_batch_without_one_possible_row_is_mended_by_the_row_that_was_found_be
 @pytest.mark.parametrize(
     ("rules", "place", "said"),
     [
-        ([{"never": "age >= 0"}], ("rules", 0), "no row was found that does not meet it: never age >= 0"),
-        ([{"never": "age < 50"}, {"never": "age >= 50"}], ("rules", 1), "leaves no row beside rule 1"),
+        ([{"never": "age >= 0"}], ("rules", 0), "no row was found that keeps it: never age >= 0"),
+        ([{"never": "age < 50"}, {"never": "age >= 50"}], ("rules", 1), "keeps both it and rule 1"),
         ([{"derive": {"exper": "age + 200"}}], ("rules", 0), "outside its column's domain"),
         (
             [{"never": "age < 80"}, {"never": "educ < 20"}, {"never": "age + educ > 99"}],
             ("rules", 2),
-            "leaves no row beside the rules before it",
+            "no row was found that keeps it and the rules before it",
         ),
     ],
 )
