@@ -110,7 +110,7 @@ def test_the_folder_has_the_files_of_its_steps_and_no_others(made: ReleaseSummar
 def test_the_note_says_that_no_relation_is_kept_and_names_files_that_are_there(made: ReleaseSummary) -> None:
     folder = Path(made.released)
     note = (folder / "README.md").read_text(encoding="utf-8")
-    assert "the rows show no relation between columns, whatever is so in reality" in note
+    assert "the rows show no relation between columns, even where there is one" in note
     assert "three and more columns" not in note  # the limit of a mechanism that measures pairs
     assert note.count(" of a count |") == 1 and " of a score |" not in note
     named = set(re.findall(r"`([A-Za-z0-9_*/-]+\.(?:parquet|csv|json|yaml)|marginals/)`", note))
