@@ -95,7 +95,7 @@ def _choose_worst(n: int) -> Step:
         divides=_name_measurement(n),
         reads=(KnowledgePart.TARGETS,),
         words=(
-            "the few marginals in which independent columns, by the noisy one-ways, are worst are measured first"
+            "the few marginals that independent columns, by the noisy one-ways, fit worst are measured first"
             if n == 1
             else "rows made from what was measured so far say which few marginals are measured next"
         ),

@@ -154,8 +154,8 @@ def explain_sensitivity(request: Request, branch: str, reason: str) -> str:
         drawn = (
             f"one row of {above} stands for each {one_person}, drawn by a rule that depends on that {one_person} alone"
         )
-        return f"{reason}; what is said of a person is here of a row of {above}, and {drawn}"
-    return reason if one_person == "person" else f"{reason}; what is said of a person is here of a {one_person}"
+        return f"{reason}; read a row of {above} for a person here: {drawn}"
+    return reason if one_person == "person" else f"{reason}; read a {one_person} for a person here"
 
 
 def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:

@@ -180,7 +180,7 @@ PLAN_SETS = Step(
     },
     words=lambda r: (
         "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
-        + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.measured_sets) else "")
+        + ("; questions are counted in their own cells" if any(m.question for m in r.spec.measured_sets) else "")
     ),
 )
 """Plans the named sets and the sets found by the triples' scores."""

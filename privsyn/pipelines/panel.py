@@ -180,7 +180,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     plan=_plan_transitions,
     exact=count_cells,
     look=Look(
-        what="counts of a row's value by the next row's, of one pair of rows a person (two of members a household)",
+        what="counts of a row's value by the next row's, from one pair of rows per person (two per household)",
         reason=lambda r: (
             f"1: one record of a pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone"
         ),
@@ -191,11 +191,11 @@ MEASURE_TRANSITIONS = ReleaseStep(
     padded=True,
     published=publish_noisy(
         "transitions",
-        "has for each code of a row the codes of the next row, the last: as before; of households those of the next "
-        "member by the kind of the pair, and of a later member beside the first",
+        "has each code of a row by the codes of the next row (the last one: unchanged); for households, members by the "
+        "next member and the kind of the pair, and first members by a later one",
     ),
-    limit="A row follows from the row before it, the person's constants and the row's other columns, of a household "
-    "also from its first member; from nothing else.",
+    limit="A row depends on the row before it, the person's constants and the row's other columns, in a household also "
+    "on its first member, and on nothing else.",
 )
 
 
@@ -238,7 +238,7 @@ MEASURE_ROWS = ReleaseStep(
     exact=count_cells,
     look=Look(
         what="counts of every column over all rows",
-        reason=lambda r: f"K: all {r.spec.unit.records} rows that are kept of a person may fall into one cell",
+        reason=lambda r: f"K: all {r.spec.unit.records} rows kept for a person may fall into one cell",
         noise_of="a count of rows",
     ),
     rows=KEPT,

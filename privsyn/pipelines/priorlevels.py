@@ -230,6 +230,6 @@ PRIOR_ROWS = build_drawing_step(
         "mechanism.synthesis",
     ),
     reads=(KnowledgePart.RULES, KnowledgePart.PRIOR),
-    words="those of the public table, drawn group by group as often as the noisy counts say, the counts met by the "
-    "least change in relative entropy",
+    words="drawn from the public table, group by group, reweighted to the noisy counts with the least change in "
+    "relative entropy",
 )
