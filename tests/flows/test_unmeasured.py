@@ -139,7 +139,7 @@ def test_spec_check_says_so_before_anything_is_spent(save: Save) -> None:
     assert report.fit is not None and [c.column for c in report.fit.columns] == list(MEASURED)
     found = privsyn.forecast(spec, 300, epsilons=[1.0], seeds=1)
     assert [c.column for c in found.at[0].columns] == list(MEASURED)
-    assert found.words[-1].endswith("tell nothing of the private table at any epsilon: street, opened.")
+    assert found.words[-1].endswith("reveal nothing about the private table at any epsilon: street, opened.")
     assert found.as_json()["unmeasured"] == ("street", "opened")
 
 

@@ -27,7 +27,7 @@ def test_a_forecast_beside_the_check(spec: Path) -> None:
     assert [a["epsilon"] for a in content["forecast"]["at"]] == [1, 5] and content["noise"]
     assert "0 to 0.2" in " ".join(content["forecast"]["words"])
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert "Forecast for about 344 rows" in done.stderr and "there the assumption enters" in done.stderr
+    assert "Forecast for about 344 rows" in done.stderr and "these depend on the assumption" in done.stderr
 
 
 def test_without_a_number_of_rows_there_is_no_forecast(spec: Path) -> None:
