@@ -1,9 +1,9 @@
 """What an attacker, who knows everything except whether one person is in the table, can learn at an epsilon.
 
-With the accountant ``gaussian``, the whole release tells such an attacker at most as much as one draw from a normal
-distribution whose mean is mu = sqrt(2 rho) higher if the person is in the table (Dong, Roth and Su 2022, Definition 2.6
-and Theorem 2.7).  The rest follows from the Neyman-Pearson test.  An (epsilon, delta) promise of an arbitrary mechanism
-allows more (Kairouz, Oh and Viswanath 2015, Theorem 2.1).
+With the accountant ``gaussian``, the whole release tells such an attacker at most as much as one normal draw, whose
+mean is mu = sqrt(2 rho) higher if the person is in the table (Dong, Roth and Su 2022, Definition 2.6 and Theorem 2.7).
+The rest follows from the Neyman-Pearson test.  An (epsilon, delta) promise of an arbitrary mechanism allows more
+(Kairouz, Oh and Viswanath 2015, Theorem 2.1).
 
 For comparison, the module lists entries of the OpenDP Deployments Registry as of 2026-07-15, from
 https://github.com/opendp/deployments-registry-data at commit 3e9c812; the board had not yet approved them (status

@@ -6,11 +6,11 @@ for scores; later rounds have more budget.  Unlike the paper: rows by sweeps rep
 of all candidates replace one draw by the exponential mechanism, and a round takes several marginals; the number of
 rounds and their budgets are public and fixed, where the paper anneals adaptively.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
-sensitivity k; in each of R rounds at most d (d - 1) scores of sensitivity k, against what was released before, and at
-most d times ``per_column`` marginals, rounded up, of sensitivity k (or the d one-ways again, where no score is above
-its noise), and a table of sensitivity k for each named set: each is one mechanism instance.  The shares are fixed
-before any look, so the prices add up to rho (adaptive composition).
+Privacy: rho-zCDP for adding or removing one person with at most k records.  With d attributes there are d one-way
+marginals, and one table for each named set.  Each of R rounds has at most d (d - 1) scores, against earlier released
+counts, and at most d times ``per_column`` marginals, rounded up (or the d one-ways again, if no score exceeds its
+noise).  Each of these is one mechanism instance of sensitivity k.  The shares are fixed before any look, so the prices
+add up to rho (adaptive composition).
 """
 
 from __future__ import annotations

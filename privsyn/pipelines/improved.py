@@ -55,7 +55,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 def _look_at_columns(n: int, run: str) -> ReleaseStep:
     """Return a further look at the one-ways; its key names the run that is improved."""
-    again = repeat(ONE_WAYS, n, publish_noisy(f"one_way_{n}", f"has those of release {n}"))
+    again = repeat(ONE_WAYS, n, publish_noisy(f"one_way_{n}", f"has the counts of release {n}"))
     return replace(again, settings=lambda r: {**again.settings(r), "improves": run})
 
 
@@ -66,7 +66,7 @@ def _measure_more(n: int) -> ReleaseStep:
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
         look=Look(what=JOINT_COUNTS, reason=ONE_CELL, round=n, alone=SINGLE_COUNTS),
-        files=publish_noisy(f"measured_{n}", f"has those of release {n}"),
+        files=publish_noisy(f"measured_{n}", f"has the counts of release {n}"),
     )
 
 

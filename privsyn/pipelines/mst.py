@@ -6,10 +6,9 @@ pair.  Unlike the paper: the maximum spanning tree of noisy scores replaces draw
 come from consistent marginals by a tree start and sweeps, unless ``rows_by`` asks for the paper's graphical model,
 fitted by the package mbi.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
-sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and at most d - 1 pairs of sensitivity k (or
-the one-ways again, where there is no pair): each is one mechanism instance, and their prices add up to rho (adaptive
-composition).
+Privacy: rho-zCDP for adding or removing one person with at most k records.  With d attributes there are d one-way
+marginals, at most d (d - 1) / 2 scores against them, and at most d - 1 pairs (or the one-ways again, if there is no
+pair).  Each is one mechanism instance of sensitivity k, and their prices add up to rho (adaptive composition).
 """
 
 from __future__ import annotations

@@ -385,7 +385,7 @@ def measure_chosen(
 
 
 def _explain_sum_of_signs(request: Request) -> str:
-    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, to which each adds at most 1"
+    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
 
 
 _MEASURE = measure_chosen(CLIQUES)

@@ -5,10 +5,9 @@ network (here one-ways and scores) and 0.7 for the families, theta-usefulness, e
 are drawn.  Unlike the paper: noisy scores of pairs replace draws by the exponential mechanism, noise is discrete
 Gaussian, low-count values are combined first, and consistent marginals are published beside the rows.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
-sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and at most d - 1 families of sensitivity k
-(or the one-ways again, where there is no family): each is one mechanism instance, and their prices add up to rho
-(adaptive composition).
+Privacy: rho-zCDP for adding or removing one person with at most k records.  With d attributes there are d one-way
+marginals, at most d (d - 1) / 2 scores against them, and at most d - 1 families (or the one-ways again, if there is no
+family).  Each is one mechanism instance of sensitivity k, and their prices add up to rho (adaptive composition).
 """
 
 from __future__ import annotations

@@ -455,13 +455,13 @@ def _decode(request: Request, inputs: Inputs, progress: Progress, codes: str = C
 
 def _describe_inside_bins(request: Request) -> str:
     frequent = "value_counts" in split_budget(request)
-    falling = ", in wide bins as the noisy counts of their cells fall" if request.encoding.wide else ""
-    common = ", those of columns that move together at one place of their bins" if request.public.together else ""
-    related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
-    often = ", values that many rows share as often as their noisy counts say" if frequent else ""
+    falling = ", in wide bins by the noisy counts of their cells" if request.encoding.wide else ""
+    common = ", at one common position for columns that move together" if request.public.together else ""
+    related = ", following relations with the row's other values" if get_synthesis(request).related_inside else ""
+    often = ", frequent values as often as their noisy counts say" if frequent else ""
     names = ", ".join(request.spec.unmeasured_columns)
-    unread = f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
-    return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{unread}"
+    unread = f"; columns that are not measured are drawn uniformly from their public domains: {names}" if names else ""
+    return f"inside a bin values are drawn uniformly{falling}{often}{common}{related}{unread}"
 
 
 DECODE = Step(

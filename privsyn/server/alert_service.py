@@ -130,7 +130,7 @@ class AlertMemory:
         self.last_failure[dataset] = max(moment, self.last_failure.get(dataset, 0.0))
 
     def note_run(self, dataset: str, flow: str, moment: float) -> None:
-        """Keep the moment at which a run completed, unless a later one is known."""
+        """Keep the moment a run completed, unless a later one is known."""
         runs = self.last_runs.setdefault(dataset, {})
         runs[flow] = max(moment, runs.get(flow, 0.0))
 
@@ -206,7 +206,7 @@ OVERLAP = timedelta(days=1)
 """How far a slow look goes back before ``told_until``."""
 
 STARTING = timedelta(seconds=90)
-"""Time after the server's start in which an absent worker means nothing."""
+"""Time after the server's start during which absent workers are ignored."""
 
 LEDGER_SECONDS = 60.0
 """Seconds between two looks at the ledger's data sets."""

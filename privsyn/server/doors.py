@@ -1,7 +1,7 @@
 """Check Host and Origin against DNS rebinding and CSRF: the server answers only its own names and pages.
 
-In a browser on the same computer, a page of another origin can reach the server's port, and a page whose name is
-rebound to the loopback address looks like the server's own.  Origin reveals the first, Host the second.
+In a browser on the same computer, a page of another origin can reach the server's port: Origin reveals it.  A page
+whose name is rebound to the loopback address looks like the server's own: Host reveals it.
 """
 
 from __future__ import annotations
