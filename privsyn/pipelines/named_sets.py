@@ -47,7 +47,7 @@ COUNTS_OF_SETS = "joint counts of the named sets of columns"
 WORDS = "has the joint counts of the named sets in merged codes"
 
 
-def _have_codes_of_their_own(request: Request) -> bool:
+def _sets_have_own_codes(request: Request) -> bool:
     """Return whether columns of named sets may have codes chosen for the sets."""
     settings, binning = request.spec.mechanism.compression, request.encoding.binning
     columns = {a for m in request.spec.measured_sets for a in request.encoding.attributes_of(m.columns)}
@@ -57,7 +57,7 @@ def _have_codes_of_their_own(request: Request) -> bool:
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     public, settings, binning = request.public, request.spec.mechanism.compression, request.encoding.binning
     least = compress_domain.NO_LEAST
-    if _have_codes_of_their_own(request):
+    if _sets_have_own_codes(request):
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
         ordered, starts = get_ordered(binning), public.in_codes(fine).starts
         rho = inputs.rho[MEASURE_SETS] * split_sets(request).named_of_measured
@@ -76,7 +76,7 @@ COMPRESS_FOR_SETS = replace(
     run=_compress,
     words=lambda r: (
         say(COMPRESS_DOMAIN.words, r)
-        + ("; columns of named sets have codes for these" if _have_codes_of_their_own(r) else "")
+        + ("; columns of named sets have codes for these" if _sets_have_own_codes(r) else "")
     ),
 )
 """Chooses codes; columns of named sets get as many codes as the noise of the sets allows."""

@@ -41,10 +41,10 @@ _TAG = "tag:yaml.org,2002:"
 _PLAIN = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp")}
 _ZERO_LED = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?")
 
-_OF_TEXTS = (("values",), ("null_values",))
+_TEXT_LISTS = (("values",), ("null_values",))
 """Lists whose items may be text of digits."""
 
-_OF_LOOKUPS = ("lookup", "rows")
+_LOOKUP_ROWS = ("lookup", "rows")
 """Place of a lookup's rows, whose cells may also be text of digits."""
 
 _TEXT_OF_YAML_1_1 = re.compile(r"0[0-9]*[89][0-9]*")
@@ -280,7 +280,7 @@ class _Builder:
 
 def _may_be_text(path: Path) -> bool:
     """Return whether an item may be text of digits: a listed value, or a cell of a lookup's rows."""
-    return path[-2:-1] in _OF_TEXTS or path[-4:-2] == _OF_LOOKUPS
+    return path[-2:-1] in _TEXT_LISTS or path[-4:-2] == _LOOKUP_ROWS
 
 
 def _is_merge(key: ScalarNode) -> bool:

@@ -68,7 +68,7 @@ class _Search:
         self._spec, self._columns, self._rows, self._compares = spec, columns, rows, compares
         named = list_named_columns(spec, spec.released_columns, spec.row_words)
         self._ruled = [frozenset(names) for place, names in named if place[0] == "rules"]
-        self._said = {pair for names in self._ruled for pair in _pair_names(names)}
+        self._stated = {pair for names in self._ruled for pair in _pair_names(names)}
         self._sources: dict[str, set[str]] = {}
 
     def run(self) -> Iterator[Finding]:
@@ -82,29 +82,29 @@ class _Search:
         yield from self._take_relations(arithmetic.find_triples(measured))
         yield from self._find_lookups()
         for finding in implications.find_dummies(columns):
-            if not self._is_said(finding.columns) and not self._sources.keys() & {*finding.columns}:
+            if not self._is_stated(finding.columns) and not self._sources.keys() & {*finding.columns}:
                 self._sources |= {name: set() for name in finding.columns}
-                self._said |= _pair_names(finding.columns)
+                self._stated |= _pair_names(finding.columns)
                 yield finding
         for low, high in orders.find_orders(columns):
-            if frozenset((low.name, high.name)) not in self._said:
+            if frozenset((low.name, high.name)) not in self._stated:
                 yield orders.describe_order(low, high)
         if self._compares:
             yield from self._find_near_dates()
         conditions = implications.list_conditions(columns)
-        exclusions = implications.find_exclusions(conditions, self._said)
+        exclusions = implications.find_exclusions(conditions, self._stated)
         yield from implications.describe_exclusions(exclusions, self._rows)
 
     def _find_lookups(self) -> Iterator[Finding]:
         pairs = dependencies.find_dependencies(self._columns)
-        open_pairs = [(a, b) for a, b in pairs if frozenset((a.name, b.name)) not in self._said]
-        self._said |= {frozenset((a.name, b.name)) for a, b in pairs}
-        for first, followers, alike in dependencies.reduce_dependencies(open_pairs):
+        open_pairs = [(a, b) for a, b in pairs if frozenset((a.name, b.name)) not in self._stated]
+        self._stated |= {frozenset((a.name, b.name)) for a, b in pairs}
+        for first, followers, mutual in dependencies.reduce_dependencies(open_pairs):
             free = [c for c in followers if self._may_compute(c.name, {first.name})]
             if free:
                 self._sources |= {c.name: {first.name} for c in free}
-                self._said |= _pair_names(c.name for c in free)
-                yield dependencies.describe_dependency(first, free, alike)
+                self._stated |= _pair_names(c.name for c in free)
+                yield dependencies.describe_dependency(first, free, mutual)
 
     def _find_near_dates(self) -> Iterator[Finding]:
         tied = {*self._sources} | {name for names in self._ruled for name in names if len(names) > 2}
@@ -120,16 +120,16 @@ class _Search:
         """Yield findings; each computed column has one rule, and no column is computed from itself."""
         for finding in findings:
             if "derive" not in finding.content:
-                if not self._is_said(finding.columns):
-                    self._said |= _pair_names(finding.columns)
+                if not self._is_stated(finding.columns):
+                    self._stated |= _pair_names(finding.columns)
                     yield finding
                 continue
             (target,) = finding.content["derive"]
             sources = {*finding.columns} - {target}
-            if self._is_said(finding.columns) or not self._may_compute(target, sources):
+            if self._is_stated(finding.columns) or not self._may_compute(target, sources):
                 continue
             self._sources[target] = sources
-            self._said |= {pair for pair in _pair_names(finding.columns) if target in pair or len(sources) > 1}
+            self._stated |= {pair for pair in _pair_names(finding.columns) if target in pair or len(sources) > 1}
             yield finding
 
     def _may_compute(self, target: str, sources: set[str]) -> bool:
@@ -141,7 +141,7 @@ class _Search:
                 waiting += self._sources.get(name, ())
         return target not in self._sources and target not in behind
 
-    def _is_said(self, names: Iterable[str]) -> bool:
+    def _is_stated(self, names: Iterable[str]) -> bool:
         return any({*names} <= ruled for ruled in self._ruled)
 
 

@@ -110,13 +110,13 @@ def _floor_percent(share: float) -> str:
 def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
     """Yield amounts that equal another amount, times a constant or plus a constant."""
     amounts = [c for c in columns if c.is_amount and c.size > 2]
-    told: set[str] = set()
+    reported: set[str] = set()
     for source, target in combinations(amounts, 2):
-        if target.name in told or source.name in told:
+        if target.name in reported or source.name in reported:
             continue
         relation = _fit_line(source, target)
         if relation is not None:
-            told.add(relation.target.name)
+            reported.add(relation.target.name)
             yield relation
 
 
@@ -306,12 +306,14 @@ def _is_unlikely(values: Floats, computed: Floats, tolerance: Floats) -> bool:
 def _choose_targets(relations: Sequence[ArithmeticRelation]) -> Iterator[ArithmeticRelation]:
     """Yield one relation per set of columns and per target, preferring exact ones, then sums."""
     ranked = sorted(relations, key=lambda r: (not r.exact, -r.share, "floor" in r.expression, " / " in r.expression))
-    told: set[frozenset[str]] = set()
+    reported: set[frozenset[str]] = set()
     targets: set[str] = set()
     for relation in ranked:
-        if relation.target.name in targets or any(relation.names <= names or names <= relation.names for names in told):
+        if relation.target.name in targets or any(
+            relation.names <= names or names <= relation.names for names in reported
+        ):
             continue
-        told.add(relation.names)
+        reported.add(relation.names)
         targets.add(relation.target.name)
         yield relation
 
@@ -327,18 +329,18 @@ def find_long_sums(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelati
         return
     numbers = numbers[:, complete]
     products = numbers @ numbers.T / len(complete)
-    told: set[str] = set()
+    reported: set[str] = set()
     for place, target in enumerate(amounts):
-        others = [i for i in range(len(amounts)) if i != place and amounts[i].name not in told]
+        others = [i for i in range(len(amounts)) if i != place and amounts[i].name not in reported]
         terms = _fit_terms(products, place, others)
-        if not 3 <= len(terms) <= MOST_TERMS or any(amounts[i].name in told for i in terms):
+        if not 3 <= len(terms) <= MOST_TERMS or any(amounts[i].name in reported for i in terms):
             continue
         total = sum(sign * numbers[i] for i, sign in terms.items())
         tolerance = _get_tolerance(target, len(terms)) + 1e-6 * np.abs(numbers[place])
         exact = (np.abs(numbers[place] - total) <= tolerance).all()
         used = all(np.count_nonzero(numbers[i]) >= LEAST_ROWS for i in terms)
         if exact and used and min(terms.values()) > 0 and _is_unlikely(numbers[place], total, tolerance):
-            told.add(target.name)
+            reported.add(target.name)
             sources = tuple(amounts[i] for i in terms)
             yield ArithmeticRelation(target, sources, " + ".join(map(name_in_rule, sources)), len(complete), True, 1.0)
 
@@ -383,7 +385,7 @@ def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn
             continue
         if (np.abs(c - days * scale - offset) <= tolerance).all() and _is_unlikely(c, days * scale + offset, tolerance):
             plus = f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}" if offset else ""
-            if scale == 1 and not offset and _is_of_days(end):
+            if scale == 1 and not offset and _has_days(end):
                 yield ArithmeticRelation(end, (start, amount), f"{first} + {number}", rows, True, 1.0)
             else:
                 product = f"({last} - {first}){text}" if text else f"{last} - {first}"
@@ -397,6 +399,6 @@ def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn
         )
 
 
-def _is_of_days(column: AdviceColumn) -> bool:
+def _has_days(column: AdviceColumn) -> bool:
     described = column.described
     return isinstance(described, DateColumn) or (isinstance(described, DatetimeColumn) and described.type == "date")

@@ -225,25 +225,25 @@ def reduce_dependencies(
     One column represents all columns that determine each other.  Dependents through another column are left out.
     """
     follows = {(a.name, b.name) for a, b in pairs}
-    speaker: dict[str, AdviceColumn] = {}
+    representative: dict[str, AdviceColumn] = {}
     for a, b in pairs:
         if (b.name, a.name) in follows:
             first, second = sorted(
                 (a, b), key=lambda c: (not isinstance(c.described, CategoricalColumn), _find_place(pairs, c))
             )
-            speaker.setdefault(second.name, speaker.get(first.name, first))
+            representative.setdefault(second.name, representative.get(first.name, first))
     direct: dict[tuple[str, bool], tuple[AdviceColumn, list[AdviceColumn], bool]] = {}
     for a, b in pairs:
-        alike = (b.name, a.name) in follows
-        if a.name in speaker or (b.name in speaker and speaker[b.name] is not a):
+        mutual = (b.name, a.name) in follows
+        if a.name in representative or (b.name in representative and representative[b.name] is not a):
             continue
         through = {
             c
-            for c in {pair[0].name for pair in pairs} - {a.name, b.name} - speaker.keys()
+            for c in {pair[0].name for pair in pairs} - {a.name, b.name} - representative.keys()
             if (a.name, c) in follows and (c, b.name) in follows
         }
-        if alike or not through:
-            direct.setdefault((a.name, alike), (a, [], alike))[1].append(b)
+        if mutual or not through:
+            direct.setdefault((a.name, mutual), (a, [], mutual))[1].append(b)
     return list(direct.values())
 
 
@@ -252,14 +252,14 @@ def _find_place(pairs: Sequence[tuple[AdviceColumn, AdviceColumn]], column: Advi
     return next(i for i, pair in enumerate(pairs) if column in pair)
 
 
-def describe_dependency(first: AdviceColumn, followers: Sequence[AdviceColumn], alike: bool) -> Finding:
+def describe_dependency(first: AdviceColumn, followers: Sequence[AdviceColumn], mutual: bool) -> Finding:
     """Return the finding that ``followers`` follow from ``first``."""
     to = [c.name for c in followers]
     names = " and ".join(
         [", ".join(map(name_in_sentence, to[:-1])), name_in_sentence(to[-1])] if to[1:] else [name_in_sentence(to[0])]
     )
     verb = ("follows" if len(to) == 1 else "follow") + f" from {name_in_sentence(first)}"
-    back = ", and the other way round" if alike else ""
+    back = ", and the other way round" if mutual else ""
     rows = len(first.codes)
     holds_with_null = all(_follows(first, c, rows, nulls=True) for c in followers)
     where = f"in all {rows:,} rows" if holds_with_null else count_known(first, *followers)

@@ -131,19 +131,19 @@ def find_exclusions(
     shares = many / known
     weak = np.maximum(shares[:, None], shares[None, :]) < WEAK
     least = np.where(weak, LEAST_EXPECTED_OF_WEAK, LEAST_EXPECTED)
-    told = _Known(conditions, both == many[:, None])
+    known_relations = _Known(conditions, both == many[:, None])
     candidates = []
     for i, j in np.argwhere(np.triu(both == 0, 1)):
         one, other = conditions[i], conditions[j]
         if one.column is other.column or frozenset((one.column.name, other.column.name)) in known_pairs:
-            told.add(i, j)
+            known_relations.add(i, j)
         elif expected[i, j] >= least[i, j] and _is_telling(one, other):
             gap = abs(many[i] - many[conditions[j].opposite])
             candidates.append((gap, int(i), int(j)))
     kept = []
     for _, i, j in sorted(candidates):
-        if not told.excludes[i, j]:
-            told.add(i, j)
+        if not known_relations.excludes[i, j]:
+            known_relations.add(i, j)
             kept.append((i, j))
     kept.sort(key=lambda pair: -expected[pair])
     return [(conditions[i], conditions[j]) for i, j in kept]

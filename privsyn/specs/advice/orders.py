@@ -88,10 +88,10 @@ def find_near_dates(columns: Sequence[AdviceColumn], computed: Collection[str]) 
             width = _measure_distance(one, other)
             if width is not None:
                 near.append((width, one, other))
-    told: set[str] = set()
+    reported: set[str] = set()
     for (_, low, high), one, other in sorted(near, key=lambda entry: entry[0][0]):
-        if not told & {one.name, other.name}:
-            told |= {one.name, other.name}
+        if not reported & {one.name, other.name}:
+            reported |= {one.name, other.name}
             first, second = (one, other) if low + high >= 0 else (other, one)
             low, high = (low, high) if low + high >= 0 else (-high, -low)
             yield Finding(
