@@ -37,7 +37,7 @@ def draw_picture(pairs: Sequence[RelatedPair]) -> str:
     left_out = (
         f"the {len(shown)} strongest of {len(pairs):,} pairs" if len(shown) < len(pairs) else f"{len(pairs)} pairs"
     )
-    about = f"Measured relations: {left_out}", f"the widest line has a strength of {100 * strongest:.1f} %"
+    about = f"Measured relations: {left_out}", f"the broadest line is a strength of {100 * strongest:.1f} %"
     width, height = max(2 * middle[0], 300), 2 * middle[1] + 36
     words = (
         f'<text x="{_format_number(width / 2)}" y="{_format_number(height - 26 + 16 * i)}" text-anchor="middle" '
