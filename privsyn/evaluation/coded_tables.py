@@ -158,8 +158,8 @@ def _read_remembered(run: str, settings: Settings) -> str | dict[str, str]:
         ) from None
     if not data or (isinstance(data, dict) and not all(data.values())):
         raise RequestError(
-            f"the private table of {run} was passed in memory, not as a file",
-            "Pass it again, or name a file of it, with " + mention("evaluate.data"),
+            f"the private table of {run} was handed over in memory, not as a file",
+            "Hand it over again, or name a file of it, with " + mention("evaluate.data"),
             "evaluate.data",
         )
     return data

@@ -225,7 +225,7 @@ def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> DraftedT
     from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
 
     list_column_names(data, _Everything())
-    line = "# data: left out, since the table is passed in memory"
+    line = "# data: left out, since the table is handed over in memory"
     types = map_stored_types(data)
     return DraftedTable("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
 

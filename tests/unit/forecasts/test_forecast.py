@@ -216,7 +216,7 @@ def test_further_tables_have_forecasts_of_their_own_columns_and_their_pairs_with
     rules = [{"never": "dose == 2 and previous.dose == 2"}]
     spec = make_tables_spec(make_tree_content(rules=rules), rules=[{"never": "visits.age < previous.age"}])
     made = privsyn.forecast(spec, 400, epsilons=[1], seeds=1)
-    assert "of the first two tables" in made.assumption and [*made.further] == ["drugs", "buys"]
+    assert "covers the first two tables" in made.assumption and [*made.further] == ["drugs", "buys"]
     drugs, buys = made.further.values()
     assert [c.column for c in drugs.at[0].columns] == ["day", "dose"]
     assert [c.column for c in buys.at[0].columns] == ["week", "online"]
