@@ -1,8 +1,7 @@
-"""Analyses of both tables: regressions, quantiles and shares, each figure beside the other table's.  Private.
+"""Analyses of the real and the synthetic table: regressions, quantiles and shares, side by side.  Private.
 
-Standard errors take the real rows for a sample: they say how much a figure of the private table itself is worth.
-Values are those that the tables hold: numbers as stored, not cut to the spec's bounds; all others as the release reads
-them.
+Standard errors treat the real rows as a sample, so they show how precise a figure of the private table is.  Numbers are
+used as stored, not clamped to the spec's bounds; other values as the release reads them.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ class Term:
 
     @property
     def of_values(self) -> bool:
-        """Whether it is a column of text values."""
+        """Whether the term is a column of text values."""
         return self.node.type == "text"
 
 
 @dataclass(frozen=True)
 class ParsedAnalysis:
-    """An analysis, parsed: ``target`` of a regression, a quantile or a share; ``terms`` of a regression, or groups."""
+    """A parsed analysis; ``target``: of a regression, quantile or share; ``terms``: of a regression, or its groups."""
 
     target: Term
     terms: tuple[Term, ...]
@@ -65,15 +64,15 @@ class ParsedAnalysis:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that it names, once."""
+        """Every column that the analysis names, once."""
         nodes = [self.target.node, *(t.node for t in self.terms), *([] if self.where is None else [self.where])]
         return tuple(dict.fromkeys(c for node in nodes for c in node.columns))
 
 
 def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> ParsedAnalysis:
-    """Return the parts of ``analysis``; ``types``: of every released column.
+    """Return the parts of ``analysis``; ``types``: type of every released column.
 
-    Raises FieldError whose place is the field of the analysis.
+    Raises FieldError with the analysis's field as its place.
     """
     field = "where"
     try:
@@ -107,7 +106,7 @@ def _parse_term(text: str, types: Mapping[str, Type]) -> Term:
     node = parse_expression(text.strip(), types)
     if node.type == "moment" or (node.type == "text" and node.op != "column") or not node.columns:
         raise FieldError(
-            f"{_quote_names(text)} is no number, condition or column of values",
+            f"{_quote_names(text)} is not a number, condition or column of values",
             "Name a column, or compute a number, such as days from `day - '2020-01-01'`",
         )
     return Term(_parse_name(text, node), node)
@@ -145,14 +144,14 @@ def _format_line(text: str) -> str:
 
 @dataclass(frozen=True)
 class AnalysisRows:
-    """Some columns of a table, by name."""
+    """Columns of a table, by name."""
 
     values: Mapping[str, pa.Array]
     number: int
 
     @classmethod
     def read(cls, batches: Iterable[pa.RecordBatch], encoding: EncodingPlan, columns: Iterable[str]) -> AnalysisRows:
-        """Return ``columns`` of the table; ``encoding`` has a codec for each."""
+        """Return ``columns`` of the table; ``encoding`` has a codec for each of them."""
         codecs = {c.attribute: c for c in encoding.codecs}
         parts: dict[str, list[pa.Array]] = {name: [] for name in columns}
         number = 0
@@ -175,13 +174,13 @@ class AnalysisRows:
         return AnalysisRows(values, int(mask.sum()))
 
     def select(self, mask: Bools) -> AnalysisRows:
-        """Return the rows of a mask."""
+        """Return the rows selected by ``mask``."""
         return AnalysisRows(
             {name: column.filter(pa.array(mask)) for name, column in self.values.items()}, int(mask.sum())
         )
 
     def numbers(self, term: Term) -> Floats:
-        """Return the term's values, shape (rows,): a condition as 0 and 1, NaN for null, unknown, or no logarithm."""
+        """Return the term's values, shape (rows,): conditions as 0 and 1; NaN for null, unknown, or no logarithm."""
         if not self.number:
             return np.zeros(0)
         if term.node.type == "truth":
@@ -226,22 +225,22 @@ class AnalysisRows:
 
 
 CLOSE, ERRORS = 0.15, 2.0
-"""A synthetic figure is close within this part of the real one, or within that many standard errors."""
+"""A synthetic figure is close within this relative distance of the real one, or this many standard errors."""
 
 LEAST_ROWS = 30
-"""Groups, and values in a regression, of fewer real rows are left out."""
+"""Smallest number of real rows of a group, or of a value in a regression."""
 
 MOST_COLUMNS = 500
-"""Coefficients of one regression at most."""
+"""Largest number of coefficients of one regression."""
 
 FiguresWithErrors = dict[str, tuple[float, float]]
-"""Name -> figure and its standard error; NaN is not known."""
+"""Name -> figure and its standard error; NaN if unknown."""
 
 
 def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[ParsedAnalysis, ...]:
-    """Return the analyses, parsed; RequestError that names the field where one does not fit the columns.
+    """Return the parsed analyses, without reading rows.
 
-    Needs no rows.
+    Raises RequestError that names the field of an analysis that does not fit the columns.
     """
     types = {name: infer_type(column) for name, column in spec.released_columns.items()}
     parsed = []
@@ -255,7 +254,7 @@ def check_analyses(analyses: Sequence[Analysis], spec: ReleaseSpec) -> tuple[Par
 
 
 def _require_measured(parts: ParsedAnalysis, spec: ReleaseSpec) -> ParsedAnalysis:
-    """Return the parts, whose columns were all measured.  Raises FieldError for one that was not."""
+    """Return ``parts``.  Raises FieldError for a column that was not measured."""
     name = next((c for c in parts.columns if c in spec.unmeasured_columns), None)
     if name is not None:
         raise FieldError(f"the column {name!r} {NOT_MEASURED}", "Name one that was measured")
@@ -269,7 +268,7 @@ def run_analyses(
     real: Iterable[pa.RecordBatch],
     synthetic: Iterable[pa.RecordBatch],
 ) -> tuple[AnalysisResult, ...]:
-    """Return every analysis of the two tables; ``encoding``: a codec a column; batches have the spec's columns."""
+    """Return every analysis of the two tables; ``encoding``: one codec per column; batches have the spec's columns."""
     if not analyses:
         return ()
     parts = check_analyses(analyses, spec)
@@ -337,7 +336,7 @@ def _fit_regressions(
             words += [f"{term.text} {often[0]}"] if often else []
     note = f"Compared with {', '.join(words)}" if words else ""
     if few:
-        note += f"{'; ' if note else ''}rows of {few} values that fewer than {LEAST_ROWS} real rows have are left out"
+        note += f"{'; ' if note else ''}rows of {few} values with fewer than {LEAST_ROWS} real rows are left out"
     if 1 + sum(max(1, len(levels.get(t.text, ())) - 1) for t in parts.terms) > MOST_COLUMNS:
         return _build_result(analysis, (0, 0), {}, {}, f"It has more than {MOST_COLUMNS} coefficients")
     of_real, of_synthetic = (_fit_regression(table, parts, levels) for table in (real, synthetic))
@@ -347,7 +346,7 @@ def _fit_regressions(
 def _fit_regression(
     table: AnalysisRows, parts: ParsedAnalysis, levels: dict[str, list[str]]
 ) -> tuple[FiguresWithErrors, int]:
-    """Return the coefficients, and how many rows they are from; those of columns that do not vary are not known."""
+    """Return the coefficients (NaN for columns that do not vary), and the number of rows used."""
     y = table.numbers(parts.target)
     has_values = np.isfinite(y)
     for term in parts.terms:
@@ -392,7 +391,7 @@ def _list_groups(
         base = max(names, key=lambda name: counts[name])
         of_real, of_synthetic = (shares | _compare_figures(shares, names, base) for shares in (of_real, of_synthetic))
     few = len(counts) - len(names)
-    note = f"{few} groups of fewer than {LEAST_ROWS} real rows are left out" if few else ""
+    note = f"{few} groups with fewer than {LEAST_ROWS} real rows are left out" if few else ""
     return _build_result(analysis, (tables[0].number, tables[1].number), of_real, of_synthetic, note)
 
 
@@ -420,7 +419,7 @@ def _compare_groups(
 
 
 def _compare_figures(shares: FiguresWithErrors, names: Sequence[str], base: str) -> FiguresWithErrors:
-    """Return every group's share less that of the largest group."""
+    """Return every group's share minus the largest group's share."""
     return {
         f"{name} minus {base}": (shares[name][0] - shares[base][0], sqrt(shares[name][1] ** 2 + shares[base][1] ** 2))
         for name in names

@@ -1,8 +1,8 @@
-"""anonymeter's attacks on a synthetic table, made by a process of an interpreter that has anonymeter.
+"""anonymeter's attacks on a synthetic table, run by another interpreter that has anonymeter.
 
-Belongs here: what the process is given and what its answer means.  anonymeter wants an older numpy and pyarrow than
-this project, so it has an environment of its own.  PRIVATE: the process gets private rows through a pipe, on this
-machine; it writes no file, and what it says on its standard error is dropped, since that may hold values.
+Belongs here: the input of the process and the meaning of its output.  anonymeter needs older versions of numpy and
+pyarrow than this project, so it has its own environment.  PRIVATE: the process gets private rows through a pipe on this
+machine.  It writes no file, and its standard error is dropped, since it may contain values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from privsyn.tasks.metrics.features import sample_rows
 
 WORKER = Path(__file__).with_name("anonymeter_worker.py")
 MOST_ATTACKS = 500
-"""anonymeter's own number of attacks."""
+"""Largest number of attacks, anonymeter's default."""
 MOST_ROWS = 50_000
-"""Rows of a table that take part."""
+"""Largest number of rows per table, drawn at random."""
 MOST_SECONDS = 3_600
 
 Risk = Mapping[str, float]
@@ -37,9 +37,9 @@ def run_attacks(
     attacks: int,
     seed: int,
 ) -> Mapping[str, Risk | None] | str:
-    """Return attack -> risk, None where it failed; or why there is none, in words without a value.
+    """Return attack -> risk (None if it failed); or the reason why there are none, without values.
 
-    ``tables``: the ``real``, ``holdout`` and ``synthetic`` one, each with rows.
+    ``tables``: the tables ``real``, ``holdout`` and ``synthetic``, each with rows.
     """
     given: dict[str, object] = {"ordered": np.array(ordered), "seed": seed}
     for name, table in tables.items():
@@ -54,7 +54,7 @@ def run_attacks(
     except subprocess.TimeoutExpired:
         return f"anonymeter did not finish in {MOST_SECONDS // 60} minutes"
     except OSError:
-        return "the interpreter that is to have anonymeter cannot be started"
+        return "the interpreter for anonymeter cannot be started"
     if ended.returncode:
         return f"anonymeter ended with the exit code {ended.returncode}: its environment may lack it"
     found: dict[str, Risk | None] = json.loads(ended.stdout)

@@ -1,9 +1,9 @@
-"""anonymeter's three attacks, a program for an interpreter that has anonymeter and need not have privsyn.
+"""anonymeter's three attacks, a program for an interpreter with anonymeter, which need not have privsyn.
 
-Its standard input is an npz of codes, rows x columns: ``real``, ``holdout``, ``synthetic`` (fine cells), the same with
-``_bins`` behind (public bins), and ``ordered`` (which columns have an order), ``attacks`` (how many), ``seed``.  It
-prints one JSON object: attack -> its risk beyond that of hold-out rows, the ends of its interval of 95 %, the rate of
-success on real and on hold-out rows, and for ``inference`` the column; null where the attack failed.
+Standard input is an npz of codes, shape (rows, columns): ``real``, ``holdout``, ``synthetic`` (fine cells), the same
+with the suffix ``_bins`` (public bins), and ``ordered`` (which columns have an order), ``attacks`` (number), ``seed``.
+It prints one JSON object: attack -> risk beyond hold-out rows, its 95 % interval, success rates on real and hold-out
+rows, and for ``inference`` the column; null if the attack failed.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ COLUMNS_OF_A_CLAIM, MOST_TRIES = 3, 20_000
 
 
 def read_table(codes: np.ndarray, ordered: np.ndarray) -> pd.DataFrame:
-    """Return codes as a table: numbers where they have an order, words where not."""
+    """Return codes as a table: numbers for ordered columns, text for others."""
     return pd.DataFrame({str(i): codes[:, i] if o else codes[:, i].astype(str) for i, o in enumerate(ordered)})
 
 
 def describe(evaluator: Any) -> dict[str, float]:
-    """Return the risk of an attack that was made, and what it is computed from."""
+    """Return the risk of an attack, with its interval and success rates."""
     results, risk = evaluator.results(), evaluator.risk()
     rates = {"attack": results.attack_rate.value, "control": results.control_rate.value}
     return {"risk": risk.value, "low": risk.ci[0], "high": risk.ci[1], **rates}
 
 
 def single_out(given: Any, seed: int, attacks: int) -> dict[str, float]:
-    """Claim of values of some columns that only one person has them."""
+    """Claim that only one person has certain values of some columns."""
     from anonymeter.evaluators import SinglingOutEvaluator
 
     real, holdout, synthetic = (read_table(given[n], given["ordered"]) for n in ("real", "holdout", "synthetic"))
@@ -53,7 +53,7 @@ def link(given: Any, seed: int, attacks: int) -> dict[str, float]:
 
 
 def infer(given: Any, seed: int, attacks: int) -> dict[str, float]:
-    """Guess each column's bin from the others; return the column of the largest risk."""
+    """Guess each column's bin from the others; return the column with the largest risk."""
     from anonymeter.evaluators import InferenceEvaluator
 
     names = ("real_bins", "holdout_bins", "synthetic_bins")
@@ -74,7 +74,7 @@ ATTACKS: dict[str, Callable[[Any, int, int], dict[str, float]]] = {
 
 
 def main() -> None:
-    """Make the attacks on the tables of the standard input."""
+    """Run the attacks on the tables from standard input."""
     import polars as pl
 
     found: dict[str, dict[str, float] | None] = {}
@@ -82,7 +82,7 @@ def main() -> None:
         tables, seed, attacks = dict(given), int(given["seed"]), int(given["attacks"])
     with contextlib.redirect_stdout(io.StringIO()):
         for name, attack in ATTACKS.items():
-            np.random.seed(seed % 2**32)  # noqa: NPY002 - what anonymeter draws its targets by
+            np.random.seed(seed % 2**32)  # noqa: NPY002 - anonymeter draws its targets with it
             pl.set_random_seed(seed)
             try:
                 found[name] = attack(tables, seed, attacks)

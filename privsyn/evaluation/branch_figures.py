@@ -1,4 +1,4 @@
-"""Figures of further tables and of how they hang on the table above, of the real and of the synthetic tables."""
+"""Figures of further tables and their relations to the table above, for the real and the synthetic tables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from privsyn.tasks.steps.encode import iterate_kept_batches
 
 
 def compute_branch_figures(release: EvaluatedRelease, real: Source) -> tuple[PanelFigure, ...]:
-    """Return the figures of every further table; none of a release of two tables or one.
+    """Return the figures of every further table; empty for a release of one or two tables.
 
     ``real``: the private tables.
     """
@@ -67,7 +67,7 @@ def compute_branch_figures(release: EvaluatedRelease, real: Source) -> tuple[Pan
 
 
 def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repairs, Repairs]) -> Iterator[PanelFigure]:
-    """Yield for each rule about one row what shares of both tables' rows break it; ``repairs``: of reading these."""
+    """Yield for each rule about one row the shares of both tables' rows that break it; ``repairs``: of both tables."""
     rows = [max(len(table.person), 1) for table in tables]
     for place, words in sorted(
         {
@@ -87,8 +87,8 @@ def list_branch_figures(
 ) -> Iterator[PanelFigure]:
     """Yield the figures of a further table ``name``.
 
-    ``tables``: its real and synthetic rows beside those above; ``rows_above``: how many rows the tables above have;
-    ``spec``: of the branch.
+    ``tables``: its real and synthetic rows with the rows above; ``rows_above``: number of rows of the tables above;
+    ``spec``: the branch's spec.
     """
     counts = [_count_below(table, rows) for table, rows in zip(tables, rows_above, strict=True)]
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
@@ -105,7 +105,7 @@ def list_branch_figures(
         if best[0] >= 0:
             both = [_associate(table, best[1], column) for table in tables]
             joint = [_count_pair(table, best[1], column) for table in tables]
-            words = f"{name}: Cramer's V with {best[1]}, the column above that is related most"
+            words = f"{name}: Cramer's V with {best[1]}, the most related column above"
             yield compare_figures(words, column, both, panels.compute_l1(*joint))
     left_out = {"rows per person"} | ({"gaps in the order"} if panel.order == name_one_place(name) else set())
     for figure in list_panel_figures(*tables, panel):
@@ -114,8 +114,8 @@ def list_branch_figures(
 
 
 def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:
-    """Return how many rows above have each number of rows below, from none on."""
-    counts = panels.count_rows_per_person(table)[1:]  # of a table without a row not even the number of none is counted
+    """Return the number of rows above by their number of rows below, from 0."""
+    counts = panels.count_rows_per_person(table)[1:]  # a table without rows has not even a count at 0
     return np.append(rows_above - counts.sum(), counts)
 
 

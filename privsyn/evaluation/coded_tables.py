@@ -1,6 +1,6 @@
-"""The tables of an evaluation: a release, the real rows and any other table, all as codes of one public domain.
+"""The tables of an evaluation: a release, the real rows and other tables, all as codes of one public domain.
 
-Everything read here but the released folder is private and stays in memory.
+Everything read here, except the released folder, is private and stays in memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from privsyn.tasks.steps.encode import iterate_kept_batches
 
 @dataclass(frozen=True, eq=False)
 class CodedTable:
-    """One table twice: codes of the fine cells, and of the public bins on which metrics are computed."""
+    """One table in two codings: fine cells, and public bins for the metrics."""
 
     fine: CodeTable
     bins: CodeTable
@@ -54,9 +54,9 @@ class CodedTable:
 
 @dataclass(frozen=True)
 class EvaluatedRelease:
-    """A published run: its folder, its manifest, its spec, and the private table, a path or a table in memory.
+    """A published run: its folder, manifest and spec, and the private table, a path or a table in memory.
 
-    ``order``: by which the release chose rows of a person.
+    ``order``: the order by which the release chose each person's rows.
     """
 
     folder: Path
@@ -67,37 +67,37 @@ class EvaluatedRelease:
 
     @property
     def encoding(self) -> EncodingPlan:
-        """A codec for every released column, in the released order: what is compared.
+        """A codec for every released column, in the released order, for comparisons.
 
-        What is counted beside a column without being named, as its weekday, is no column: its rough counts would pass
-        for errors of columns.
+        Attributes beside a column, such as its weekday, are left out: errors of their rough counts are not errors of
+        columns.
         """
         every = plan_every_column(self.spec, tuple(self.manifest.column_order), self._evenly_cut, self._cuts)
         return replace(every, codecs=tuple(codec for codec in every.codecs if codec.chances is None))
 
     @property
     def measured(self) -> EncodingPlan:
-        """The codecs of the release's attributes: without computed columns, dummies of one rule together."""
+        """The codecs of the release's attributes: no computed columns, and dummies of one rule as one attribute."""
         return plan(self.spec, tuple(self.manifest.column_order), self._evenly_cut, self._cuts)
 
     @cached_property
     def _cuts(self) -> tuple[CutCell, ...]:
-        """The cells that the release found full and cut; none where its tables cannot be read."""
+        """The full cells that the release cut; empty if its tables cannot be read."""
         try:
             return read_cuts(pq.read_table(self.folder / CUTS_FILE))
         except (OSError, KeyError, TypeError, pa.ArrowException):
-            return ()  # said where the tables are used
+            return ()  # reported when the tables are used
 
     @cached_property
     def _evenly_cut(self) -> frozenset[str]:
-        """The columns whose wide bins have two cells in this release; none where its tables cannot be read."""
+        """The columns whose wide bins have two cells in this release; empty if its tables cannot be read."""
         encoding = plan(self.spec, tuple(self.manifest.column_order), cuts=self._cuts)
         if not encoding.wide:
             return frozenset()
         try:
             attributes = pq.read_table(self.folder / "marginals" / "recode.parquet")["attribute"].to_pylist()
         except (OSError, KeyError, pa.ArrowException):
-            return frozenset()  # said where the tables are used
+            return frozenset()  # reported when the tables are used
         return find_evenly_cut_columns(encoding, Counter(attributes))
 
     @property
@@ -107,9 +107,9 @@ class EvaluatedRelease:
 
 
 def open_release(release: str | Path, settings: Settings, data: AnyPlace | None = None) -> EvaluatedRelease:
-    """Return the release of that run name or folder; ``data`` replaces the private table that the run remembers.
+    """Return the release with this run name or folder; ``data`` replaces the private table recorded with the run.
 
-    Raises RequestError that names the argument when there is no whole release, or no private table is known.
+    Raises RequestError that names the argument if there is no release, or if no private table is known.
     """
     folder = _locate_folder(release, settings)
     try:
@@ -152,7 +152,7 @@ def _read_remembered(run: str, settings: Settings) -> str | dict[str, str]:
         data = {n: str(place) for n, place in remembered.items()} if isinstance(remembered, dict) else str(remembered)
     except (OSError, ValueError, KeyError):
         raise RequestError(
-            f"where the private table of {run} lies is not known here (there is no {note})",
+            f"the place of the private table of {run} is not known (there is no {note})",
             "Name it with " + mention("evaluate.data"),
             "evaluate.data",
         ) from None
@@ -167,9 +167,9 @@ def _read_remembered(run: str, settings: Settings) -> str | dict[str, str]:
 
 @dataclass(frozen=True)
 class OpenTable:
-    """A table whose structure fits a release's spec; ``read`` gives its rows in codes.
+    """A table whose structure fits a release's spec.
 
-    ``kept_by``: the plan of a release whose rows of each person are kept; ``order``: by which it chose these.
+    ``kept_by``: the plan that decides which rows of each person are kept; ``order``: the order for that choice.
     """
 
     source: Source
@@ -179,9 +179,9 @@ class OpenTable:
     order: RowOrder
 
     def read(self, repairs: Repairs | None = None, as_if: EncodingPlan | None = None) -> CodedTable:
-        """Return all rows, or with an identifier of the unit those that a release keeps of each person.
+        """Return all rows in codes; if the unit has an identifier, the rows of each person that a release keeps.
 
-        What reading repairs is added to ``repairs``.  ``as_if``: the codes of another plan for the same rows.
+        ``repairs``: gets the repairs of reading; ``as_if``: another plan to encode the same rows with.
         """
         counted_repairs = Repairs() if repairs is None else repairs
         codes = as_if or self.encoding
@@ -189,7 +189,7 @@ class OpenTable:
         return _from_codes((encode_batch(batch, codes, counted_repairs) for batch in kept_batches), codes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Return the same rows as they are stored."""
+        """Return the same rows as stored."""
         return self._iterate_kept(Repairs())
 
     def _iterate_kept(self, repairs: Repairs) -> Iterator[pa.RecordBatch]:
@@ -210,11 +210,11 @@ def open_table(
     kept_by: EncodingPlan | None = None,
     order: RowOrder | None = None,
 ) -> OpenTable:
-    """Return a table (a path of CSV or Parquet, or in memory) with checked structure; ``field`` names it in errors.
+    """Return a table (a CSV or Parquet path, or in memory) with checked structure; ``field`` names it in errors.
 
-    ``kept_by``: the plan of the release whose rows of each person are kept; None: every row is.  ``order``: by which it
-    chose these.  Columns that the release drops may be absent, but where rows are kept not the unit's identifier.
-    Raises RequestError for a table that does not fit.
+    ``kept_by``: the plan that decides which rows of each person are kept (None: all rows); ``order``: the order for
+    that choice.  Columns that the release drops may be absent, except the unit's identifier with ``kept_by``.  Raises
+    RequestError for a table that does not fit.
     """
     if isinstance(table, str) and not table.strip():
         raise RequestError("is empty", "Name a path, or leave the option out", field)
@@ -235,7 +235,7 @@ def read_table(path: Place, encoding: EncodingPlan, spec: ReleaseSpec, field: st
 
 
 def encode_table(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> CodedTable:
-    """Return rows of the spec's columns as codes, in bounded memory but for the codes themselves."""
+    """Return rows of the spec's columns as codes; only the codes stay in memory."""
     return _from_codes((encode_batch(batch, encoding, Repairs()) for batch in batches), encoding)
 
 
@@ -258,7 +258,7 @@ def bin_domain(groups: Mapping[str, NDArray[np.int32]]) -> Domain:
 
 
 def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
-    """Return fine codes to codes of the public bins."""
+    """Return a table of fine codes in codes of the public bins."""
     domain = bin_domain(groups)
     columns = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
@@ -267,23 +267,20 @@ def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTab
 
 
 def list_mgd_columns(encoding: EncodingPlan) -> tuple[dict[str, list[str]], dict[str, bool], dict[str, int]]:
-    """Return what MGD must know of the public bins, by column.
-
-    Labels, whether they have an order, and the code of null.
-    """
+    """Return the public bins' facts for MGD, by column: labels, whether they have an order, and the code of null."""
     labels = {c.attribute: _find_unlike_columns(c.bin_labels()) for c in encoding.codecs}
     ordered = {c.attribute: c.values(fine=False) is not None for c in encoding.codecs}
     return labels, ordered, _list_null_codes(encoding)
 
 
 def _find_unlike_columns(labels: Sequence[str]) -> list[str]:
-    """Return labels made different from each other: very close edges can read the same."""
+    """Return distinct labels: very close edges can have the same label."""
     seen = Counter(labels)
     return [label if seen[label] == 1 else f"{label} #{i}" for i, label in enumerate(labels)]
 
 
 def _list_null_codes(encoding: EncodingPlan) -> dict[str, int]:
-    """Return the null bin of ordered columns; a nominal null is a value like any other."""
+    """Return column -> null bin, for ordered columns; null of a nominal column is a value like any other."""
     null_codes = {}
     for codec in encoding.codecs:
         values = codec.values(fine=False)

@@ -1,7 +1,7 @@
-"""Means, standard deviations, quantiles and shares of exact values of every column with an order, of two tables.
+"""Means, standard deviations, quantiles and shares of exact values of every ordered column, for two tables.
 
-Each has the band that the noise of the column's own counts implies around the synthetic figure: two standard deviations
-to either side, by the delta method; for a quantile, the synthetic quantiles that far up and down.
+Each synthetic figure has a band from the noise of the column's counts: two standard deviations to either side, by the
+delta method; for a quantile, the synthetic quantiles at the ends of the band of its share.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ Form = Literal["number", "date", "moment", "time"]
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NOISE_DEVIATIONS = 2.0
-"""Standard deviations of noise to either side."""
+"""Half the width of a band, in standard deviations of the noise."""
 
 _DAY = 86_400.0
 
 MOST_VALUES = 1 << 21
-"""Values of a column that are held for its quantiles; of more, every second, fourth ... is."""
+"""Largest number of values kept per column for its quantiles; with more, every second, fourth ... is kept."""
 
 
 @dataclass
 class _Values:
-    """Statistics of one column of one table: exact sums, a thinned list, and how often exact values stand.
+    """Statistics of one column of one table: exact sums, thinned values, and counts of exact values.
 
-    Sums are about ``origin``, a public value of the column, so that large numbers keep their digits.
+    Sums are centred at ``origin``, a public value of the column, so that large numbers keep their precision.
     """
 
     origin: float
@@ -51,7 +51,7 @@ class _Values:
     stride: int = 1
 
     def add(self, numbers: Floats) -> None:
-        """Add a batch; NaN and infinities are no values."""
+        """Add a batch; NaN and infinities do not count."""
         self.rows += len(numbers)
         finite = numbers[np.isfinite(numbers)]
         centred = finite - self.origin
@@ -69,12 +69,12 @@ class _Values:
 
     @property
     def mean(self) -> float:
-        """The mean; there must be a value."""
+        """The mean; at least one value is required."""
         return self.origin + float(self.sums[0]) / self.numbers
 
     @property
     def sd(self) -> float:
-        """The standard deviation of the values themselves; there must be a value."""
+        """The standard deviation of the values; at least one value is required."""
         return sqrt(max(0.0, float(self.sums[1]) / self.numbers - (float(self.sums[0]) / self.numbers) ** 2))
 
 
@@ -85,10 +85,10 @@ def compute_column_statistics(
     synthetic: Iterable[pa.RecordBatch],
     noise: Recode,
 ) -> tuple[ColumnStatistics, ...]:
-    """Return the statistics of every column with an order, in table order; real values as stored, not as repaired.
+    """Return the statistics of every ordered column, in table order; real values as stored, not repaired.
 
-    ``encoding``: a codec a column; batches have the spec's columns.  ``noise``: attribute -> the variance of each
-    fine count; a column that is not in it has no bands.
+    ``encoding``: one codec per column; batches have the spec's columns.  ``noise``: attribute -> the variance of each
+    fine count; other columns have no bands.
     """
     codecs = [c for c in encoding.codecs if isinstance(c, OrderedCodec)]
     real_values, synthetic_values = (_read(spec, codecs, batches) for batches in (real, synthetic))
@@ -164,7 +164,7 @@ def _describe_column(
 
 
 def _to_seconds(column: Any) -> float:
-    """Return the factor that turns the codec's numbers of a column into seconds (days and times), else 1."""
+    """Return the factor from the codec's numbers to seconds, for dates and times; else 1."""
     if column.kind == "time":
         return _DAY / column.per_day
     return _DAY if column.kind == "date" else 1.0
@@ -196,14 +196,14 @@ def _build_statistic(
 
 
 def _compute_quantile(ordered: Floats, q: float) -> float:
-    """Return the value at the share ``q`` of sorted values, cut to 0..1."""
+    """Return the quantile ``q`` of sorted values, with ``q`` clamped to 0..1."""
     place = min(max(q, 0.0), 1.0) * (len(ordered) - 1)
     return float(ordered[round(place)])
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """The noise of one column's fine counts, and what it does to statistics; ``rows``: synthetic ones with a value."""
+    """The noise of one column's fine counts, and of its statistics; ``rows``: synthetic rows with a value."""
 
     middles: Floats
     variance: Floats
@@ -215,7 +215,7 @@ class _Noise:
 
     @classmethod
     def of(cls, codec: OrderedCodec, noise: AttributeRecode, synthetic: _Values) -> _Noise:
-        """Return the noise of one column that ``codec`` reads."""
+        """Return the noise of the column of ``codec``."""
         middles = _compute_middles(codec)
         finite = ~np.isnan(middles)
         of_code = {i: float(v) for i, v in enumerate(noise.variance)}
@@ -245,6 +245,6 @@ class _Noise:
         return sqrt(float((((self.middles <= value) - q) ** 2 * self.variance).sum())) / self.rows
 
     def share(self, codec: OrderedCodec, value: float) -> float:
-        """Return the standard deviation of the share of the cell that an exact value has for itself."""
+        """Return the standard deviation of the share of an exact value's own cell."""
         nearest = int(np.nanargmin(np.abs(_compute_middles(codec) - value)))
         return sqrt(self.of_code[nearest]) / self.all_rows

@@ -1,4 +1,4 @@
-"""The details of an evaluation: columns, pairs, marginal sizes and stages, as the contract's parts."""
+"""The details of an evaluation: columns, pairs, marginal sizes and stages."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ from privsyn.tasks.metrics.pairs import PairFigures
 from privsyn.tasks.steps.make_consistent import build_measured_marginals
 
 SIZE_CLASSES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
-"""Marginals are grouped by their number of cells: 2..10, 11..100 and so on; the last class is open."""
+"""Upper ends of the classes of marginals by number of cells: 2..10, 11..100 and so on; the last class is open."""
 
 
 @dataclass(frozen=True)
 class ReleasedTables:
-    """What a release published of its noisy marginals, read from its folder; nothing private.
+    """The noisy marginals that a release published, read from its folder; nothing private.
 
-    Only columns that were measured by their own codes are in it: no computed columns, nor columns that they split.
-    ``recode`` has all noisy one-ways pooled, ``measured`` the larger marginals.
+    Only columns measured in their own codes are included: no computed columns, and no columns that they split.
+    ``recode``: pools all noisy one-ways; ``measured``: the larger marginals.
     """
 
     recode: Recode
@@ -62,9 +62,9 @@ class ReleasedTables:
 
     @classmethod
     def read(cls, release: EvaluatedRelease) -> ReleasedTables:
-        """From the release's folder.
+        """Read the tables from the release's folder.
 
-        Raises RequestError for tables that are missing, damaged or of another version.
+        Raises RequestError if they are missing, damaged or from another version.
         """
         where = release.folder / "marginals"
         try:
@@ -76,13 +76,13 @@ class ReleasedTables:
             return tables._select({codec.attribute for codec in release.encoding.codecs} - split)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
             raise RequestError(
-                f"the tables in {where} are missing, damaged or of another version of this program",
+                f"the tables in {where} are missing, damaged or from another version of this program",
                 "Copy the release again, evaluate it with the version that its manifest names, or release again",
                 "evaluate.release",
             ) from error
 
     def _select(self, columns: AbstractSet[str]) -> ReleasedTables:
-        """Return the tables of these columns alone; columns that share an attribute (dummies) are left out."""
+        """Return the tables of these columns only; columns that share an attribute (dummies) are left out."""
         positions = [i for i, m in enumerate(self.measured) if columns >= set(m.attributes)]
         return ReleasedTables(
             {a: r for a, r in self.recode.items() if a in columns},
@@ -113,16 +113,13 @@ class ReleasedTables:
         return cls(recode, measured, tuple(m.sigma for m in measured), consistent)
 
     def recoded(self, real: CodedTable, synthetic: CodedTable) -> tuple[CodeTable, CodeTable]:
-        """Return both tables in the compressed domain, filtered values as one code more.
-
-        Misread ones count as filtered.
-        """
+        """Return both tables in the compressed domain, with one more code for filtered and misread values."""
         recode = {a: _filter_rest(r, real.fine.domain.size(a)) for a, r in self.recode.items()}
         return recode_codes(real.fine, recode), recode_codes(synthetic.fine, recode)
 
 
 def _filter_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
-    """Return a recoding of ``size`` fine codes: those after its own are filtered."""
+    """Return a recoding of ``size`` fine codes; codes beyond the recoding's own are filtered."""
     more = size - len(recode.coarse)
     coarse = np.append(recode.coarse, np.full(more, recode.size, recode.coarse.dtype))
     return replace(recode, coarse=coarse, kept=np.append(recode.kept, np.zeros(more, bool)))
@@ -131,9 +128,9 @@ def _filter_rest(recode: AttributeRecode, size: int) -> AttributeRecode:
 def describe_one_ways(
     release: EvaluatedRelease, encoding: EncodingPlan, real: CodedTable, synthetic: CodedTable, tables: ReleasedTables
 ) -> tuple[OneWay, ...]:
-    """Return every column, in table order; ``encoding``: the tables', which may have bins for misread values.
+    """Return every column, in table order; ``encoding``: of the tables, which may have bins for misread values.
 
-    The noise of a column that rules compute is said to be the largest of any measured.
+    A column that rules compute gets the largest noise of any measured column.
     """
     noise = sum_bin_noise(tables.recode, release.encoding.groups)
     unmeasured = max((float(sd.max()) for sd in noise.values()), default=0.0)
@@ -144,7 +141,7 @@ def describe_one_ways(
         real_shares = count(real.bins, (name,)) / max(real.bins.rows, 1)
         synthetic_shares = count(synthetic.bins, (name,)) / rows
         bin_noise = noise.get(name, np.full(real_shares.shape, unmeasured))
-        # none is in a bin of misread values
+        # a bin of misread values has no noise
         sd = np.append(bin_noise, np.zeros(len(real_shares) - len(bin_noise))) / rows
         one_ways.append(
             OneWay(
@@ -169,7 +166,7 @@ def describe_pairs(
     threads: int,
     misread: Collection[str] = (),
 ) -> tuple[Pair, ...]:
-    """Return every pair of columns, in table order, with what its error is made of; ``misread``: columns that are."""
+    """Return every pair of columns, in table order, with the cause of its error; ``misread``: the misread columns."""
     parts = compute_pair_errors(*coarse, [m for m in tables.consistent if len(m.attributes) > 1], threads)
     pairs = []
     for i, (a, b) in enumerate(figures.pairs):
@@ -191,7 +188,7 @@ def describe_pairs(
 
 
 def _find_cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
-    """Return the larger part of a pair's error; a pair in no measured marginal has no noise of its own."""
+    """Return the larger part of a pair's error, or "not selected" if no measured marginal contains the pair."""
     if part is None:
         return "not selected"
     return "noise" if part.consistent >= part.synthesis else "synthesis"
@@ -200,7 +197,7 @@ def _find_cause(part: PairError | None) -> Literal["noise", "synthesis", "not se
 def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:
     """Return mean error by number of attributes and size class.
 
-    ``errors[w - 1]``: cells and L1 of the w-way marginals.
+    ``errors[w - 1]``: cells and L1 errors of the w-way marginals.
     """
     errors_of_sizes = []
     for ways, (cells, l1) in enumerate(errors, start=1):
@@ -223,7 +220,7 @@ def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> t
 def list_stages(
     pairs: Sequence[Pair], real: CodedTable, coarse: tuple[CodeTable, CodeTable], tables: ReleasedTables, threads: int
 ) -> tuple[StageError, ...]:
-    """Return mean errors of the measured marginals after each stage, and of the pairs that were not measured."""
+    """Return mean errors of the measured marginals after each stage, and of the unmeasured pairs."""
     measured = compute_clique_errors(*coarse, tables.measured, tables.consistent, threads)
     out = []
     if measured:

@@ -1,7 +1,7 @@
-"""The real table as it means itself: values that a release would repair stand in a bin of their own.
+"""Encode the real table without repairs: values that a release would repair get a separate bin.
 
-A column of which much is repaired is likely misread.  Compared as repaired, it agrees with its synthetic one however
-wrong both are; so its repaired values count as values that no synthetic row has.
+A column with many repairs is likely misread.  With repairs it would agree with the synthetic column even if both are
+wrong, so repaired values count as values that no synthetic row has.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
 
 MISREAD_BIN = "(misread)"
-"""The bin of repaired values; no synthetic row is in it."""
+"""The bin of repaired values, which no synthetic row has."""
 
 _TEXTS = 500
-"""Most different odd values of a column that are looked at for a cure."""
+"""Largest number of distinct odd values per column that are kept for cures."""
 
 
 @dataclass
 class ColumnReading:
-    """What reading the real table repaired; ``rows``: of the table that is compared."""
+    """The repairs made while reading the real table; ``rows``: number of rows compared."""
 
     repairs: Repairs = field(default_factory=Repairs)
     rows: int = 0
 
     def misread(self) -> tuple[Misread, ...]:
-        """Return columns of which more than MISREAD_SHARE was repaired, most first."""
+        """Return columns with more than MISREAD_SHARE of values repaired, largest share first."""
         return list_misread_columns(self.repairs.counts, self.rows)
 
     def not_meant(self, spec: ReleaseSpec, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the ``columns`` of which more than MISREAD_SHARE no longer means what it says."""
+        """Return the ``columns`` with more than MISREAD_SHARE of values whose meaning a repair changed."""
         counts, misread = self.repairs.counts, []
         for column in columns:
             meant = list_meant_repairs(spec, column)
@@ -64,20 +64,20 @@ class ColumnReading:
 
 
 def list_broken_rules(reading: ColumnReading) -> tuple[str, ...]:
-    """Return what real rows break, one sentence a rule."""
+    """Return one sentence for each rule that real rows break."""
     starts = (f"{OF_RULE}[", f"{OF_RULE}.")
     return tuple(
         f"{many:,} of {reading.rows:,} real rows ({many / reading.rows:.1%}) break a rule, {words}; they were counted "
-        "as they are, and no synthetic row does."
+        "unchanged, and no synthetic row breaks it."
         for (place, words), many in sorted(reading.repairs.counts.items())
         if place.startswith(starts) and many
     )
 
 
 class MisreadCodec(Codec):
-    """A codec with one code, one bin more: that of the values which it repairs.
+    """A codec with one more code and bin, for the values that it repairs.
 
-    ``keeping``: repairs that keep what a value means.  ``odd``: values that cannot be read, as text.
+    ``keeping``: repairs that keep a value's meaning; ``odd``: text of the repaired values -> count.
     """
 
     def __init__(self, codec: Codec, keeping: frozenset[str]) -> None:
@@ -87,7 +87,7 @@ class MisreadCodec(Codec):
         self._codec, self._keeping = codec, keeping
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """Encode as the codec does, and keep apart the values that it repairs."""
+        """Encode with the codec, but give repaired values the last code."""
         codes, repairs = self._codec.encode(columns)
         codes = codes.astype(choose_code_dtype(self.size))
         if set(repairs) - self._keeping:
@@ -104,29 +104,29 @@ class MisreadCodec(Codec):
         return mask
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return nothing: a misread value has none."""
+        """Raise NotImplementedError: a misread value cannot be decoded."""
         raise NotImplementedError
 
     def labels(self) -> list[str]:
-        """Return the codec's, and MISREAD_BIN."""
+        """Return the codec's labels, and MISREAD_BIN."""
         return [*self._codec.labels(), MISREAD_BIN]
 
     def bin_labels(self) -> list[str]:
-        """Return the codec's, and MISREAD_BIN."""
+        """Return the codec's bin labels, and MISREAD_BIN."""
         return [*self._codec.bin_labels(), MISREAD_BIN]
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
-        """Return the codec's, and NaN."""
+        """Return the codec's values, and NaN."""
         values = self._codec.values(fine=fine)
         return None if values is None else np.append(values, np.nan)
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return the codec's."""
+        """Return the codec's ranges."""
         return self._codec.ranges()
 
 
 def add_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str]) -> EncodingPlan:
-    """Return the plan with a bin for the repaired values of these ``columns``."""
+    """Return the plan with a bin for the repaired values of each of the ``columns``."""
     return EncodingPlan(
         tuple(
             MisreadCodec(c, list_meant_repairs(spec, c.attribute)) if c.attribute in columns else c for c in plan.codecs
@@ -135,7 +135,7 @@ def add_misread(plan: EncodingPlan, spec: ReleaseSpec, columns: Collection[str])
 
 
 def describe_misread(reading: ColumnReading, plan: EncodingPlan, spec: ReleaseSpec) -> Iterator[MisreadColumn]:
-    """Yield every misread column for the report: what was repaired, and likely cures."""
+    """Yield every misread column for the report, with its repairs and likely cures."""
     misread_codecs = {c.attribute: c for c in plan.codecs if isinstance(c, MisreadCodec)}
     for misread in reading.misread():
         column: Any = spec.columns.get(misread.column)

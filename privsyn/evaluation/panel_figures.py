@@ -1,4 +1,4 @@
-"""Figures of persons with several rows, or of households, of the real and of the synthetic table."""
+"""Figures of persons with several rows, or of households, for the real and the synthetic table."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ Batches = Iterable[pa.RecordBatch]
 Passes = Callable[[], Batches]
 
 BROKEN = "rows that break a rule: "
-"""What the name of such a figure begins with."""
+"""Prefix of the names of figures about broken rules."""
 
 SAMPLE = 0.1
-"""Part of the real persons that a release is compared with."""
+"""Share of the real persons in the sample that a release is compared with."""
 
 
 def compute_panel_figures(release: EvaluatedRelease, real: Passes, synthetic: Passes) -> tuple[PanelFigure, ...]:
-    """Return the figures of a release of linked rows; none of another.
+    """Return the figures of a release of linked rows; empty for any other release.
 
-    Each starts a pass.  real: over the kept rows as they are stored, with the person's identifier; synthetic: over
-    those of the release, in the order of its files.
+    ``real``: starts a pass over the kept rows as stored, with the person's identifier; ``synthetic``: starts a pass
+    over the release's rows, in the order of its files.
     """
     panel = release.spec.panel
     if panel is None:
@@ -65,21 +65,21 @@ def compute_panel_figures(release: EvaluatedRelease, real: Passes, synthetic: Pa
 
 
 def compare_broken_across(encoding: EncodingPlan, shares: tuple[list[float], list[float]]) -> Iterator[PanelFigure]:
-    """Yield the figure of each rule across rows; ``shares``: what :func:`share_broken` says of both tables."""
+    """Yield the figure of each rule across rows; ``shares``: :func:`share_broken` of both tables."""
     if encoding.rules is not None:
         for condition, both in zip(encoding.rules.across, zip(*shares, strict=True), strict=True):
             yield compare_broken(condition.words, both)
 
 
 def compare_broken(rule: str, shares: Iterable[float]) -> PanelFigure:
-    """Return the figure of a rule, in words, and of the shares of both tables' rows that break it."""
+    """Return the figure of a rule, given in words, with the shares of both tables' rows that break it."""
     return compare_figures(f"{BROKEN}{rule}", "", list(shares))
 
 
 def share_broken(
     batches: Batches, encoding: EncodingPlan, spec: ReleaseSpec, person: NDArray[np.int64] | None = None
 ) -> list[float]:
-    """Return what share of the rows breaks each rule across rows; arguments as of :func:`read_panel_table`."""
+    """Return the share of rows that break each rule across rows; arguments: see :func:`read_panel_table`."""
     panel, rules = spec.panel, encoding.rules
     if panel is None or rules is None or not rules.across:
         return []
@@ -111,13 +111,13 @@ def share_broken(
 
 
 def _number_persons(keys: list[pa.Array]) -> NDArray[np.int64]:
-    """Return a number for each identifier, -1 for none."""
+    """Return a number for each row's identifier, -1 for null."""
     indices = pa.chunked_array(keys).dictionary_encode().combine_chunks().indices
     return np.asarray(indices.fill_null(-1)).astype(np.int64)
 
 
 def sample_persons(table: PanelTable) -> PanelTable:
-    """Return a random part SAMPLE of the persons."""
+    """Return the rows of a random sample of the persons, of the share SAMPLE."""
     persons = np.unique(table.person)
     chosen = np.random.default_rng(0).permutation(persons)[: max(1, round(SAMPLE * len(persons)))]
     rows = np.isin(table.person, chosen)
@@ -139,10 +139,10 @@ def read_panel_table(
     person: NDArray[np.int64] | None = None,
     repairs: Repairs | None = None,
 ) -> PanelTable:
-    """Return a table person by person, in the public bins; ``person``: whose each row is, None: by the identifier.
+    """Return a table person by person, in the public bins; ``person``: number of each row's person (None: identifier).
 
-    Rows without a person or a place in the order are left out.  ``repairs`` gets what reading repairs, and how many
-    rows break a rule.
+    Rows without a person or a place in the order are left out.  ``repairs``: gets the repairs of reading, and the
+    numbers of rows that break a rule.
     """
     panel = spec.panel
     if panel is None:
@@ -184,7 +184,7 @@ def read_panel_table(
 
 
 def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) -> Iterator[PanelFigure]:
-    """Yield every figure of both tables."""
+    """Yield the figures of persons of both tables."""
     both = (real, synthetic)
     for name, count in (("rows per person", panels.count_rows_per_person), ("gaps in the order", panels.count_gaps)):
         counts = [count(table) for table in both]
@@ -228,13 +228,13 @@ def list_panel_figures(real: PanelTable, synthetic: PanelTable, panel: Panel) ->
 
 
 def _compare_curves(curves: list[NDArray[np.float64]]) -> tuple[list[float], float]:
-    """Return the last shares of both curves that both have, and how far they are apart at most."""
+    """Return both curves' values at their last common step, and their largest distance."""
     last = min(map(len, curves))
     return [float(c[last - 1]) for c in curves], float(np.abs(curves[0][:last] - curves[1][:last]).max())
 
 
 def _list_regressions(both: tuple[PanelTable, PanelTable], panel: Panel) -> Iterator[PanelFigure]:
-    """Yield how far slopes are off in regressions of each number that changes on the others, at most."""
+    """Yield the largest error of a slope in the regression of each changing number on the others."""
     numbers = [n for n in both[0].values if n not in panel.constant and n not in panel.carried and n in both[1].values]
     of_values = [n for n in numbers if both[0].sizes[n] > 3]
     for name, regress in (("fixed", panels.regress_within), ("random", panels.regress_random)):
@@ -252,7 +252,7 @@ def _list_regressions(both: tuple[PanelTable, PanelTable], panel: Panel) -> Iter
 def list_household_figures(
     real: PanelTable, synthetic: PanelTable, spec: ReleaseSpec, roles: list[str]
 ) -> Iterator[PanelFigure]:
-    """Yield every figure of the households of both tables; ``roles``: in the order of their codes."""
+    """Yield the figures of households of both tables; ``roles``: in the order of their codes."""
     both, panel = (real, synthetic), spec.panel
     sizes = [panels.count_rows_per_person(table) for table in both]
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in sizes]
@@ -283,7 +283,7 @@ def _map_ranks(tables: Iterable[PanelTable], column: str) -> list[float]:
 
 
 def compare_figures(name: str, column: str, figures: list[float] | None, distance: float | None = None) -> PanelFigure:
-    """Return a figure of the real and of the synthetic table, and their distance; NaN, as of nobody, is no figure."""
+    """Return a figure of the real and the synthetic table, and their distance; NaN becomes None."""
     real, synthetic, distance = (
         figure if figure is not None and math.isfinite(figure) else None
         for figure in (*(figures or (None, None)), distance)

@@ -1,7 +1,7 @@
-"""The private evaluation: it compares a release with its private table and writes one private report.
+"""The private evaluation: compare a release with its private table and write one private report.
 
-Nothing here is a release.  Every figure is a function of the private rows; it is written to
-``private/reports/<run>/`` only, and is in no message, log or exception.
+Nothing here is a release.  Every figure is a function of the private rows; it is written only to
+``private/reports/<run>/``, and never to a message, log or exception.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ REPORT, FIGURES = "report.html", "evaluation.json"
 
 @dataclass(frozen=True)
 class AskedEvaluation:
-    """A request to evaluate: a run's name or folder, and the tables it is compared with.
+    """A request to evaluate: a run's name or folder, and the tables to compare it with.
 
-    Tables are paths or tables in memory; ``data`` None: the one that the run remembers.
+    Tables are paths or tables in memory; ``data``: the private table (None: the one recorded with the run).
     """
 
     release: str
@@ -63,7 +63,8 @@ class AskedEvaluation:
 class Report:
     """A written report: its two files, in the private zone, and its figures.  PRIVATE: do not share.
 
-    Privacy: every figure is an exact function of the private rows.  It prints none; ``scores`` and the files have them.
+    Privacy: every figure is an exact function of the private rows.  The representation shows none; ``scores`` and the
+    files have them.
     """
 
     html: Path
@@ -168,16 +169,16 @@ def _evaluate(asked: AskedEvaluation, settings: Settings, release: EvaluatedRele
 
 @dataclass(frozen=True)
 class _OpenedTables:
-    """Tables whose structure fits, none of whose rows was read yet."""
+    """Tables with checked structure, before any row is read."""
 
     real: OpenTable
     holdout: OpenTable | None
     compared: dict[str, OpenTable]
 
     def read(self, release: EvaluatedRelease, settings: EvaluationSpec) -> _Tables:
-        """Encode every table.  Where much of a real column is repaired, its repaired values have a bin of their own.
+        """Encode every table; a real column with many repairs gets a separate bin for its repaired values.
 
-        A column whose hierarchy the settings give stays as it is: the hierarchy has no place for such a bin.
+        Columns with a hierarchy in the settings get no such bin, since the hierarchy has no place for it.
         """
         reading, plain, spec = ColumnReading(), release.encoding, release.spec
         real = self.real.read(reading.repairs)
@@ -249,7 +250,7 @@ def _build_evaluation(
 def _list_notes(release: EvaluatedRelease, tables: _Tables) -> list[str]:
     notes = ["Columns are compared in the public bins of the release spec."]
     if not release.manifest.differentially_private:
-        notes.append("This run was made with test noise: it is not private, whatever epsilon says.")
+        notes.append("This run was made with test noise: it is not private at any epsilon.")
     if release.spec.unit.identifier is not None:
         notes.append(_compare_with_whole_table(release, tables))
     unmeasured = ", ".join(release.spec.unmeasured_columns)
@@ -265,7 +266,7 @@ def _list_notes(release: EvaluatedRelease, tables: _Tables) -> list[str]:
 
 
 def _compare_with_whole_table(release: EvaluatedRelease, tables: _Tables) -> str:
-    """Return how the rows that a release keeps of each person, and the release, differ from the whole table."""
+    """Return how the rows kept for each person, and the release, differ from the whole table."""
     everything = open_table(release.private_table, release.encoding, release.spec, "evaluate.data")
     all_bins, kept_bins = everything.read(as_if=tables.encoding).bins, tables.real.bins
     columns = list_all_cliques(all_bins.domain, 1)

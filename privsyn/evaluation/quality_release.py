@@ -1,4 +1,4 @@
-"""Releasing a few figures of a release's quality, with noise, under a budget of their own."""
+"""Release a few figures of a release's quality, with noise and a separate budget."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ from privsyn.tasks.steps.quality_figures import Figure
 
 STEP = "quality_figures"
 WHOLE_RANGE = 2.0
-"""The figures of two tables of one size lie between 0 and this."""
+"""Largest figure of two tables with the same number of rows; the smallest is 0."""
 
 
 class QualitySummary(BaseModel):
-    """The released figures and their cost.  It holds noisy figures and public facts only."""
+    """The released figures and their cost: noisy figures and public facts only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -75,7 +75,7 @@ class QualitySummary(BaseModel):
 class PublicSide:
     """The public side of the comparison: the synthetic table in public bins, and the figures.
 
-    ``groups``: fine code -> public bin, by attribute; ``sha256``: of the synthetic file.
+    ``groups``: attribute -> public bin of each fine code; ``sha256``: digest of the synthetic table.
     """
 
     synthetic: CodeTable
@@ -93,16 +93,16 @@ def publish_quality(
     data: str | Path | None = None,
     noise: NoiseSource | None = None,
 ) -> QualitySummary:
-    """Release the figures of one release at (``epsilon_report``, ``delta``), charged to its data set; or find them.
+    """Release the figures of one release at (``epsilon_report``, ``delta``), charged to its data set.
 
-    ``delta`` defaults to the release's; ``data`` replaces the private table that the run remembers; ``noise`` other
-    than the release source keeps the figures in the private zone.  The same request again draws and costs nothing.
+    ``delta`` defaults to the release's; ``data`` replaces the private table recorded with the run; ``noise`` other
+    than the release source keeps the figures in the private zone.  Repeating a request draws and costs nothing.
 
     Privacy: the released folder is (epsilon_report, delta)-differentially private for adding or removing one person
-    (the release's ``unit``), by the price of the one release step ``quality_figures``; the synthetic table is
-    fixed by an earlier release, whose cost adds up with this one's in the ledger (Theorem 1, adaptive composition).
-    Raises RequestError for a wrong argument, BudgetRefusedError when the cap would be passed: then nothing was read or
-    spent.
+    (the release's ``unit``), by the price of its only release step ``quality_figures``.  The synthetic table is fixed
+    by an earlier release, and the ledger adds up both costs (Theorem 1, adaptive composition).
+    Raises RequestError for a wrong argument, and BudgetRefusedError, with nothing read or spent, if the cost would
+    exceed the cap.
     """
     release = open_release(run_name_or_folder, settings, data)
     check_release(release)
@@ -164,7 +164,7 @@ def build_quality_step(comparison: PublicSide) -> ReleaseStep:
 
 
 def _read_into_memory(request: Request, inputs: Inputs) -> CodeTable:
-    """Return the private rows: range queries look at whole rows, again and again."""
+    """Return the private rows in memory, since range queries read whole rows repeatedly."""
     return CodeTable.from_arrow(list(inputs.batches(ENCODED)), request.encoding.domain)
 
 
@@ -179,7 +179,7 @@ def _compare(release: EvaluatedRelease, spec: ReleaseSpec) -> PublicSide:
 
 
 def _check_noise(comparison: PublicSide, spec: ReleaseSpec) -> None:
-    """Raise RequestError if so small an epsilon asks for noise that no integer holds, or that hides every figure."""
+    """Raise RequestError if epsilon is so small that the noise overflows integers or hides every figure."""
     rho, rows = account_rho(spec.privacy, FIELD, spec.effective_accountant), comparison.synthetic.rows
     planned = quality_figures.plan_queries(comparison.figures, rho, spec.unit.records)
     pairs = zip(comparison.figures, planned, strict=True)
@@ -194,7 +194,7 @@ def _check_noise(comparison: PublicSide, spec: ReleaseSpec) -> None:
 
 
 def _publish(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: PublicSide) -> QualitySummary:
-    """Write the released folder of the figures, or find it whole."""
+    """Write the released folder of the figures unless it is already whole."""
     report = _report(run, refs, release, comparison)
     certificate = build_certificate(run, {STEP: refs})
     note = write_quality_note(report, certificate, list_looks(run.steps), private=run.noise.private)
@@ -223,7 +223,7 @@ def _write(path: Path, model: QualityReport | Certificate) -> None:
 
 
 def _report(run: Run, refs: StepRefs, release: EvaluatedRelease, comparison: PublicSide) -> QualityReport:
-    """Return the figures from the noisy table and its receipts: nothing else of the private table is at hand here."""
+    """Return the figures from the noisy table and its receipts, without access to the private table."""
     store, privacy = run.store, run.request.spec.privacy
     queries = noisy.read_receipts(store.read_table(refs.tables["receipts"]))
     answers = noisy.read_answers(store.read_table(refs.tables["noisy"]), queries)
@@ -273,16 +273,16 @@ _MEANINGS = {
 
 
 def describe_figure(figure: str, columns: int) -> str:
-    """Return what a figure says of tables of that many columns, in plain words.
+    """Return the meaning of a figure for tables with ``columns`` columns.
 
-    A range query has three of them, or all.
+    A range query has three columns, or all if there are fewer.
     """
     ranges = {1: "the column", 2: "the two columns"}.get(columns, "three columns")
     return _MEANINGS[figure].format(ranges=ranges)
 
 
 def write_quality_note(report: QualityReport, certificate: Certificate, looks: Looks, *, private: bool) -> str:
-    """Return Markdown: what the figures are about, what is promised, the figures with their noise, how to read them."""
+    """Return Markdown: the subject of the figures, the promise, the figures with their noise, and how to read them."""
     unmeasured = (certificate.not_measured or {}).get("columns", ())
     return render_note(
         "quality.md.j2", c=certificate, looks=looks, report=report, private=private, unmeasured=unmeasured
@@ -290,11 +290,11 @@ def write_quality_note(report: QualityReport, certificate: Certificate, looks: L
 
 
 FIELD, DELTA = "evaluate.epsilon_report", "evaluate.delta"
-"""The arguments with the price."""
+"""The arguments that set the price."""
 
 
 def check_release(release: EvaluatedRelease) -> None:
-    """Only a whole release counts as public: its synthetic table is what the sums take as given."""
+    """Raise RequestError unless this is a whole, private release of single rows: only its table counts as public."""
     name = release.manifest.run
     make_safe_name(name, "evaluate.release")
     if not release.manifest.differentially_private:
@@ -318,9 +318,10 @@ def check_release(release: EvaluatedRelease) -> None:
 
 
 def read_published_keys(release: EvaluatedRelease, settings: Settings) -> Mapping[str, str]:
-    """Return the lineage keys of the run, once its released synthetic table equals the synthesized one byte for byte.
+    """Return the run's lineage keys, after checking that its released table equals the synthesized one byte for byte.
 
-    The released folder and its manifest can be edited; the private zone's signed reference cannot.
+    Anyone may edit the released folder and its manifest, but not the private zone's signed reference.  Raises
+    RequestError if the tables differ or the private zone does not know the run.
     """
     name, dataset = release.manifest.run, release.spec.dataset
     folder = settings.private_root / "runs" / name
@@ -331,7 +332,7 @@ def read_published_keys(release: EvaluatedRelease, settings: Settings) -> Mappin
         record = None
     if record is None or "synthetic" not in record.tables or (folder / "not-private").exists():
         raise RequestError(
-            f"the private folder {settings.private_root} knows no release {name} of {dataset!r}",
+            f"the private folder {settings.private_root} does not know a release {name} of {dataset!r}",
             "Name its output folder with " + mention("settings.out") + ", or run the release again there",
             "evaluate.release",
         )
@@ -349,10 +350,7 @@ def read_published_keys(release: EvaluatedRelease, settings: Settings) -> Mappin
 
 
 def build_figures_spec(release: EvaluatedRelease, epsilon: float, delta: float | None) -> ReleaseSpec:
-    """Return the release's own spec at this request's price, of this one look.
-
-    No prior, and no releases that it improves.
-    """
+    """Return the release's spec at this request's price, without its prior and the releases that it improves."""
     privacy = _build_guarantee(epsilon, release.spec.privacy.delta, FIELD)
     if delta is not None:
         privacy = _build_guarantee(epsilon, delta, DELTA)
@@ -365,14 +363,14 @@ def _build_guarantee(epsilon: float, delta: float, field: str) -> Guarantee:
     except ValidationError as error:
         message = str(error.errors(include_url=False)[0]["msg"])
         value = delta if field == DELTA else epsilon
-        raise RequestError(f"{value:g} will not do: {message[:1].lower()}{message[1:]}", "Correct it", field) from None
+        raise RequestError(f"{value:g} is not valid: {message[:1].lower()}{message[1:]}", "Correct it", field) from None
 
 
 def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings) -> None:
-    """Check that every noisy table of the release was charged to this ledger; another one would forget that cost.
+    """Raise LedgerError unless every noisy table of the release was charged to this ledger.
 
-    By lineage key, not by run: a run that only differs in post-processing rests on an earlier run's charges.  A step
-    that had nothing to ask (one column has no pairs) gave its reservation back.
+    The check is by lineage key, not by run: a run that differs only in post-processing uses an earlier run's charges.
+    A step without queries (one column has no pairs) has returned its reservation.
     """
     ledger = Ledger(settings.ledger)
     releases = release_steps(plan_release(spec.with_prior(None)).steps)
@@ -386,7 +384,7 @@ def check_charged(spec: ReleaseSpec, keys: Mapping[str, str], settings: Settings
 
 @contextmanager
 def translate_refusals() -> Iterator[None]:
-    """Translate the ledger's refusal to one about this request's epsilon."""
+    """Translate the ledger's refusal into one about this request's epsilon."""
     try:
         yield
     except BudgetRefusedError as error:

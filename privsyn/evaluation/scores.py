@@ -1,4 +1,4 @@
-"""Scores: what each metric is, in words for a steward, and its value for one table against the real one."""
+"""Scores: the meaning of each metric, for a steward, and its value for a table against the real one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Group = Literal["marginals", "queries", "models", "structure", "attacks"]
 
 @dataclass(frozen=True)
 class ScoreKind:
-    """One metric: everything of ``privsyn.data_contracts.evaluation_results.Metric`` but its value."""
+    """One metric: ``privsyn.data_contracts.evaluation_results.Metric`` without its value."""
 
     title: str
     group: Group
@@ -112,12 +112,12 @@ KINDS: dict[str, ScoreKind] = {
     ),
     "pay_gap": ScoreKind(
         "NIST 2018 pay-gap ranks", "queries", "points", 0, 1e6, "higher", "DPSyn report, section 5.1",
-        "Whether the places stand in the right order by the gap between the sexes' wages.",
+        "Whether the places have the right order by the gap between the sexes' wages.",
     ),
     "svm": ScoreKind(
         "Misclassification", "models", "share of wrong predictions", 0, 1, "lower", "PrivSyn, section 6.1",
         "A model trained on the synthetic rows and tested on real ones; NonPriv is trained on real rows, Majority "
-        "always says the most frequent value.", headline=True,
+        "always predicts the most frequent value.", headline=True,
     ),
     "pmse": ScoreKind(
         "Propensity pMSE", "models", "mean squared error", 0, 0.25, "lower", "Snoke et al. 2018",
@@ -129,7 +129,7 @@ KINDS: dict[str, ScoreKind] = {
     ),
     "unique_match": ScoreKind(
         "Copies of unique real rows", "attacks", "share of synthetic rows", 0, 1, "lower", "SDNist",
-        "Synthetic rows equal to a real row that only one record has; a chance match is no leak by itself.",
+        "Synthetic rows equal to a unique real row; a match by chance is not a leak.",
     ),
     "membership": ScoreKind(
         "Membership attack", "attacks", "area under the curve", 0.5, 1, "lower", "distance to closest record",
@@ -150,11 +150,11 @@ KINDS: dict[str, ScoreKind] = {
         "column with the largest risk.",
     ),
 }  # fmt: skip
-"""Metric name -> what it is, in the report's order; ``svm`` is repeated for each label."""
+"""Metric name -> its kind, in the report's order; ``svm`` is repeated for each label."""
 
 
 def as_markdown() -> str:
-    """Return the rows of the table in docs/evaluation.md; a test holds the page to it."""
+    """Return the rows of the table in docs/evaluation.md; a test checks that the page is current."""
     lines = []
     for kind in KINDS.values():
         high = "" if kind.high is None else f"{kind.high:,g}" if kind.high < 1e4 else f"{kind.high:,.0f}"
@@ -175,7 +175,7 @@ def check_packages() -> None:
 
 
 SUBSAMPLED = ("l1_1way", "l1_2way", "l1_3way", "k_marginal", "range_query")
-"""Metrics that are also read as a random sample of the real rows."""
+"""Metrics that are also given as the size of a random sample of the real rows that scores as well."""
 
 
 @dataclass(frozen=True)
@@ -228,12 +228,12 @@ def compute_metric(name: str, value: MetricValue, label: str = "") -> Metric:
 
 @dataclass(frozen=True)
 class Subsamples:
-    """What random samples of the real rows score, by metric; read for any number of tables."""
+    """The scores of random samples of the real rows, by metric, shared by all tables."""
 
     measured: Mapping[str, NDArray[np.float64]]
 
     def shares(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Return the share of the real rows that each value is as good as, where there is one."""
+        """Return metric -> the share of real rows whose random sample scores as well, where there is one."""
         shares = {}
         for name, measured in self.measured.items():
             share = (
@@ -249,7 +249,7 @@ class Subsamples:
 def compute_income(
     real: CodedTable, table: CodedTable, encoding: EncodingPlan, columns: IncomeColumns | None
 ) -> Income:
-    """Return the income metric on the fine codes of the wage, so that a bin's width does not blur the index."""
+    """Return the income metric, on the wage's fine codes so that wide bins do not blur the index."""
     if columns is None:
         raise ValueError("no columns of the income metric")
     codecs = {c.attribute: c for c in encoding.codecs}
@@ -263,7 +263,7 @@ def compute_income(
 
 
 def _add_fine(table: CodedTable, bins: Sequence[str], fine: str) -> CodeTable:
-    """Return some columns in public bins, one in fine codes."""
+    """Return the columns ``bins`` in public bins and the column ``fine`` in fine codes."""
     sizes = {a: table.bins.domain.size(a) for a in bins} | {fine: table.fine.domain.size(fine)}
     return CodeTable(Domain.of(sizes), (*(table.bins.column(a) for a in bins), table.fine.column(fine)))
 
@@ -276,18 +276,18 @@ NEEDS_COLUMNS = {
     "l1_3way": (3, "needs three columns"),
     "correlation": (2, "needs two columns"),
 }
-"""Metrics without a value for fewer columns, and their note then."""
+"""Metric -> smallest number of columns, and the note if there are fewer."""
 
 LABEL_CODES = (2, 10)
-"""`labels: auto` is the last column with this many public values."""
+"""Smallest and largest number of public values of a label; `labels: auto` takes the last such column."""
 
 
 @dataclass
 class Scorer:
     """Scores tables against one real table.
 
-    Everything is seeded by ``spec.seed`` and the same for any number of ``threads``.  What several tables or several
-    parts of the report need is computed once.  ``anonymeter``: an interpreter that has it, for its attacks.
+    Results depend on ``spec.seed`` but not on ``threads``.  Shared results are computed once.  ``anonymeter``: an
+    interpreter with anonymeter, for its attacks.
     """
 
     real: CodedTable
@@ -301,7 +301,7 @@ class Scorer:
     _mgd: dict[CodedTable, MgdResult] = field(default_factory=dict, repr=False)
 
     def score(self, table: CodedTable, only: Collection[str] | None = None) -> tuple[Metric, ...]:
-        """Return the metrics of one table, in the order of ``KINDS``; ``only`` names the wanted ones."""
+        """Return the metrics of one table, in the order of ``KINDS``; ``only``: names of metrics (None: all)."""
         metrics: list[Metric] = []
         for name in self._wanted() if only is None else [n for n in self._wanted() if n in only]:
             if name == "svm":
@@ -311,7 +311,7 @@ class Scorer:
         return tuple(metrics)
 
     def with_subsamples(self, metrics: Sequence[Metric]) -> tuple[Metric, ...]:
-        """Return the metrics with their equivalent subsample, where that reading is defined (``SUBSAMPLED``)."""
+        """Return the metrics with their equivalent subsample, if they are in ``SUBSAMPLED``."""
         values = {m.name: m.value for m in metrics if m.name in SUBSAMPLED and m.value is not None}
         shares = self._subsamples.shares(values)
         return tuple(m.model_copy(update={"subsample": shares.get(m.name)}) for m in metrics)
@@ -361,7 +361,7 @@ class Scorer:
         return [name for name in (*KINDS, *list_added_metrics()) if options.get(name, True)]
 
     def _value(self, name: str, table: CodedTable) -> MetricValue:
-        """None where nothing is compared: a metric's own value there would read as the best one."""
+        """Return a metric's value; None if there is nothing to compare, since its value would read as the best."""
         real, synthetic = self.real.bins, table.bins
         if not real.rows and not synthetic.rows:
             return MetricValue(None, note="neither table has rows")
@@ -433,7 +433,7 @@ class Scorer:
 
     @cached_property
     def _curves(self) -> dict[str, Callable[[CodeTable], float]]:
-        """Metrics that are cheap enough for many tables: those of a subsample reading."""
+        """Metrics that are cheap enough for many subsamples."""
         real, spec, threads = self.real.bins, self.spec, self.threads
         pairs = list_all_cliques(real.domain, 2)
         return {
@@ -452,7 +452,7 @@ class Scorer:
         return self.spec.k == 2 and len(self.real.bins.domain.attributes) >= 2
 
     def _k_marginal(self, table: CodedTable) -> MetricValue:
-        """With fewer than k columns over the one marginal of all of them, as ``k_marginal_score`` has it."""
+        """Return the k-marginal score; with fewer than k columns, over the one marginal of all columns."""
         if self._pairs_are_all:
             return MetricValue(1000 - 500 * _compute_mean(self.pairs(table).l1))
         fewer = len(self.real.bins.domain.attributes) < self.spec.k
@@ -526,7 +526,7 @@ class Scorer:
         return MetricValue(0.5 + abs(membership.auc - 0.5), references | {"advantage": membership.advantage})
 
     def _risk(self, name: str, table: CodedTable) -> MetricValue:
-        """Return the risk by one of anonymeter's attacks, with its interval, where they can be made."""
+        """Return the risk by one of anonymeter's attacks, with its interval; None if the attacks cannot run."""
         if self.anonymeter is None or self.holdout is None:
             return MetricValue(None, note="needs real rows that the release has not seen, in a hold-out table")
         tables = {"real": self.real, "holdout": self.holdout, "synthetic": table}

@@ -1,4 +1,4 @@
-"""Loading evaluation settings: YAML file -> EvaluationSpec, or one clear RequestError."""
+"""Load evaluation settings: YAML file -> EvaluationSpec, or one RequestError."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.metrics.mgd import compute_mgd
 
 EXAMPLE = "an evaluation's fields as YAML, such as `k: 2`"
-"""What settings can be made from."""
+"""An example of settings, for cures."""
 
 
 def load_evaluation_spec(path: Path | None, labels: Sequence[str] | Literal["auto"] = ()) -> EvaluationSpec:
-    """Return the settings in the YAML file ``path`` (None: the defaults), with the ``labels`` that were given apart.
+    """Return the settings in the YAML file ``path`` (None: the defaults); ``labels`` replace the file's.
 
-    Raises RequestError that names the field, its line and the cure.  Reads nothing but this one file.
+    Raises RequestError that names the field, its line and the cure.  Reads only this file.
     """
     try:
         document = Document({}, {}) if path is None else read_yaml(path, EXAMPLE)
@@ -69,13 +69,13 @@ def _make_refusal(error: ValidationError, document: Document) -> RequestError:
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Return the place as the author knows it: without pydantic's names of the types that a field may have."""
+    """Return a field's place in the file, without pydantic's names of types."""
     parts = loc[:-1] if "weights" in loc[:-2] and loc[-1] == "float" else loc
     return tuple(p for p in parts if not str(p).startswith(("tuple[", "literal[", "dict[", "list[")))
 
 
 def _describe_rule(type_: str, place: tuple[int | str, ...]) -> str:
-    """Return what a value must be that may be of several types; empty for the others."""
+    """Return what a value with several types must be; empty for other fields."""
     if place == ("labels",):
         return "`auto` or a list of columns, such as [sex, region]"
     if place[:2] == ("mgd", "hierarchies") and len(place) > 2:
@@ -86,7 +86,7 @@ def _describe_rule(type_: str, place: tuple[int | str, ...]) -> str:
 def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Collection[str] = ()) -> None:
     """Raise RequestError that names the field if the settings do not fit the released columns; needs no rows.
 
-    encoding: of what is compared; unmeasured: released columns that are not.
+    ``encoding``: of the compared columns; ``unmeasured``: released columns that are not compared.
     """
     codecs = {c.attribute: c for c in encoding.codecs}
     named = [("groups", c) for c in spec.groups]
@@ -114,7 +114,7 @@ def check_settings(spec: EvaluationSpec, encoding: EncodingPlan, unmeasured: Col
 
 
 def _check_mgd(spec: MgdSpec, encoding: EncodingPlan) -> None:
-    """Compare two empty tables: whatever does not fit the columns shows."""
+    """Compute MGD of two empty tables, which fails if the settings do not fit the columns."""
     nothing = encode_table([], encoding).bins
     try:
         compute_mgd(nothing, nothing, spec, *list_mgd_columns(encoding))

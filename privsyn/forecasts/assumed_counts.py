@@ -1,7 +1,7 @@
-"""The counts of the table that a forecast assumes, for any number of rows: computed, without making a row.
+"""The counts of the table that a forecast assumes, for any number of rows, computed without making rows.
 
-Its columns depend on one hidden quantity (:func:`privsyn.forecasts.made_up_rows.assume_rows`), so given that they are
-independent, and a joint count is a mean over places of the hidden quantity.
+Columns depend on one latent variable (:func:`privsyn.forecasts.made_up_rows.assume_rows`) and are independent given it,
+so a joint count is a mean over values of the latent variable.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from privsyn.tasks.kernels.counting import Countable
 Floats = NDArray[np.float64]
 
 PLACES = 24
-"""Places of the hidden quantity, of equal chance, over which joint counts are averaged."""
+"""Number of equally likely values of the latent variable, over which joint counts are averaged."""
 
 
 def assume_chances(encoding: EncodingPlan, strength: float, seed: int) -> dict[str, Floats]:
-    """Return attribute -> the chance of each fine code at each place of the hidden quantity, shape (PLACES, codes).
+    """Return attribute -> probability of each fine code given each latent value, shape (PLACES, codes).
 
-    strength: as of :func:`privsyn.forecasts.made_up_rows.assume_rows`, 0 to 1.
+    ``strength``: see :func:`privsyn.forecasts.made_up_rows.assume_rows`, 0 to 1.
     """
     rng = np.random.default_rng([seed, 2])
     pulls = draw_pulls(len(encoding.codecs), strength, rng)
@@ -46,10 +46,10 @@ def assume_chances(encoding: EncodingPlan, strength: float, seed: int) -> dict[s
 
 @dataclass(frozen=True)
 class AssumedRows:
-    """Rows of codes that are not there, with the counts that ``rows`` of them are expected to have.
+    """Virtual rows of codes, with the counts that ``rows`` rows are expected to have.
 
-    ``chances``: attribute -> chance of each code at each place, with a last one for filtered values in a ``padded``
-    table; ``seconds``: the CPU seconds spent on computing so far, a list of one number.
+    ``chances``: attribute -> probability of each code given each latent value; a ``padded`` table has a last code for
+    filtered values.  ``seconds``: list with the CPU seconds spent so far.
     """
 
     domain: Domain
@@ -60,7 +60,7 @@ class AssumedRows:
 
     @classmethod
     def of(cls, domain: Domain, rows: int, fine: Mapping[str, Floats], recode: Recode | None = None) -> AssumedRows:
-        """Return the rows over fine codes, or those over the codes of ``recode``, padded by the filtered values."""
+        """Return the rows over fine codes, or, padded by filtered values, over the codes of ``recode``."""
         if recode is None:
             return cls(domain, padded=False, rows=rows, chances=fine)
         coarse = {}
@@ -73,7 +73,7 @@ class AssumedRows:
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the expected counts of each clique, rounded, as :func:`privsyn.tasks.kernels.counting.count` does."""
+        """Yield the rounded expected counts of each clique, like :func:`privsyn.tasks.kernels.counting.count`."""
         for clique in cliques:
             start = time.process_time()
             chances = [self._get_chances(a, filtered=padded_result) for a in clique]
@@ -88,9 +88,9 @@ class AssumedRows:
 
 @dataclass(frozen=True)
 class ScaledRows:
-    """Made-up rows of codes for which no chances are assumed, with ``times`` their counts.
+    """Made-up rows of codes, whose counts are multiplied by ``times``, for codes without assumed probabilities.
 
-    ``seconds``: as of :class:`AssumedRows`.
+    ``seconds``: see :class:`AssumedRows`.
     """
 
     made_up: Countable
@@ -99,18 +99,18 @@ class ScaledRows:
 
     @property
     def domain(self) -> Domain:
-        """The attributes and how many codes each has."""
+        """The attributes and their numbers of codes."""
         return self.made_up.domain
 
     @property
     def padded(self) -> bool:
-        """Whether an attribute may hold one code more, for filtered values."""
+        """Whether attributes have one more code, for filtered values."""
         return self.made_up.padded
 
     def counts(
         self, cliques: Iterable[Clique], *, threads: int = 0, padded_result: bool = False
     ) -> Iterator[NDArray[np.int64]]:
-        """Yield the counts of each clique, so many times and rounded."""
+        """Yield the counts of each clique, multiplied by ``times`` and rounded."""
         start = time.process_time()
         for counted in self.made_up.counts(cliques, threads=threads, padded_result=padded_result):
             self.seconds[0] += time.process_time() - start
@@ -119,7 +119,7 @@ class ScaledRows:
 
 
 def _average(chances: list[Floats]) -> Floats:
-    """Return the mean, over the places, of the product of the chances: an axis for each."""
+    """Return the mean over latent values of the outer product of the probabilities, with one axis per attribute."""
     if not chances:
         return np.ones(())
     if len(chances) == 1:

@@ -1,14 +1,14 @@
-"""What an attacker can learn at an epsilon: who knows everything but whether one person is in the table.
+"""What an attacker, who knows everything except whether one person is in the table, can learn at an epsilon.
 
-With the accountant ``gaussian`` the whole release is, to such an attacker, at most one draw of a normal distribution
-whose mean is mu = sqrt(2 rho) higher if the person is in (Dong, Roth and Su 2022, Definition 2.6 and Theorem 2.7).
-Everything else follows from the test of Neyman and Pearson.  An (epsilon, delta) promise alone, of any mechanism,
-allows more (Kairouz, Oh and Viswanath 2015, Theorem 2.1).
+With the accountant ``gaussian``, the whole release tells such an attacker at most as much as one normal draw, whose
+mean is mu = sqrt(2 rho) higher if the person is in the table (Dong, Roth and Su 2022, Definition 2.6 and Theorem 2.7).
+The rest follows from the Neyman-Pearson test.  An (epsilon, delta) promise of an arbitrary mechanism allows more
+(Kairouz, Oh and Viswanath 2015, Theorem 2.1).
 
-What others published with stands beside it: entries of the OpenDP Deployments Registry as they stood on 2026-07-15,
-from https://github.com/opendp/deployments-registry-data at commit 3e9c812; its board had not approved these entries
-yet (status "Pending").  Central model and published statistics or synthetic rows only.  An epsilon says little without
-its unit: what one person may add or remove.
+For comparison, the module lists entries of the OpenDP Deployments Registry as of 2026-07-15, from
+https://github.com/opendp/deployments-registry-data at commit 3e9c812; the board had not yet approved them (status
+"Pending").  They are central-model releases of statistics or synthetic rows.  An epsilon says little without its unit:
+what one person may add or remove.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privsyn.base.errors import RequestError
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
 PRIORS = (0.5, 0.1, 0.01)
-"""What the attacker believes beforehand: the probability that the person is in the table."""
+"""The attacker's prior probabilities that the person is in the table."""
 
 FALSE_ALARM = 0.01
 
@@ -33,12 +33,11 @@ USUAL_EPSILONS, USUAL_DELTA = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0), 1e-9
 
 @dataclass(frozen=True)
 class MembershipGuess:
-    """A guess whether a person is in the table, who is with the probability ``prior``.
+    """A guess whether a person is in the table, given the prior probability ``prior``.
 
-    ``before``: the probability that the best guess is right without the release; ``after``: at most with it;
-    ``any_promise``: at most with any mechanism of the same (epsilon, delta).
-    ``typical``: the attacker's belief, where the person is in, that is passed in half of all releases only;
-    ``most``: the belief by odds that grow by exp(epsilon), which is passed with a probability of ``beyond``.
+    Probabilities that the best guess is right: ``before``: without the release; ``after``: with it, at most;
+    ``any_promise``: with any mechanism of the same (epsilon, delta), at most.  Beliefs if the person is in the table:
+    ``typical``: median over releases; ``most``: after odds grow by exp(epsilon), exceeded with probability ``beyond``.
     """
 
     prior: float
@@ -53,9 +52,9 @@ class MembershipGuess:
 class Risk:
     """What an attacker can learn at one (epsilon, delta).
 
-    ``mu``: of Gaussian differential privacy; ``found``: the most of those in the table who are told, where one in a
-    hundred of the others is taken for one of them; ``odds``: factor exp(epsilon) of the odds; ``beyond``: the
-    probability, at most, that they grow by more.
+    ``mu``: of Gaussian differential privacy; ``found``: largest share of people in the table who are detected, at a
+    false alarm rate of 1 %; ``odds``: factor exp(epsilon) of the odds; ``beyond``: largest probability that the odds
+    grow by more.
     """
 
     epsilon: float
@@ -67,12 +66,12 @@ class Risk:
     guesses: tuple[MembershipGuess, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the same, JSON-ready."""
+        """Return the risk, JSON-ready."""
         return {**vars(self), "guesses": [vars(guess) for guess in self.guesses]}
 
 
 def compute_risk(epsilon: float, delta: float) -> Risk:
-    """Return what an attacker can learn of one person.  Raises ValueError for what the accountant refuses."""
+    """Return what an attacker can learn about one person.  Raises ValueError if the accountant refuses the promise."""
     mu = math.sqrt(2 * float(convert_epsilon_to_rho(epsilon, delta, "gaussian")))
     return Risk(
         epsilon,
@@ -86,7 +85,7 @@ def compute_risk(epsilon: float, delta: float) -> Risk:
 
 
 def compute_risks(epsilons: Iterable[float], delta: float) -> list[Risk]:
-    """Return :func:`compute_risk` at each epsilon once, ascending.  Raises RequestError where none can be accounted."""
+    """Return :func:`compute_risk` at each distinct epsilon, ascending.  Raises RequestError if one is refused."""
     try:
         return [compute_risk(epsilon, delta) for epsilon in sorted({*epsilons})]
     except (ValueError, OverflowError):
@@ -113,7 +112,7 @@ def _guess(prior: float, mu: float, epsilon: float, delta: float) -> MembershipG
 
 
 def _bound_any_promise(prior: float, epsilon: float, delta: float) -> float:
-    """Return the best guess under any (epsilon, delta) promise: the corners of its trade-off between the two errors."""
+    """Return the best guess under any (epsilon, delta) promise, from the corners of its trade-off curve."""
     grown = math.exp(min(epsilon, 700.0))
     corner = (1 - delta) / (1 + grown)  # both errors are the same
     corners = ((0.0, 1 - delta), (corner, corner), (1 - delta, 0.0))  # (false alarm, missed)
@@ -122,7 +121,7 @@ def _bound_any_promise(prior: float, epsilon: float, delta: float) -> float:
 
 
 def _compute_belief(odds: float, log_factor: float) -> float:
-    """Return the probability after odds that grew by exp(``log_factor``)."""
+    """Return the probability after the odds grow by exp(``log_factor``)."""
     return 1 / (1 + math.exp(-min(log_factor, 700.0)) / odds)
 
 
@@ -130,7 +129,7 @@ REGISTRY = "https://registry.opendp.org (github.com/opendp/deployments-registry-
 
 
 class KnownDeployment(NamedTuple):
-    """One entry: ``parameters`` as published; ``unit``: what the promise is for; ``entry``: its file's name."""
+    """One entry: ``parameters`` as published; ``unit``: the privacy unit; ``entry``: name of its file."""
 
     name: str
     curator: str
@@ -159,4 +158,4 @@ PUBLISHED = (
     KnownDeployment("2020 Census redistricting data, persons", "US Census Bureau", 2021,
               "epsilon 17.14, delta 1e-10 (rho 2.56)", "a person, changed", "census_redistricting_data"),
 )  # fmt: skip
-"""By epsilon, ascending."""
+"""Deployments by epsilon, ascending."""

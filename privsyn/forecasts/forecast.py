@@ -1,4 +1,4 @@
-"""The forecast of a release: what each epsilon would buy, from releases in memory of tables made of public things."""
+"""The forecast of a release: its quality at each epsilon, from simulated releases of tables made from public data."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_c
 from privsyn.tasks.metrics.subsample import find_equivalent_share, score_subsamples
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0)
-"""Epsilons of a forecast, beside the spec's own."""
+"""Default epsilons of a forecast, beside the spec's own."""
 
 LISTED = 30
-"""Pairs that are listed, the strongest."""
+"""Number of strongest pairs listed."""
 
 MOST_ROWS = 1_000_000
 MOST_EPSILONS, MOST_SEEDS = 12, 20
 SURE, ROUGH = 0.02, 0.1
-"""A column is sure where at most this share of its rows would be in a wrong bin, rough up to the second one."""
+"""Largest shares of rows in a wrong bin for a column to be sure, and to be rough."""
 
 SURE_SHIFT, ROUGH_SHIFT = 0.05, 0.25
-"""The same of a column of numbers or dates by its mean, which may be off by this share of the standard deviation."""
+"""Largest errors of a mean, in standard deviations of the column, for it to be sure, and to be rough."""
 
 _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
@@ -69,29 +69,29 @@ READING_NOTE = (
     "to change for two independent columns. Codes: the number of values or intervals in which a column's "
     "relations are counted. Inside a code, no relation is measured."
 )
-"""How the tables are read."""
+"""How to read the tables."""
 
 ASSUMPTION_NOTE = (
     "The noise of counts follows from the spec, whatever the table is. Errors of means and columns also depend on the "
     "columns' shapes. The measured pairs, their least strength and the random sample depend on the assumption, since "
     "they follow from relations between the private columns."
 )
-"""Says which figures depend on the assumption."""
+"""Which figures depend on the assumption."""
 
 UNKNOWN_NOTE = (
     "Made-up rows are related like most tables, and perhaps not like yours. A figure after ~ is a guess: 40 % of them "
     "are off by more than a factor of 1.5. The error of a mean is unknown for columns that may be null. Your table "
     "decides which pairs are measured; name a public table or an earlier release to forecast them."
 )
-"""Sentence about what a forecast without a stand-in table does not know."""
+"""What a forecast without a stand-in table does not know."""
 
 UNMEASURED_NOTE = (
     "Not in the tables, since they are not measured and say nothing about the private table at any epsilon: "
 )
-"""Sentence about columns that are drawn at random."""
+"""Begins the sentence about columns that are drawn at random."""
 
 Progress = Callable[[int, int], None]
-"""Called with (releases done, of how many)."""
+"""Called with (number of releases done, total number)."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,9 @@ class ColumnForecast:
     """A column at one epsilon.
 
     ``noise``: standard deviation of the noise of a bin's count, in records; ``misplaced``: share of rows in a wrong
-    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None where it has none or is not known;
-    ``codes``: in how many its relations are counted, their resolution, a mean over the simulated releases; None for
-    what is counted alone.  ``mean_shift``: by how much the mean is off, in standard deviations of the column, as far
-    as the assumed shape tells; None where it has no mean.
+    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None without a mean or if unknown;
+    ``codes``: number of codes in which its relations are counted, a mean over simulated releases, None if counted
+    alone; ``mean_shift``: error of the mean, in standard deviations of the assumed column, None without a mean.
     """
 
     column: str
@@ -114,7 +113,7 @@ class ColumnForecast:
 
     @property
     def words(self) -> str:
-        """``sure``, ``rough`` or ``lost``, by the worse of both."""
+        """``sure``, ``rough`` or ``lost``, by the worse of ``misplaced`` and ``mean_shift``."""
         shift = self.mean_shift or 0.0
         if self.misplaced <= SURE and shift <= SURE_SHIFT:
             return "sure"
@@ -123,10 +122,10 @@ class ColumnForecast:
 
 @dataclass(frozen=True)
 class RelationForecast:
-    """A pair of columns at one epsilon, as it is related in the table that stands in.
+    """A pair of columns at one epsilon, with its relation in the stand-in table.
 
-    ``strength``: the share of rows that would have to change for independence, 0 to below 1; ``measured``: the share of
-    the simulated releases that counted it; ``codes``: in how many of each column, its resolution.
+    ``strength``: share of rows that must change for independence, in [0, 1); ``measured``: share of the simulated
+    releases that measured it; ``codes``: number of codes of each column.
     """
 
     columns: tuple[str, str]
@@ -137,12 +136,12 @@ class RelationForecast:
 
 @dataclass(frozen=True)
 class AtEpsilon:
-    """What one epsilon would buy.
+    """The forecast at one epsilon.
 
-    ``pairs``: measured pairs of columns, a mean over the simulated releases, of ``all_pairs``; ``seen``: the share of
-    rows by which as many pairs depart from independence as are measured, None where none was; ``sample``: as good as a
-    random sample of this share of the rows, None for fewer than two columns; ``relations``: the LISTED strongest of the
-    compared pairs, the strongest first, empty where rows were made up.
+    ``pairs``: number of measured pairs of ``all_pairs``, a mean over simulated releases; ``seen``: strength that as
+    many pairs reach as are measured, None if none is; ``sample``: share of rows whose random sample is as good, None
+    for fewer than two columns; ``relations``: the LISTED strongest compared pairs, strongest first, empty for made-up
+    rows.
     """
 
     epsilon: float
@@ -155,18 +154,20 @@ class AtEpsilon:
     relations: tuple[RelationForecast, ...] = ()
 
     def of(self, words: str) -> int:
-        """Return how many columns are ``sure``, ``rough`` or ``lost``."""
+        """Return the number of columns that are ``sure``, ``rough`` or ``lost``."""
         return sum(column.words == words for column in self.columns)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a release would be worth at several epsilons.
+    """The forecast of a release at several epsilons.
 
-    ``rows``: the public number that it was asked for; ``assumption``: what stood in for the private table.  Privacy:
-    a function of the spec, that number and public tables; it has seen no private row.  ``made_up``: no table stood in,
-    so what depends on the relations between columns is a guess.  ``unmeasured``: columns that tell nothing at any
-    epsilon.  ``of``: what the rows are: rows, persons or households.  ``further``: by further table, its own forecast.
+    ``rows``: the assumed public number of rows; ``assumption``: the stand-in for the private table; ``made_up``:
+    whether its rows are made up, so that figures about relations are guesses; ``unmeasured``: columns that are not
+    measured; ``own``: the spec's epsilon; ``of``: unit of ``rows``: rows, persons or households; ``further``: further
+    table -> its forecast.
+
+    Privacy: a function of the spec, that number and public tables; it has seen no private row.
     """
 
     rows: int
@@ -181,12 +182,12 @@ class Forecast:
 
     @property
     def size(self) -> str:
-        """How many rows, or persons, the table is said to have: ``2,000 rows``."""
+        """The assumed number of rows, persons or households, as text: ``2,000 rows``."""
         return f"{self.rows:,} {self.of.removesuffix('s') if self.rows == 1 else self.of}"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How the tables are read, what was assumed, and which figures that enters."""
+        """How to read the tables, the assumption, and the figures that depend on it."""
         simulated = f"Means over {self.seeds} simulated releases" if self.seeds > 1 else "One simulated release"
         fewer = f"; at other epsilons than the spec's, over {count_seeds(self.seeds, own=False)}"
         return (
@@ -198,7 +199,7 @@ class Forecast:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the same, JSON-ready."""
+        """Return the forecast, JSON-ready."""
         figures = {
             name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further")
         }
@@ -206,7 +207,7 @@ class Forecast:
         return {**figures, "words": list(self.words), **further}
 
     def epsilon_rows(self) -> list[list[str]]:
-        """Return a row of text an epsilon, under :data:`HEADINGS`; ``~`` before a guess."""
+        """Return a row of text per epsilon, under :data:`HEADINGS`; guesses begin with ``~``."""
         guess = "~" if self.made_up else ""
         return [
             [
@@ -221,10 +222,7 @@ class Forecast:
         ]
 
     def column_rows(self) -> list[list[str]]:
-        """Return a row of text a column.
-
-        At each epsilon its share of misplaced rows and, with numbers, its mean's error.
-        """
+        """Return a row of text per column: its share of misplaced rows and its mean's error at each epsilon."""
         rows = []
         for columns in zip(*(a.columns for a in self.at), strict=True):
             cells = [
@@ -241,7 +239,7 @@ class Forecast:
         return ["column", *(f"epsilon {a.epsilon:g}" for a in self.at)]
 
     def relation_rows(self) -> list[list[str]]:
-        """Return a row of text a listed pair at the spec's own epsilon, under :data:`RELATION_HEADINGS`."""
+        """Return a row of text per listed pair at the spec's epsilon, under :data:`RELATION_HEADINGS`."""
         return [
             [
                 " × ".join(r.columns),
@@ -254,11 +252,11 @@ class Forecast:
 
     @property
     def asked(self) -> AtEpsilon:
-        """The forecast at the spec's own epsilon."""
+        """The forecast at the spec's epsilon."""
         return next(a for a in self.at if a.epsilon == self.own)
 
     def plot(self, path: str | Path) -> None:
-        """Draw it into a .png or .svg file.  RequestError for another ending or a place that cannot be written."""
+        """Draw the forecast into a .png or .svg file.  Raises RequestError if ``path`` has another ending or fails."""
         write_picture(build_chart(self), Path(path), "forecast.plot")
 
     def __repr__(self) -> str:
@@ -300,9 +298,9 @@ def forecast(
     seeds: int = 2,
     progress: Progress = lambda done, total: None,
 ) -> Forecast:
-    """Return what releases of a table of about ``rows`` rows would be worth; arguments and errors as privsyn.forecast.
+    """Return the forecast for a table of about ``rows`` rows; arguments and errors: see privsyn.forecast.
 
-    Known totals are left out, since the rows of a made-up table have others.
+    Known totals are ignored, since a made-up table has other totals.
     """
     branches = spec.branches
     part = Fraction(1, max(len(branches), 1))
@@ -319,8 +317,8 @@ def forecast(
     first = simulate(planned, progress=progress)
     person = spec.unit.one
     words = f"{first.assumption}. {OF_UNITS[person]}" if spec.panel is not None else first.assumption
-    words += ". It is of the first two tables, with their part of the budget" if further else ""
-    words += f". Noise is of the accountant {spec.effective_accountant}"
+    words += ". This covers the first two tables, with their part of the budget" if further else ""
+    words += f". Noise is by the accountant {spec.effective_accountant}"
     by_table = {}
     for number, name in enumerate(further, 1):
         above = frozenset(list_constant_columns(branches[name]))
@@ -334,7 +332,7 @@ def forecast(
 
 
 def count_seeds(seeds: int, *, own: bool) -> int:
-    """Return how many releases are simulated at the spec's own epsilon, or at each other one, where half are enough."""
+    """Return the number of simulated releases at the spec's epsilon, or half as many (at least 1) at another one."""
     return seeds if own else max(seeds // 2, 1)
 
 
@@ -355,12 +353,13 @@ def _simulate(
     progress: Progress,
     table: str = "",
 ) -> Forecast:
-    """Return the forecast of one table of one row a person.
+    """Return the forecast of one table with one row per person.
 
-    ``table``: the further one that it is; ``jobs``: simulated releases of all tables, of which ``progress`` is told.
+    ``table``: name of a further table (empty: the first tables); ``jobs``: number of simulated releases of all tables,
+    for ``progress``.
     """
     spec = request.spec
-    # a public table is of the first two tables: the rows of further ones are made up
+    # a public table covers the first two tables; rows of further tables are made up
     public_table = None if table and earlier is None else public
     if earlier is None and public_table is None and spec.has_ladder:
         request = replace(request, spec=spec.without_ladder())  # made-up rows fill the bounds
@@ -392,22 +391,22 @@ OF_UNITS = {
     "household": "A row stands for a household, with one member counted; links between members, and their cost, are "
     "left out",
 }
-"""What the rows of a forecast are where a release links them."""
+"""Meaning of a row of a forecast if the release links rows."""
 
 
 def describe_records(spec: ReleaseSpec, table: str) -> str:
-    """Return what the records of a further table are in a forecast or an estimate."""
+    """Return the meaning of a further table's records in a forecast or an estimate."""
     person = spec.unit.one
     return (
-        f"Each {person} has one record, a row of {table} with the columns above it, as if all had such rows: where "
-        f"fewer have, ask about as many {person}s. It has its table's part of the budget"
+        f"Each {person} is assumed to have one record, a row of {table} with the columns above it; if fewer have one, "
+        f"ask for that number of {person}s. It has its table's part of the budget"
     )
 
 
 def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
-    """Return the request as one about a table of one row a person, or a household.
+    """Return the spec for a table with one row per person or household.
 
-    Rules about several rows, or which name tables, and questions about persons are left out.
+    Rules about several rows or other tables, and questions about persons, are left out.
     """
     unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
     of_rows = tuple(marginal for marginal in spec.workload if marginal.summary is None)
@@ -416,7 +415,7 @@ def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
 
 
 def _is_of_one_row(rule: Rule, spec: ReleaseSpec) -> bool:
-    """Return whether a rule can be read where no rows are linked."""
+    """Return whether a rule makes sense without linked rows."""
     try:
         for read in (list_conditions, list_expressions, list_continued_expressions):
             read([rule], spec.released_columns, ONE_ROW)
@@ -426,7 +425,7 @@ def _is_of_one_row(rule: Rule, spec: ReleaseSpec) -> bool:
 
 
 def _with_epsilon(request: Request, epsilon: float, prior: CodeTable | None = None) -> Request:
-    """Return the request at another epsilon, which its lifetime cap allows; ``prior``: in place of the spec's own."""
+    """Return the request at another epsilon, with a cap that allows it; ``prior``: replaces the spec's prior."""
     spec = request.spec
     privacy = Guarantee(epsilon=epsilon, delta=spec.privacy.delta)
     budget = Guarantee(epsilon=max(epsilon, spec.budget.epsilon), delta=spec.budget.delta)
@@ -443,7 +442,7 @@ def _check_number(rows: int, seeds: int) -> None:
 
 
 def _check_epsilons(spec: ReleaseSpec, epsilons: Sequence[float] | None, part: Fraction) -> tuple[float, ...]:
-    """Return the epsilons, ascending.  Raises RequestError for wrong ones."""
+    """Return the epsilons, ascending.  Raises RequestError if one is not valid."""
     wanted = sorted({*(EPSILONS if epsilons is None else map(float, epsilons))} | {spec.privacy.epsilon})
     if len(wanted) > MOST_EPSILONS or not all(0 < e <= 1e6 for e in wanted):
         cure = f"Give at most {MOST_EPSILONS - 1} numbers above 0 and at most 1,000,000"
@@ -484,7 +483,7 @@ def _forecast_at(
 
 
 def _list_relations(several: Sequence[ReleaseQuality]) -> tuple[RelationForecast, ...]:
-    """Return the strongest pairs of all simulated releases."""
+    """Return the LISTED strongest pairs over all simulated releases."""
     strengths: dict[Clique, list[float]] = {}
     for figures in several:
         for pair, strength in figures.strengths.items():
@@ -510,7 +509,7 @@ def _compute_root_mean_square(values: Sequence[float]) -> float:
 
 
 def _compute_known(values: Iterator[float | None]) -> float | None:
-    """Return the geometric mean of what is known; None where nothing is."""
+    """Return the geometric mean of the known positive values; None if there are none."""
     usable = [v for v in values if v is not None and math.isfinite(v) and v > 0]
     return float(np.exp(np.mean(np.log(usable)))) if usable else None
 
@@ -521,7 +520,7 @@ def format_percent(share: float) -> str:
 
 
 def _format_two_digits(value: float) -> str:
-    """Return two significant digits, without an exponent where the number is no fraction."""
+    """Return two significant digits, without an exponent for numbers of 100 and more."""
     return f"{value:.2g}" if value < 100 else f"{float(f'{value:.1e}'):,.0f}"
 
 
@@ -536,7 +535,7 @@ def _describe_sample(share: float) -> str:
 
 
 def build_chart(forecast: Forecast) -> dict[str, Any]:
-    """Return one line each for three shares, 0 to 100 per cent, over epsilon (logarithmic); as Vega-Lite."""
+    """Return a Vega-Lite chart of three shares, 0 to 100 %, over epsilon (logarithmic)."""
     import altair as alt  # here: it loads slowly
 
     rows: list[dict[str, Any]] = []
@@ -578,25 +577,24 @@ def build_chart(forecast: Forecast) -> dict[str, Any]:
 Floats = NDArray[np.float64]
 
 MOST_PAIRS = 300
-"""Pairs of columns that are compared; of more, so many at random."""
+"""Largest number of pairs compared; of more, a random choice."""
 
 _LEVEL = 0.95
 SHARES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
-"""Random samples of the table that a release is compared with, as shares of its rows."""
+"""Sizes of random samples that a release is compared with, as shares of the table's rows."""
 
 
 @dataclass(frozen=True)
 class ReleaseQuality:
-    """What one release of a known table is worth.
+    """The quality of one release of a known table.
 
     ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
-    of the rows that would have to change their bin; ``mean_errors``: column of numbers -> standard error of its mean;
-    ``mean_shifts``: column with an order -> by how much its mean is off, in standard deviations;
-    ``seen``: the strength that as many pairs reach as were measured, None where none was; ``pairs``: measured pairs;
-    ``sample``: as good as a random sample of this share of the rows; ``codes``: column -> how many codes it has in
-    counts of pairs; ``strengths``: compared or measured pair -> how strongly it is related;
-    ``measured``: those that were; ``all_pairs``: how many pairs there are.  Of a further table columns above, and pairs
-    of these, are left out, but for their codes.
+    of rows in a wrong bin; ``mean_errors``: column of numbers -> standard error of its mean; ``mean_shifts``: ordered
+    column -> error of its mean, in standard deviations; ``seen``: strength that as many pairs reach as were measured,
+    None if none was; ``pairs``: number of measured pairs; ``sample``: share of rows whose random sample is as good;
+    ``codes``: column -> number of codes in counts of pairs; ``strengths``: compared or measured pair -> strength;
+    ``measured``: the measured pairs; ``all_pairs``: number of pairs.  For a further table, columns above and pairs of
+    these are left out, except their codes.
     """
 
     noise: dict[str, float]
@@ -613,10 +611,7 @@ class ReleaseQuality:
 
 
 def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
-    """Return how strongly each pair is related.
-
-    The share of rows that would have to change for independence, 0 to below 1.
-    """
+    """Return the strength of each pair: the share of rows that must change for independence, in [0, 1)."""
     strengths = []
     for counts in count_all(bins, cliques, threads=1):
         shares = counts / max(int(counts.sum()), 1)
@@ -639,14 +634,13 @@ def simulate_figures(
     stored: pa.Table | None = None,
     scored: dict[int, Floats] | None = None,
 ) -> ReleaseQuality:
-    """Return the figures of one release of ``fine``, rows in the request's fine codes, with seeded noise.
+    """Return the quality of one release of ``fine``, rows in the request's fine codes, with seeded noise.
 
-    ``stored``: the same rows with their values, which have full cells and frequent values as those of a release have;
-    None: nothing is looked for inside cells.  ``scored``: seed -> what random samples of its rows score, which is the
-    same at every epsilon; what is missing is added.
+    ``stored``: the same rows with their values, to find full cells and frequent values (None: no look inside cells);
+    ``scored``: cache of seed -> scores of random samples of its rows, which do not depend on epsilon.
     """
     order = request.column_order or tuple(request.spec.released_columns)
-    unit = Unit(records_per_person=request.records)  # a row is a row of its own, whoever it is of
+    unit = Unit(records_per_person=request.records)  # rows are independent of persons
     spec = request.spec.with_rows(seed=seed).with_columns(request.spec.columns, unit)
     seeded = replace(request, spec=spec, column_order=order)
     steps = build_steps(seeded)
@@ -699,7 +693,7 @@ def simulate_figures(
 
 
 def _draw_noise(released: MemoryCounts) -> dict[str, float]:
-    """Return the noise of a bin of public codes, in records: of all its fine codes, all measurements taken together."""
+    """Return column -> noise of a public bin's count, in records, summed over fine codes and pooled over looks."""
     noise = {}
     for name, measured in released.single.items():
         precision = sum(1 / counts.sigma**2 for counts in measured)
@@ -709,7 +703,7 @@ def _draw_noise(released: MemoryCounts) -> dict[str, float]:
 
 
 def _average_errors(released: MemoryCounts) -> dict[str, float]:
-    """Return the standard error of every mean that the release's answers give."""
+    """Return column -> standard error of its mean by the release's noisy counts."""
     errors = {}
     for name in released.columns:
         if released.reach[name] is not None and released.codecs[name].in_order:
@@ -719,9 +713,9 @@ def _average_errors(released: MemoryCounts) -> dict[str, float]:
 
 
 def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) -> float:
-    """Return by how much the mean of synthetic bins is off that of the real ones, in standard deviations of these.
+    """Return the error of the mean of synthetic bins, in standard deviations of the real bins.
 
-    0 where all real rows are in one bin, or where either has no value.
+    0 if all real rows are in one bin, or if either table has no value.
     """
     middles = codec.values(fine=False)
     if middles is None:
@@ -734,7 +728,7 @@ def _compute_shift(codec: Codec, real: NDArray[Any], synthetic: NDArray[Any]) ->
 def _sample(
     real: CodeTable, pairs: list[Clique], distance: float, scored: dict[int, Floats] | None, seed: int
 ) -> float | None:
-    """Return the share of the rows whose random sample is as far from them as the release, over pairs of columns."""
+    """Return the share of rows whose random sample has the same L1 distance over pairs as the release."""
     if not real.rows:
         return None
     scored = {} if scored is None else scored

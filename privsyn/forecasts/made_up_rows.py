@@ -1,6 +1,6 @@
-"""The table that a forecast releases: rows of an earlier release or a public table, or made-up ones.
+"""The stand-in table of a forecast: rows of an earlier release or a public table, or made-up rows.
 
-What is assumed of the private table enters here and nowhere else.
+Only this module makes assumptions about the private table.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ DEFAULT_STRENGTH = 0.9
 """Largest correlation of made-up columns."""
 
 CATEGORY_SKEW = 2.0
-"""The i-th largest made-up category has a share as 1 / i^CATEGORY_SKEW."""
+"""The i-th largest made-up category has a share proportional to 1 / i^CATEGORY_SKEW."""
 
 
 class MadeUpTable(NamedTuple):
-    """What stands in for the private table, by the seed of a simulated release.
+    """The stand-in for the private table; functions take the seed of a simulated release.
 
-    ``table``: its rows in fine codes; ``prior``: rows in the place of the spec's prior, None: its own, if it has one;
-    ``words``: what it is; ``made_up``: no table is behind it; ``stored``: the same rows with their values, None where
-    they have only codes.
+    ``table``: its rows in fine codes; ``prior``: rows that replace the spec's prior (None: keep it); ``words``: its
+    description; ``made_up``: whether rows are made up; ``stored``: the same rows with their values (None: only codes).
     """
 
     table: Callable[[int], CodeTable]
@@ -68,10 +67,10 @@ class MadeUpTable(NamedTuple):
         strength: float | None,
         table: str = "",
     ) -> MadeUpTable:
-        """Return ``rows`` rows like those of an earlier release, a public table or the spec's prior, or made-up ones.
+        """Return ``rows`` rows drawn from an earlier release, a public table or the spec's prior, or made-up rows.
 
-        ``table``: the further table whose rows these are, of an earlier release.
-        Private rows and a prior that are both drawn from the prior differ by chance alone.
+        ``table``: further table of the earlier release to take rows from.
+        With the spec's prior, private rows and prior are both drawn from it, so they differ only by chance.
         Raises RequestError for more than one assumption, or one that cannot be read.
         """
         if sum(given is not None for given in (earlier, public, strength)) > 1:
@@ -92,8 +91,8 @@ class MadeUpTable(NamedTuple):
             )
         if prior is not None:
             if strength is not None:
-                problem = "made-up rows are not like the spec's prior, so they do not say what it brings"
-                cure = "Leave it out, which takes rows like the prior's, or name a public table or an earlier release"
+                problem = "made-up rows are not like the spec's prior, so they cannot show its benefit"
+                cure = "Leave it out to use rows like the prior's, or name a public table or an earlier release"
                 raise RequestError(problem, cure, "forecast.strength")
             words = "rows like the spec's prior, which cannot fit better: it helps at most this much"
             return cls(
@@ -103,8 +102,8 @@ class MadeUpTable(NamedTuple):
             )
         most = DEFAULT_STRENGTH if strength is None else strength
         if not 0 <= most <= 1:
-            raise RequestError(f"{most:g} is no strength", "Choose a correlation from 0 to 1", "forecast.strength")
-        words = f"columns of a usual shape, pairs of them correlated by 0 to {most:g}, most of them weakly"
+            raise RequestError(f"{most:g} is not a strength", "Choose a correlation from 0 to 1", "forecast.strength")
+        words = f"columns of a usual shape, with pairs correlated by 0 to {most:g}, most of them weakly"
         return cls(lambda seed: assume_rows(encoding, rows, most, seed), lambda seed: None, words, made_up=True)
 
 
@@ -119,16 +118,16 @@ def _draw_places(table: CodeTable, rows: int, seed: int, stream: int = 1) -> NDA
 
 
 class PublicRows(NamedTuple):
-    """Rows that anybody may have: in fine codes, and as they are stored."""
+    """Public rows, in fine codes and as stored."""
 
     codes: CodeTable
     stored: pa.Table
 
 
 def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: ReleaseSpec, table: str = "") -> PublicRows:
-    """Return the synthetic rows of a released folder; of a further ``table`` with those above them.
+    """Return the synthetic rows of a released folder; rows of a further ``table`` come with the rows above.
 
-    Raises RequestError where it is no release or its columns are others.
+    Raises RequestError if it is not a release or has other columns.
     """
     field = "forecast.earlier"
     try:
@@ -156,7 +155,7 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
 def read_public_rows(table: str | Path, encoding: EncodingPlan, spec: ReleaseSpec) -> PublicRows:
     """Return the rows of a public table.
 
-    Raises RequestError where it does not fit the spec, and for the spec's own table, which is private.
+    Raises RequestError if it does not fit the spec, and for the spec's own table, which is private.
     """
     path = expand_path(table, "forecast.public")
     private = [Path(place) for place in spec.private_places if not is_url(place)]
@@ -175,17 +174,17 @@ def _read_opened(opened: OpenTable, field: str) -> PublicRows:
 
 
 def list_nullable(spec: ReleaseSpec) -> tuple[str, ...]:
-    """Return columns of whose mean's error made-up rows say nothing: how many values are null decides it."""
+    """Return nullable columns: made-up rows have no nulls, which decide the error of their means."""
     return tuple(name for name, column in spec.columns.items() if getattr(column, "nullable", False))
 
 
 def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -> CodeTable:
-    """Return made-up rows in fine codes: columns of a usual shape, which depend on one hidden quantity.
+    """Return made-up rows in fine codes: columns of a usual shape, which depend on one latent variable.
 
-    Bins of numbers and dates hold shares that rise to a hump at a seventh of their range and fall; the i-th largest
-    category has a share as 1 / i^CATEGORY_SKEW.  Column c moves with the hidden quantity by a correlation
-    sqrt(``strength``) u_c^2, the u_c evenly spaced from 0 to 1 in random order: two columns have a correlation (of the
-    normal quantities behind their bins) of ``strength`` (u_a u_b)^2, from 0 to ``strength``, most of them weak.
+    Shares of numbers and dates rise to a hump at a seventh of their range and fall; the i-th largest category has a
+    share proportional to 1 / i^CATEGORY_SKEW.  Column c has the correlation sqrt(``strength``) u_c^2 with the latent
+    variable, with u_c evenly spaced from 0 to 1 in random order.  Two columns (the normal variables behind their bins)
+    have the correlation ``strength`` (u_a u_b)^2, from 0 to ``strength``, mostly weak.
     """
     rng = np.random.default_rng([seed, 2])
     codecs = encoding.codecs
@@ -201,12 +200,12 @@ def assume_rows(encoding: EncodingPlan, rows: int, strength: float, seed: int) -
 
 
 def draw_pulls(columns: int, strength: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return each column's correlation with the hidden quantity, of :func:`assume_rows`, shape (columns,)."""
+    """Return each column's correlation with the latent variable of :func:`assume_rows`, shape (columns,)."""
     return np.sqrt(strength) * np.linspace(0, 1, columns + 1)[1:][rng.permutation(columns)] ** 2
 
 
 def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the share of each of a column's bins, of :func:`assume_rows`, shape (bins,), summing to 1."""
+    """Return the shares of a column's bins in :func:`assume_rows`, shape (bins,), summing to 1."""
     shares = 1.0 / (1.0 + rng.permutation(int(codec.groups.max()) + 1)) ** CATEGORY_SKEW
     for start, end in codec.in_order:
         middles = (np.arange(end - start) + 0.5) / max(end - start, 1)
@@ -215,10 +214,7 @@ def assume_shares(codec: Codec, rng: np.random.Generator) -> NDArray[np.float64]
 
 
 def _draw_codes(codec: Codec, place: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.uint32]:
-    """Return a fine code for each place in the column's distribution, 0 to 1.
-
-    First its bin, then evenly one of its codes.
-    """
+    """Return a fine code for each quantile ``place``, 0 to 1: its bin, then a uniformly drawn code of the bin."""
     groups = codec.groups
     bins, first, sizes = np.unique(groups, return_index=True, return_counts=True)
     chosen = np.minimum(np.searchsorted(np.cumsum(assume_shares(codec, rng)), place), len(bins) - 1)

@@ -1,6 +1,6 @@
-"""Adaptive PrivSyn: after the paper's one measurement, rounds that make rows, score them, choose, and measure again.
+"""Adaptive PrivSyn: after the paper's measurement, rounds that make rows, score them, choose, and measure again.
 
-The first measurement is round 1; ``mechanism.rounds`` says how many follow it.
+The first measurement is round 1; ``mechanism.rounds`` is the number of rounds after it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from privsyn.tasks.steps import append_attributes, combine_cliques, residual_sco
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of PrivSyn, with the further rounds between its measurement and consistency."""
+    """Return the steps of PrivSyn, with further rounds between measurement and consistency."""
     rounds = (_build_round(n) for n in range(2, get_options(request).rounds + 2))
     return (*build_looks(), *(step for steps in rounds for step in steps), *build_row_steps(request))
 
@@ -75,7 +75,7 @@ def get_options(request: Request) -> Adaptive:
 
 
 def measure_again(n: int, chosen: str) -> ReleaseStep:
-    """Return the measurement of round ``n``: the marginals in the table ``chosen``."""
+    """Return the step that measures the marginals in the table ``chosen`` in round ``n``."""
     return build_measurement(
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
@@ -86,12 +86,12 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
 
 
 def _count_versions(*same: Step) -> int:
-    """Return a version that is raised whenever one of the steps with the same code is."""
+    """Return a version that rises with the version of any of the steps ``same``, which share their code."""
     return sum(step.version for step in same)
 
 
 def refine_again(n: int) -> Step:
-    """Return the step that refines the codes by what was measured before round ``n``."""
+    """Return the step that refines the codes by all measurements before round ``n``."""
     return replace(REFINE_CODES, name=f"{REFINE_CODES.name}_{n}", title=f"{REFINE_CODES.title}, round {n}")
 
 
@@ -105,7 +105,7 @@ ROWS_SO_FAR = ("mechanism.consistency", *(name for name in SYNTHESIS if name not
 
 
 def make_rows_so_far(n: int) -> Step:
-    """Return the step that makes rows from what was measured so far, for the scores of round ``n``."""
+    """Return the step that makes rows from all measurements so far, for the scores of round ``n``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode, measured, by_trend = read_consistent_marginals(request, inputs)
@@ -144,7 +144,7 @@ def make_rows_so_far(n: int) -> Step:
 
 
 class _Candidates(NamedTuple):
-    """Which cliques are scored: cells of a pair that was scored, and of a triple, at most; None: no triples."""
+    """Limits of the scored cliques: most cells of a pair, and most cells of a triple (None: no triples)."""
 
     max_cells: int
     gamma: int | None
@@ -171,7 +171,10 @@ def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]
 
 
 def score_residuals(n: int) -> ReleaseStep:
-    """Return how far the rows so far are from the private ones: at scored pairs and, if asked, at as many triples."""
+    """Return the look at the distance between the rows so far and the private rows.
+
+    It asks the scored pairs and, if the request wants them, as many triples.
+    """
     codes = f"rows_so_far_{n}.codes"
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
@@ -222,7 +225,7 @@ def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Map
 
 
 def _choose_again(n: int) -> Step:
-    """Return the choice of the cliques to measure in round ``n``, by their noisy distances."""
+    """Return the step that chooses the cliques of round ``n`` by their noisy distances."""
     return Step(
         name=f"select_again_{n}",
         title=f"Select again, round {n}",

@@ -1,16 +1,16 @@
-"""AIM over rows: one-ways, then rounds that make rows, score all candidates, and measure those that are worst.
+"""AIM over rows: one-ways, then rounds that make rows, score all candidates, and measure the worst.
 
-McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022.  The paper's: one-ways first; a round asks where what is
-known is worst, weighted by the workload and less the noise that measuring would have; a tenth of a round's budget for
-asking; later rounds have more budget.  Not the paper's: rows by sweeps stand in for the graphical model; scores of all
-candidates get noise, in place of one draw by the exponential mechanism, and several marginals are taken from them; the
-number of rounds and their budgets are public and fixed, where the paper anneals by what it sees.
+McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022.  From the paper: one-ways first; each round scores
+candidates by their error, weighted by the workload, less the noise of measuring them; a tenth of a round's budget pays
+for scores; later rounds have more budget.  Unlike the paper: rows by sweeps replace the graphical model; noisy scores
+of all candidates replace one draw by the exponential mechanism, and a round takes several marginals; the number of
+rounds and their budgets are public and fixed, where the paper anneals adaptively.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
-sensitivity k; in each of R rounds at most d (d - 1) scores of sensitivity k, against what was released before, and at
-most d times ``per_column`` marginals, rounded up, of sensitivity k (or the d one-ways again, where no score is above
-its noise), and a table of sensitivity k for each named set: each is one mechanism instance.  The shares are fixed
-before any look, so the prices add up to rho (adaptive composition).
+Privacy: rho-zCDP for adding or removing one person with at most k records.  With d attributes there are d one-way
+marginals, and one table for each named set.  Each of R rounds has at most d (d - 1) scores, against earlier released
+counts, and at most d times ``per_column`` marginals, rounded up (or the d one-ways again, if no score exceeds its
+noise).  Each of these is one mechanism instance of sensitivity k.  The shares are fixed before any look, so the prices
+add up to rho (adaptive composition).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from privsyn.tasks.steps import worst_marginals
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the one-ways, the rounds, and rows from all that was measured."""
+    """Return the steps: one-ways, the rounds, and rows from all measurements."""
     rounds = (_build_round(n) for n in range(1, get_options(request).rounds + 1))
     return (
         ENCODE,
@@ -85,7 +85,7 @@ def _name_measurement(n: int) -> str:
 
 
 def _choose_worst(n: int) -> Step:
-    """Return the choice of the marginals to measure in round ``n``, by their noisy distances."""
+    """Return the step that chooses the marginals of round ``n`` by their noisy distances."""
     return build_choice_step(
         name=f"worst_marginals_{n}",
         title=f"Worst marginals, round {n}",
@@ -95,7 +95,7 @@ def _choose_worst(n: int) -> Step:
         divides=_name_measurement(n),
         reads=(KnowledgePart.TARGETS,),
         words=(
-            "the few marginals in which independent columns, by the noisy one-ways, are worst are measured first"
+            "the few marginals that independent columns, by the noisy one-ways, fit worst are measured first"
             if n == 1
             else "rows made from what was measured so far say which few marginals are measured next"
         ),

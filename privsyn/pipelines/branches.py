@@ -1,8 +1,8 @@
-"""A tree of tables: each table of rows, with the table above it, is a branch, whose steps are those of linked rows.
+"""A tree of tables: each table of rows, with the table above it, is a branch with the steps of linked rows.
 
-The first branch is as a release of two tables: persons are made with their rows.  In every further one the rows above
-are made before, so records and linked rows are made for each of them (:func:`build_further_steps`).  A branch is a
-request of its own, with its part of the budget; its steps have the branch's name before theirs.
+The first branch is like a release of two tables: it makes persons with their rows.  A further branch makes records and
+linked rows for each row above, which already exists (:func:`build_further_steps`).  A branch is a request with its part
+of the budget; the branch's name is a prefix of its steps' names.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
 WITH_ROWS, WITHOUT_ROWS, OF_ROWS = "first.synthetic", "none.without_rows", "upper.synthetic"
-"""Inputs of a further branch: persons with the rows of the first one, persons without these, and the rows above."""
+"""Inputs of a further branch: persons with rows of the first branch, persons without, and the rows above."""
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of a release of three tables and more: those of each branch, the first one's before all."""
+    """Return the steps of a release of three or more tables: the steps of each branch, the first branch first."""
     first, *further = request.branches
     of_first = request.branches[first]
     steps = [_place(request, step, first, {}) for step in _plan(panel.build_steps(of_first), of_first)]
@@ -68,25 +68,25 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 def _plan(steps: Sequence[Step], of_branch: Request) -> tuple[Step, ...]:
-    """Return the steps of a branch, with its budget and the looks that they want."""
+    """Return the steps of a branch, with its budget and the looks that they read."""
     return connect(fund(steps, split_budget(of_branch)))
 
 
 def name_step(table: str, step: str) -> str:
-    """Return the name of a step of a further table."""
+    """Return the name of a further table's step in the whole release."""
     return f"{table}__{step}"
 
 
 def split_step_name(name: str) -> tuple[str, str]:
-    """Return the further table of a step, empty for another step, and its name in its branch."""
+    """Return a step's further table (empty: the step is not of a further table), and its name in its branch."""
     table, _, step = name.rpartition("__")
     return table, step
 
 
 def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) -> Step:
-    """Return a step of a branch as one of the whole ``request``.
+    """Return a branch's step as a step of the whole ``request``.
 
-    ``names``: of the steps that it reads, and its own, in the whole request; empty: they are the same.
+    ``names``: name in the branch -> name in the whole request, of the step and the steps that it reads (empty: same).
     """
 
     def restrict(whole: Request) -> Request:
@@ -101,7 +101,7 @@ def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) 
         return f"{names.get(name, name)}.{output}"
 
     run = step.run
-    # what a further table's noise is drawn for has the codes of the first two in its key
+    # the key of a further table's noise includes the codes of the first two tables
     first = ("encode.repairs",) if names and not step.inputs else ()
     placed = replace(
         step,
@@ -147,19 +147,19 @@ def _place_file(branch: str, name: str) -> str:
 
 
 def explain_sensitivity(request: Request, branch: str, reason: str) -> str:
-    """Return why a look at a further table has its sensitivity; ``reason``: that of the branch's own step."""
+    """Return the reason for the sensitivity of a look at a further table; ``reason``: the branch's step gives it."""
     spec, one_person = request.spec, request.spec.unit.one
     above = spec.tables[branch].of
     if above != get_above(spec.tables)[0]:
         drawn = (
             f"one row of {above} stands for each {one_person}, drawn by a rule that depends on that {one_person} alone"
         )
-        return f"{reason}; what is said of a person is here of a row of {above}, and {drawn}"
-    return reason if one_person == "person" else f"{reason}; what is said of a person is here of a {one_person}"
+        return f"{reason}; read a row of {above} for a person here: {drawn}"
+    return reason if one_person == "person" else f"{reason}; read a {one_person} for a person here"
 
 
 def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
-    """Return the steps of a further table, by their names in its branch; ``request``: the whole one."""
+    """Return the steps of a further table, with their names in its branch; ``request``: of all tables."""
     of_branch = request.branches[branch]
     return (
         *panel.build_looks(of_branch),
@@ -172,13 +172,13 @@ def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
 
 
 def _list_tables_above(spec: ReleaseSpec, branch: str) -> tuple[str, ...]:
-    """Return the tables that tell the rows above a further table, and of the persons above these."""
+    """Return the tables to read for the rows above a further table and the persons above those rows."""
     (root, _), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[branch].of
     return {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}.get(str(above), (OF_ROWS, WITH_ROWS, WITHOUT_ROWS))
 
 
 def _iterate_above(spec: ReleaseSpec, branch: str, inputs: Inputs) -> Iterator[Numbered]:
-    """Yield rows of the table above, with the columns of persons beside them, and their numbers."""
+    """Yield the rows of the table above with their persons' columns, and the rows' numbers."""
     (root, persons), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[branch].of
     if above == first:
         yield from number_rows(inputs.batches(WITH_ROWS))
@@ -193,7 +193,7 @@ def _iterate_above(spec: ReleaseSpec, branch: str, inputs: Inputs) -> Iterator[N
 
 
 def _list_ruled_columns(of_branch: Request) -> tuple[str, ...]:
-    """Return the columns above that rules of a further table name."""
+    """Return the columns above that a further table's rules name."""
     spec = of_branch.spec
     named = list_named_columns(spec, spec.released_columns, spec.row_words)
     ruled = {name for place, names in named if place[0] == "rules" for name in names}
@@ -201,7 +201,7 @@ def _list_ruled_columns(of_branch: Request) -> tuple[str, ...]:
 
 
 def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
-    """Return the step that draws a record of rows below for each row of the table above that has any."""
+    """Return the step that draws a record for each row of the table above that has rows below."""
     spec = request_of_all.spec
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -241,7 +241,7 @@ def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
 
 
 def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
-    """Return the step that makes the rows of a further table: its columns, and the number of the row above."""
+    """Return the step that decodes the rows of a further table: its columns, and the number of the row above."""
     spec, ruled = request_of_all.spec, _list_ruled_columns(request_of_all.branches[branch])
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

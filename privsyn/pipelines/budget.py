@@ -1,7 +1,7 @@
 """The budget table: every look of a release and its exact share of the budget.
 
-Belongs here: all shares, and all arithmetic with them.  A release has the looks that its table has, and no others: the
-steps of a look without a share are left out (:func:`privsyn.engine.step.fund`).
+Belongs here: all shares, and all arithmetic with them.  A release has exactly the looks of its budget table: the steps
+of a look without a share are left out (:func:`privsyn.engine.step.fund`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Budget = dict[str, Fraction]
 """Look -> its share of the request's budget."""
 
 RUNGS_PART = Fraction(3, 20)
-"""Part of a column's one-way that is for the first look at its rungs."""
+"""Part of a column's one-way budget for the first look at its rungs."""
 
 SEARCH_PART = Fraction(1, 10)
-"""Part of a measurement's budget that looks for triples of the focus and measures what it finds."""
+"""Part of a measurement's budget for finding and measuring triples of the focus."""
 
 SCORES_PART = Fraction(1, 4)
-"""Part of that which the triples' scores have."""
+"""Part of SEARCH_PART for the triples' scores."""
 
 TRANSITIONS, LINKED_ROWS, WITHOUT_ROWS = Fraction(3, 20), Fraction(1, 4), Fraction(1, 20)
 """Shares of transitions, of the counts of all rows, and of the counts of persons without rows."""
@@ -41,7 +41,7 @@ PRIVBAYES: Budget = {
     "indif_scores": Fraction(1, 10),
     "measure_marginals": Fraction(7, 10),
 }
-"""Three tenths for the network, here one-ways and scores, and seven for its families, as in the paper."""
+"""0.3 for the network (here one-ways and scores) and 0.7 for its families, as in the paper."""
 
 PRIOR_LEVELS: Budget = dict.fromkeys(
     ("one_way_marginals", "measure_marginals", "measure_groups", "measure_in_groups"), Fraction(1, 4)
@@ -50,7 +50,7 @@ PRIOR_LEVELS: Budget = dict.fromkeys(
 
 
 def split_budget(request: Request) -> Budget:
-    """Return the budget table of a request, which is no tree of tables: each of its branches has its own."""
+    """Return the budget table of a request without branches; in a tree of tables, each branch has its own."""
     split: Callable[[Request], Budget]
     if request.spec.improves is not None:
         split = _split_improved
@@ -66,14 +66,14 @@ def _scale(budget: Mapping[str, Fraction], part: Fraction) -> Budget:
 
 
 def _split_one_ways(request: Request, share: Fraction) -> Budget:
-    """Return the shares of the first two looks; the first one's is in proportion to the columns that have rungs."""
+    """Return the shares of the first two looks; the first is in proportion to the number of columns with rungs."""
     counted = [codec for codec in request.encoding.codecs if codec.chances is None]
     part = RUNGS_PART * Fraction(len(list_looked_at(request.encoding)), max(len(counted), 1))
     return {"cell_counts": share * part, "one_way_marginals": share * (1 - part)}
 
 
 def _split_pairs(request: Request, share: Fraction) -> Budget:
-    """Return the shares of trends, of the chosen marginals, and of the counts of single values."""
+    """Return the shares of trends, the chosen marginals, and the counts of single values."""
     trends, values = share_trends(request), _share_values(request)
     return {
         "trend_scores": share * trends,
@@ -83,10 +83,10 @@ def _split_pairs(request: Request, share: Fraction) -> Budget:
 
 
 def share_trends(request: Request) -> Fraction:
-    """Return the part of the chosen marginals' budget that trends have; 0 where none are asked for.
+    """Return the part of the chosen marginals' budget that goes to trends; 0 if no trend is asked.
 
-    Less where columns without a trend are many: of d columns, o of them with one, 2 o / (o + d) of the option.
-    None where there are fewer than two, or where a prior says what to expect of pairs.
+    If o of d columns have a trend, the part is 2 o / (o + d) of the option.  It is 0 with fewer than two ordered
+    columns, or with a prior, which already gives the expected pairs.
     """
     options, binning = request.spec.mechanism, request.encoding.binning
     numbers = len(get_ordered(binning))
@@ -97,7 +97,7 @@ def share_trends(request: Request) -> Fraction:
 
 
 def _share_values(request: Request) -> Fraction:
-    """Return the part that counts of single values have; 0 where rows are linked or no column has wide cells."""
+    """Return the part for counts of single values; 0 if rows are linked or no column has wide cells."""
     options, encoding = request.spec.mechanism, request.encoding
     if request.spec.panel is not None or not isinstance(encoding, EncodingPlan) or not encoding.wide_celled:
         return Fraction(0)
@@ -105,7 +105,7 @@ def _share_values(request: Request) -> Fraction:
 
 
 class SetParts(NamedTuple):
-    """Parts of a measurement's budget: named sets, the triples' scores, and the sets that the scores find."""
+    """Parts of a measurement's budget: named sets, the triples' scores, and the sets found by the scores."""
 
     named: Fraction
     scores: Fraction
@@ -113,17 +113,17 @@ class SetParts(NamedTuple):
 
     @property
     def whole(self) -> Fraction:
-        """All three."""
+        """The sum of the three parts."""
         return self.named + self.scores + self.found
 
     @property
     def named_of_measured(self) -> Fraction:
-        """The part of the look at sets that the named ones have."""
+        """The named sets' part of the look at sets."""
         return self.named / (self.named + self.found)
 
 
 def split_sets(request: Request) -> SetParts:
-    """Return the parts of a measurement's budget for sets of columns, 0 where a kind has none.  Public."""
+    """Return the parts of a measurement's budget for sets of columns; 0 for kinds that the spec lacks.  Public."""
     spec = request.spec
     search = SEARCH_PART if spec.looks_for_triples else Fraction(0)
     sizes = [(len(m.columns), m.weight) for m in spec.measured_sets]
@@ -139,7 +139,7 @@ def _split_sets(request: Request, share: Fraction) -> Budget:
 
 
 def _split_privsyn(request: Request, first: Fraction | None = None) -> Budget:
-    """Return the table of PrivSyn; ``first``: of the third stage's share, what the first measurement has; None: all."""
+    """Return PrivSyn's table; ``first``: the first measurement's share (None: the third stage's whole share)."""
     one_ways, scores, measurement = cast(PrivSyn, request.spec.mechanism).split.exact()
     pairs = (measurement if first is None else first) * (1 - split_sets(request).whole)
     return {
@@ -179,9 +179,9 @@ def _split_with_rungs(budget: Budget) -> Callable[[Request], Budget]:
 
 
 def _split_linked(request: Request) -> Budget:
-    """Return the table of linked rows: PrivSyn's over one record a person, and what else is counted of rows."""
+    """Return the table of linked rows: PrivSyn's over one record per person, and the other counts of rows."""
     panel = request.encoding.get_order()[0]
-    counts_rows = not panel.household and not request.given  # persons are chosen by that; rows above that are made stay
+    counts_rows = not panel.household and not request.given  # they choose persons; rows above that exist are kept
     linked = {
         "measure_transitions": TRANSITIONS * bool(request.encoding.following),
         "measure_rows": LINKED_ROWS * counts_rows,
@@ -191,7 +191,7 @@ def _split_linked(request: Request) -> Budget:
 
 
 def _split_improved(request: Request) -> Budget:
-    """Return the table of pooled releases: the first release's table, and the looks of each later release."""
+    """Return the table of pooled releases: the first release's table, and each later release's looks."""
     options, total = cast(PrivSyn, request.spec.mechanism), request.total_rho
     one_ways, scores, measurement = options.split.exact()
     sets, (first, *further) = split_sets(request).whole, (rho / total for rho in request.rounds)

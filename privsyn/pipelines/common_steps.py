@@ -1,6 +1,6 @@
 """The first steps of every mechanism over noisy marginals: encode, one-way marginals, compression.
 
-The last ones, from consistency to the synthetic table, are in privsyn/pipelines/synthesis_steps.py.
+The last steps, from consistency to the synthetic table, are in privsyn/pipelines/synthesis_steps.py.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ COMPRESSION = tuple(
     f"mechanism.compression.{name}"
     for name in ("enabled", "sigmas", "least_count", "filter", "neighbours", "equal_mass")
 )
-"""The fields by which codes are combined; the others say which cells there are."""
+"""The fields that decide how codes are combined; the other fields of compression decide the cells."""
 
 Options = TypeVar("Options", bound=Mechanism)
 
 ONE_CELL = "k, the records a person may have: all k may fall into one cell"
-"""Why a marginal has its sensitivity."""
+"""The reason for a marginal's sensitivity."""
 
 
 def explain_one_cell(request: Request) -> str:
-    """Return why a marginal of this request has its sensitivity."""
+    """Return the reason for the sensitivity of the request's marginals."""
     panel = request.spec.panel
     return ONE_CELL if panel is None else OF_HOUSEHOLD if panel.household else OF_PERSON
 
 
 def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIRS) -> list[Clique] | None:
-    """Return the pairs that are asked of a wide table; None where the table is not wide, and all are.
+    """Return the pairs to ask of a wide table, or None (all pairs) if the table is not wide.
 
-    They follow from names, their order and the focus alone.  ``attributes``: those of the rows, in their order;
-    ``most``: how many pairs at most, beside those of the focus.
+    The choice depends on names, their order and the focus alone.  ``attributes``: the rows' attributes, in order;
+    ``most``: the largest number of pairs, not counting pairs of the focus.
     """
     if not is_wide(request.encoding.domain.attributes):
         return None
@@ -76,7 +76,7 @@ def list_asked_pairs(request: Request, attributes: Clique, most: int = MOST_PAIR
 
 
 def get_options_as(request: Request, kind: type[Options]) -> Options:
-    """Return the request's options, which are of this kind.  Raises TypeError if it asks for another mechanism."""
+    """Return the request's options, of type ``kind``.  Raises TypeError if it asks for another mechanism."""
     options = request.spec.mechanism
     if not isinstance(options, kind):
         raise TypeError(f"the request asks for the mechanism {options.name!r}")
@@ -84,12 +84,12 @@ def get_options_as(request: Request, kind: type[Options]) -> Options:
 
 
 def list_released_tables(look: str) -> tuple[str, ...]:
-    """Return the released tables of a release step."""
+    """Return the names of the tables that the release step ``look`` publishes."""
     return tuple(f"{look}.{table}" for table in RELEASED)
 
 
 def publish_noisy(name: str, words: str = "") -> dict[str, PublishedFile]:
-    """Return the released files of a release step's tables; ``words``: what the noisy one holds."""
+    """Return the released files of a release step's tables; ``words``: a description of the noisy table."""
     return {
         "noisy": PublishedFile(f"marginals/{name}.parquet", words),
         "receipts": PublishedFile(f"marginals/{name}_receipts.parquet"),
@@ -103,19 +103,19 @@ def stream_codes(batches: Batches, domain: Domain, *, padded: bool = False) -> R
 
 
 def stream_numbers(batches: Batches, encoding: EncodingPlan) -> RowStream:
-    """Return a table of values as whole numbers of their columns' resolution, as a step's output."""
+    """Return a table of values, as whole multiples of their columns' resolution, as a step's output."""
     domain = encode_rows.build_number_domain(encoding)
     profile = partial(tables.make_code_profile, domain=domain, nullable=True)
     return RowStream(tables.build_code_schema(domain, nullable=True), batches, profile)
 
 
 def _encode_rows(request: Request, inputs: Inputs, progress: Progress, *, numbers: bool) -> Mapping[str, Output]:
-    """Return the private rows as fine codes, the repairs that reading them took and, if wanted, the rows' numbers."""
+    """Return the private rows as fine codes, the repairs made while reading and, if asked, the rows' numbers."""
     encoding, unit = request.encoding, request.spec.unit
     streams = {"encoded_rows": stream_codes((), encoding.domain)}
     if numbers:
         streams["numbers"] = stream_numbers((), encoding)
-    # records of persons are bounded over all rows, in passes of their own
+    # bounding records per person needs separate passes over all rows
     parts_to_encode = inputs.private.encode_parts(encoding, numbers) if unit.identifier is None else None
     if parts_to_encode is not None:
         make, parts = parts_to_encode
@@ -135,14 +135,14 @@ def _encode_rows(request: Request, inputs: Inputs, progress: Progress, *, number
 
 
 def write_together(streams: Mapping[str, RowStream], batches: Iterable[Any], inputs: Inputs) -> dict[str, RowStream]:
-    """Return tables that are made in one pass, written already; each of ``batches`` has one batch of each table."""
+    """Write several tables in one pass and return them; each item of ``batches`` has one batch per table."""
     shapes = [Shape(stream.schema, stream.profile) for stream in streams.values()]
     files = inputs.work.write_together(batches, shapes)
     return {n: collect_parts(s, [file]) for (n, s), file in zip(streams.items(), files, strict=True)}
 
 
 def collect_parts(stream: RowStream, files: Sequence[PartFile]) -> RowStream:
-    """Return the output of a step whose parts are made."""
+    """Return a step's output from its finished parts."""
     return replace(stream, batches=read_parts(files), made=tuple(files))
 
 
@@ -150,13 +150,13 @@ Batch = TypeVar("Batch")
 
 
 def check_unchanged(batches: Iterable[Batch], inputs: Inputs) -> Iterator[Batch]:
-    """Yield the batches; raise RequestError at the end, before anything is kept, if the data changed meanwhile."""
+    """Yield the batches; raise RequestError at the end, before anything is kept, if the data changed."""
     yield from batches
     refuse_changed(inputs)
 
 
 def refuse_changed(inputs: Inputs) -> None:
-    """Raise RequestError if the private table is another than when the run was opened."""
+    """Raise RequestError if the private table changed since the run was opened."""
     if not inputs.private.unchanged():
         raise RequestError(
             "the private table changed while it was read", "Run again once it is complete", "release.data"
@@ -187,25 +187,25 @@ ENCODE_WITH_NUMBERS = replace(
     run=partial(_encode_rows, numbers=True),
     transient=("numbers",),
 )
-"""Encodes the private table for looks that see inside codes, which need the values' numbers."""
+"""Encodes the private table for looks that see inside codes and so need the values' numbers."""
 
 ENCODE = replace(_ENCODE, instead=dict.fromkeys(("cell_counts", "value_counts"), ENCODE_WITH_NUMBERS))
-"""Encodes the private table for looks that see codes only."""
+"""Encodes the private table for looks that see only codes."""
 
 
 def count_cells(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact counts that the queries ask for, one of each cell: of every look at columns or sets of them."""
+    """Yield the exact counts of the queries, one count per cell, for looks at columns and sets of columns."""
     return one_way_marginals.count_exactly(rows, queries, request.threads)
 
 
 def _plan_for_most_cells(uncut: Request) -> Domain:
-    """Return the domain of the one-ways with the most cells that columns on a ladder may have."""
+    """Return the domain of the one-ways, with the most cells that a column on a ladder may get."""
     ladder, domain = {codec.attribute for codec in uncut.encoding.on_ladder}, uncut.public.measured_alone
     return Domain.of({a: n + PARTS * (a in ladder) for a, n in zip(domain.attributes, domain.sizes, strict=True)})
 
 
 def get_division(request: Request) -> str:
-    """Return how the one-ways share their budget: "equal", or "cells", in proportion to cells^(2/3)."""
+    """Return how the one-ways share their budget: "equal", or "cells" (in proportion to cells^(2/3))."""
     options = request.spec.mechanism
     if isinstance(options, PrivSyn):
         return options.split.one_ways
@@ -213,7 +213,7 @@ def get_division(request: Request) -> str:
 
 
 def plan_one_ways(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    """Plan one query a column; the noise is planned for uncut cells, so that it does not depend on which were cut."""
+    """Plan one query per column; the noise is planned before cells are cut, so it does not depend on the cuts."""
     panel, uncut = request.spec.panel, request.cut_cells(())
     planned = one_way_marginals.plan_queries(
         _plan_for_most_cells(uncut),
@@ -251,7 +251,7 @@ def compress_by_one_ways(
     settings: Compression,
     least: compress_domain.LeastCodes = compress_domain.NO_LEAST,
 ) -> Recode:
-    """Return the recoding by the noisy one-ways; ``least``: codes that attributes have at least."""
+    """Return the recoding by the noisy one-ways; ``least``: the smallest number of codes per attribute."""
     queries, answers = inputs.noisy("one_way_marginals")
     prior, binning = request.public.prior, request.encoding.binning
     compress = compress_domain.compress_domain if prior is None else partial(compress_domain.compress_towards, prior)

@@ -1,6 +1,6 @@
-"""The declared steps as pages show them: a drawing, a table, and the stages that ``flows/release.py`` begins with.
+"""The declared steps for the docs: a drawing, a table, and the list of stages at the top of ``flows/release.py``.
 
-``python -m privsyn.pipelines.drawing`` writes all three into their files, from a checkout; a test holds them to it.
+``python -m privsyn.pipelines.drawing``, run in a checkout, writes all three; a test checks that they are current.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _DECLARED = (
 _WIRED = follow_cuts(connect(fund(_DECLARED, {look.name: Fraction(1) for look in release_steps(_DECLARED)})))
 
 STEPS = tuple({step.name: step for step in reversed(_DECLARED)}.values())[::-1]
-"""Every step that some release of PrivSyn has, linked rows included."""
+"""Every step of any PrivSyn release, including linked rows."""
 
 COLORS = {
     StepKind.TRANSFORM: "fill:#f9d9d9,stroke:#b03a3a,color:#222",
     StepKind.RELEASE: "fill:#fdebc8,stroke:#b9770e,color:#222",
     StepKind.POSTPROCESS: "fill:#d8eedd,stroke:#2e7d4f,color:#222",
 }
-"""Private rows stay red; amber is where budget is spent; green is free."""
+"""Red: private rows; amber: budget is spent; green: post-processing, free."""
 
 SOME_RELEASES = "classDef some stroke-dasharray:5 4"
 PUBLISH = ("Publish", "", "the released folder is written, checked and entered in the ledger")
@@ -43,7 +43,7 @@ PUBLISH = ("Publish", "", "the released folder is written, checked and entered i
 def draw_mermaid() -> str:
     """Return the steps as a Mermaid flowchart, coloured by their kind.
 
-    Steps that only some releases have are dashed.  An arrow that others imply is left out.
+    Steps of some releases only are dashed.  Arrows implied by other arrows are left out.
     """
     order: nx.DiGraph = nx.DiGraph((producer, step.name) for step in _WIRED for producer in step.producers)
     lines = ["flowchart TD"]
@@ -60,7 +60,7 @@ def _find_places(edge: tuple[str, str]) -> tuple[int, int]:
 
 
 def list_stages() -> str:
-    """Return a line a step: its name in the UI, its kind, and what it does; indented."""
+    """Return one indented line per step: its title, kind and description."""
     rows = [(step.title, str(step.kind), _describe(step)) for step in STEPS]
     width = max(len(title) for title, *_ in rows) + 6
     begins = [(f"    {title:{width - 4}}{kind:14}", about) for title, kind, about in (*rows, PUBLISH)]
@@ -86,11 +86,11 @@ PAGES = {
     "docs/how-it-works.md": ("<!-- steps -->\n", tabulate_steps, "\n<!-- /steps -->"),
     "flows/release.py": ("in brackets: the releases that have a step:\n\n", list_stages, "\n\nOther mechanisms"),
 }
-"""File -> what stands before the text that is made from the declarations, the text, and what stands after it."""
+"""File -> marker before the generated text, the function that generates it, marker after it."""
 
 
 def build_pages(root: Path) -> dict[Path, str]:
-    """Return each file with the text that it should have.  ``root``: the checkout's folder."""
+    """Return path -> up-to-date text of each page.  ``root``: the checkout's folder."""
     pages = {}
     for name, (begin, make, end) in PAGES.items():
         content = (root / name).read_text(encoding="utf-8")

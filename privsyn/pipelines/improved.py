@@ -1,8 +1,8 @@
-"""PrivSyn on top of earlier releases of the same data: their looks, pooled with as many new ones, then rows.
+"""PrivSyn that improves earlier releases of the same data: their looks, pooled with new ones, then rows.
 
-The first steps are those of the earlier releases, with their keys, so that their noisy tables are found and nothing is
-drawn for them again.  Each further release looks at one-ways, scores and marginals in the same codes.  Answers to the
-same question are pooled by inverse variance.  All prices are in one sum (adaptive composition).
+The first steps have the keys of the earlier releases, so their noisy tables are reused and no noise is drawn again.
+Each further release looks at one-ways, scores and marginals in the same codes.  Answers to the same query are pooled by
+inverse variance.  The prices of all looks add up (adaptive composition).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from privsyn.tasks.steps import combine_cliques, select_more
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of the earlier releases, then those of this one.
+    """Return the steps of the earlier releases, then this release's steps.
 
-    Raises ValueError where nothing is improved.
+    Raises ValueError if the request improves no release.
     """
     if request.spec.improves is None:
         raise ValueError("the request improves no release")
@@ -71,12 +71,12 @@ def _measure_more(n: int) -> ReleaseStep:
 
 
 def _sum_measured_rho(inputs: Inputs, n: int) -> Fraction:
-    """Return the budget of all marginals up to release ``n``."""
+    """Return the budget of all measurements up to release ``n``."""
     return sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED])
 
 
 def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    """Choose what release ``n`` measures: each clique's share of all budgets, less what it had."""
+    """Choose the cliques of release ``n``: each gets its share of all budgets, less what was spent on it."""
     first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
     binning = request.encoding.binning
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
@@ -86,7 +86,7 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
         score_queries,
         scores_again,
         first_recode,
-        {a: r for a, r in all_one_ways.items() if binning[a].chances is None},  # not what values are rounded to
+        {a: r for a, r in all_one_ways.items() if binning[a].chances is None},  # without attributes of rounding
         rho,
         request.records,
         options.selection,
@@ -101,7 +101,7 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
 
 
 def _choose_more(n: int) -> Step:
-    """Return the step that chooses what release ``n`` measures."""
+    """Return the step that chooses the cliques of release ``n``."""
     return Step(
         name=f"select_more_{n}",
         title=f"Select more, release {n}",
@@ -120,7 +120,7 @@ def _choose_more(n: int) -> Step:
 
 
 def _build_round(n: int, run: str) -> tuple[Step, ...]:
-    """Return the steps of the release number ``n``, which improves ``run``: it repeats the looks of the first."""
+    """Return the steps of release number ``n``, which improves ``run`` by repeating the first release's looks."""
     return (
         _look_at_columns(n, run),
         repeat(SCORES, n, publish_noisy(f"scores_{n}")),
@@ -133,6 +133,6 @@ def _build_round(n: int, run: str) -> tuple[Step, ...]:
 
 
 def _list_marginals(inputs: Inputs) -> list[Query]:
-    """Return the queries of all looks at marginals, without sums beside them."""
+    """Return the queries of all looks at marginals, without the trend sums that follow them."""
     by_look = [inputs.noisy(look)[0] for look in inputs.list_looks(LookKind.MARGINALS)]
     return [q for queries in by_look for q in queries[: count_marginals([q.attributes for q in queries])]]

@@ -1,4 +1,4 @@
-"""Independent columns: the one-ways with the whole budget, and rows drawn column by column."""
+"""Independent columns: one-ways with the whole budget, and rows drawn column by column."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from privsyn.pipelines.synthesis_steps import build_row_steps
 
 COUNT_COLUMNS = replace(
     ONE_WAYS,
-    limit="Each column is made on its own: the rows show no relation between columns, whatever is so in reality.",
+    limit="Each column is made on its own: the rows show no relation between columns, even where there is one.",
 )
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return one look at the private rows, at every column on its own; no relation between columns is kept."""
+    """Return the steps: one look, at the one-ways, then rows that keep no relation between columns."""
     return ENCODE, *build_first_look(), COUNT_COLUMNS, COMPRESS_DOMAIN, *build_row_steps(request)

@@ -1,15 +1,14 @@
 """MST's structure with this project's selection and rows: one-ways, a tree of pairs, rows along the tree.
 
-McKenna, Miklau, Sheldon: *Winning the NIST Contest*, Journal of Privacy and Confidentiality 11(3), 2021.  The paper's:
-three looks with a third of rho each, equal noise within a look, a tree that links all columns, measured pair by pair.
-Not the paper's: the tree is the maximum spanning tree of noisy scores in place of draws by the exponential mechanism,
-and rows come from consistent marginals by a tree start and sweeps, unless ``rows_by`` asks for the paper's graphical
-model, which the package mbi fits.
+McKenna, Miklau, Sheldon: *Winning the NIST Contest*, Journal of Privacy and Confidentiality 11(3), 2021.  From the
+paper: three looks with a third of rho each, equal noise within a look, a tree that links all columns, measured pair by
+pair.  Unlike the paper: the maximum spanning tree of noisy scores replaces draws by the exponential mechanism.  Rows
+come from consistent marginals by a tree start and sweeps, unless ``rows_by`` asks for the paper's graphical model,
+fitted by the package mbi.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
-sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and at most d - 1 pairs of sensitivity k (or
-the one-ways again, where there is no pair): each is one mechanism instance, and their prices add up to rho (adaptive
-composition).
+Privacy: rho-zCDP for adding or removing one person with at most k records.  With d attributes there are d one-way
+marginals, at most d (d - 1) / 2 scores against them, and at most d - 1 pairs (or the one-ways again, if there is no
+pair).  Each is one mechanism instance of sensitivity k, and their prices add up to rho (adaptive composition).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from privsyn.tasks.synthesis import graphical_rows
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return steps: three looks of a third of rho each, then rows as in every mechanism, or of a graphical model."""
+    """Return the steps: three looks with a third of rho each, then rows by sweeps or by a graphical model."""
     return (
         ENCODE,
         *build_first_look(),
@@ -97,4 +96,4 @@ GRAPHICAL_STEPS = (
     ),
     decode_from("graphical_rows.codes"),
 )
-"""The last steps where rows are those of a graphical model."""
+"""The last steps if a graphical model draws the rows."""

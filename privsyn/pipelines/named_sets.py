@@ -1,4 +1,4 @@
-"""The steps that measure sets of columns whole: those that the spec names, and triples that scores find."""
+"""The steps that measure whole sets of columns: sets that the spec names, and triples found by scores."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ COUNTS_OF_SETS = "joint counts of the named sets of columns"
 WORDS = "has the joint counts of the named sets in merged codes"
 
 
-def _have_codes_of_their_own(request: Request) -> bool:
-    """Return whether columns of named sets may have codes that are chosen for these."""
+def _sets_have_own_codes(request: Request) -> bool:
+    """Return whether columns of named sets may have codes chosen for the sets."""
     settings, binning = request.spec.mechanism.compression, request.encoding.binning
     columns = {a for m in request.spec.measured_sets for a in request.encoding.attributes_of(m.columns)}
     return settings.enabled and settings.equal_mass and any(binning[a].is_open for a in columns)
@@ -57,7 +57,7 @@ def _have_codes_of_their_own(request: Request) -> bool:
 def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     public, settings, binning = request.public, request.spec.mechanism.compression, request.encoding.binning
     least = compress_domain.NO_LEAST
-    if _have_codes_of_their_own(request):
+    if _sets_have_own_codes(request):
         fine = compress_by_one_ways(request, inputs, settings.model_copy(update={"equal_mass": False}))
         ordered, starts = get_ordered(binning), public.in_codes(fine).starts
         rho = inputs.rho[MEASURE_SETS] * split_sets(request).named_of_measured
@@ -76,10 +76,10 @@ COMPRESS_FOR_SETS = replace(
     run=_compress,
     words=lambda r: (
         say(COMPRESS_DOMAIN.words, r)
-        + ("; columns of named sets have codes for these" if _have_codes_of_their_own(r) else "")
+        + ("; columns of named sets have codes for these" if _sets_have_own_codes(r) else "")
     ),
 )
-"""Chooses codes, of columns of named sets as many as the noise of the sets leaves rows for."""
+"""Chooses codes; columns of named sets get as many codes as the noise of the sets allows."""
 
 COMPRESS = replace(COMPRESS_DOMAIN, instead={MEASURE_SETS: COMPRESS_FOR_SETS})
 
@@ -180,14 +180,14 @@ PLAN_SETS = Step(
     },
     words=lambda r: (
         "the named sets are counted in cells of about equal noisy counts, as many as the noise allows"
-        + ("; questions in the cells that they ask for" if any(m.question for m in r.spec.measured_sets) else "")
+        + ("; questions are counted in their own cells" if any(m.question for m in r.spec.measured_sets) else "")
     ),
 )
-"""Plans the named sets and those that the triples' scores find."""
+"""Plans the named sets and the sets found by the triples' scores."""
 
 
 def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
-    """Return the sets that the noisy scores of triples, and of pairs, say to measure."""
+    """Return the sets to measure, by the noisy scores of triples and pairs."""
     queries, answers = inputs.noisy("triple_scores")
     score_queries, scores = inputs.noisy("indif_scores")
     recode = inputs.recode()
@@ -204,7 +204,7 @@ def _find_sets(request: Request, inputs: Inputs) -> list[Clique]:
 def _weigh(
     named: Sequence[tuple[frozenset[str], float]], found: Sequence[Clique], shares: SetParts
 ) -> list[tuple[frozenset[str], float]]:
-    """Return the sets with weights by which the named and the found ones have their parts; a found one only once."""
+    """Return the sets, each once, with weights that give the named and the found sets their parts of the budget."""
     total = sum(weight for _, weight in named)
     weighed = {columns: weight / total * float(shares.named) for columns, weight in named}
     for clique in found:
@@ -269,24 +269,24 @@ SET_STEPS = (PLAN_HALVES, HALVE_ROWS, SCORE_TRIPLES, PLAN_SETS, MERGE_ROWS, COUN
 
 
 def measure_sets_again(n: int) -> ReleaseStep:
-    """Return the look of release ``n`` of several, at the same sets."""
+    """Return the look of a further release ``n`` at the same sets."""
     return repeat(COUNT_SETS, n, publish_noisy(f"sets_{n}", WORDS))
 
 
 def list_named_pairs(request: Request) -> frozenset[Clique]:
-    """Return the pairs of attributes that the spec names as measured sets, of which no question is asked."""
+    """Return the pairs of attributes that the spec names as measured sets without a question."""
     encoding, named = request.encoding, (m for m in request.spec.measured_sets if m.asked is None)
     sets = {encoding.domain.ordered(encoding.attributes_of(m.columns)) for m in named}
     return frozenset(clique for clique in sets if len(clique) == 2)
 
 
 def read_sets(inputs: Inputs) -> list[named_sets.PlannedSet]:
-    """Return the sets that were planned."""
+    """Return the planned sets."""
     return named_sets.read_merges(inputs.table(MERGES))
 
 
 def read_set_marginals(inputs: Inputs) -> list[Marginal]:
-    """Return the noisy joint tables of the sets that were measured; none where no look measured sets."""
+    """Return the noisy marginals of the measured sets; empty if no look measured sets."""
     if not inputs.list_looks(LookKind.SETS):
         return []
     queries, answers = pool_answers(*inputs.all_noisy(LookKind.SETS))

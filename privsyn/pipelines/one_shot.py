@@ -1,6 +1,6 @@
 """PrivSyn (paper, Algorithm 3): one-ways, scores of all pairs, the chosen marginals, consistency, rows.
 
-One shot: the marginals are chosen once, where ``adaptive`` chooses again.
+Marginals are chosen once; ``adaptive`` chooses again in each round.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ from privsyn.tasks.steps import (
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of PrivSyn, in the paper's order; each step's inputs are outputs of earlier ones."""
+    """Return the steps of PrivSyn, in the paper's order."""
     return *build_looks(), *build_row_steps(request)  # lines 6 and 7 make the rows
 
 
 def build_looks(encode: Step | None = None) -> tuple[Step, ...]:
-    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` leaves out what has no budget.
+    """Return the steps up to the last look; :func:`privsyn.engine.step.fund` drops looks without a budget.
 
-    ``encode``: the step that encodes rows, if it is another than ENCODE.
+    ``encode``: the step that encodes rows (None: ENCODE).
     """
     return (
         encode or ENCODE,
@@ -144,9 +144,9 @@ def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]
 
 
 def _list_settled_pairs(request: Request, domain: Domain, asked_pairs: Sequence[Clique] | None) -> list[Clique]:
-    """Return the pairs that need no score, of ``asked_pairs``, or of all where these are None.
+    """Return the pairs among ``asked_pairs`` (None: all pairs) that need no score.
 
-    One of their attributes has a single code, and so is related to nothing; or both are of rows that are made before.
+    Either one attribute is only counted alone, or both attributes belong to rows above that are already made.
     """
     counted_alone = set(list_counted_alone(request.encoding.binning))
     made_before = set(request.encoding.list_attributes_within(request.above))
@@ -174,7 +174,7 @@ def _explain_score_sensitivity(request: Request) -> str:
 
 
 def get_selection(request: Request) -> Selection:
-    """Return which pairs are scored, and how: the mechanism's settings, or the defaults up to its largest pair."""
+    """Return the mechanism's settings of selection, or the defaults with the mechanism's ``max_cells``."""
     options = request.spec.mechanism
     if isinstance(options, PrivSyn):
         return options.selection
@@ -205,13 +205,13 @@ SCORES = ReleaseStep(
 
 
 def read_noisy_scores(inputs: Inputs) -> dict[tuple[str, str], float]:
-    """Return pair -> noisy score, for a step that reads the scores."""
+    """Return pair -> noisy score."""
     queries, answers = inputs.noisy("indif_scores")
     return {(q.attributes[0], q.attributes[1]): float(y[0]) for q, y in zip(queries, answers, strict=True)}
 
 
 def weigh_evenly(cliques: Sequence[Clique], request: Request, inputs: Inputs) -> pa.Table:
-    """Return the contract CLIQUES of ``cliques``, all of one weight; of the one-ways where there are none."""
+    """Return the table CLIQUES of ``cliques`` with equal weights, or of the one-ways if there are no cliques."""
     domain, fine = inputs.domain(), request.encoding.domain
     weighed = combine_cliques.with_one_ways(dict.fromkeys(cliques, 1.0), 0.0, fine)
     return combine_cliques.tabulate_cliques(weighed, domain, fine)
@@ -228,9 +228,9 @@ def build_choice_step(
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
-    """Return the step of a mechanism that chooses cliques by the noisy ``scores``, all of one weight.
+    """Return a step that chooses cliques by the noisy ``scores``, with equal weights.
 
-    ``divides``: as the step's.
+    ``divides``: see Step.
     """
     return Step(
         name=name,
@@ -266,7 +266,7 @@ def _select(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
         targets=request.public.targets,
         pooled=options.consistency.pooled,
         rounding=list_roundings(request.encoding.binning),
-        explained=explain_by_trends(request, inputs),  # what trends say needs no measurement
+        explained=explain_by_trends(request, inputs),  # trends need no measurement
     )
     return {"pairs": pairs}
 
@@ -325,9 +325,9 @@ COMBINE_CLIQUES = Step(
 
 
 def _plan_marginals(chosen: str, request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    """Plan the cliques in the table ``chosen``; where a trend is unclear, it is asked again after them."""
+    """Plan the cliques in the table ``chosen``, then the unclear trends once more."""
     weights, domain = combine_cliques.read_cliques(inputs.table(chosen)), inputs.domain()
-    # of a wide table fewer trends are asked where they would be unclear, so none is asked again
+    # a wide table asks only as many trends as are clear, so it asks none again
     wide = is_wide(request.encoding.domain.attributes)
     asked_before = [] if wide else inputs.all_noisy(LookKind.TRENDS)[0]
     total = estimate_total(inputs.recode())
@@ -350,7 +350,7 @@ def _count_marginals(
 def build_measurement(
     *, name: str, title: str, chosen: str, look: Look, files: Mapping[str, PublishedFile], limit: str = ""
 ) -> ReleaseStep:
-    """Return the step that measures the cliques in the table ``chosen``, which share its budget by weight."""
+    """Return the step that measures the cliques in the table ``chosen``; they share its budget by weight."""
     return ReleaseStep(
         name=name,
         title=title,
@@ -371,7 +371,7 @@ def measure_chosen(
     chosen: str,
     limit: str = "Relations of three and more columns are kept only if the measured ones imply them.",
 ) -> ReleaseStep:
-    """Return the paper's measurement, of the marginals in the table ``chosen``."""
+    """Return the paper's measurement of the marginals in the table ``chosen``."""
     measure = build_measurement(
         name=MEASURED,
         title="Measure marginals",
@@ -385,7 +385,7 @@ def measure_chosen(
 
 
 def _explain_sum_of_signs(request: Request) -> str:
-    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, to which each adds at most 1"
+    return f"{explain_one_cell(request)}; a trend asked again is a sum of signs, and each record adds at most 1"
 
 
 _MEASURE = measure_chosen(CLIQUES)
@@ -403,8 +403,8 @@ MEASURE = replace(
         )
     },
 )
-"""Measures the chosen cliques, and asks again what is unclear of trends."""
+"""Measures the chosen cliques, and asks unclear trends again."""
 
 _PAPER = dict(zip((ONE_WAYS.name, SCORES.name, MEASURED), PrivSyn().split.exact(), strict=True))
 STEPS = connect(fund((*build_looks(), *ROW_STEPS), _PAPER))
-"""The steps with the default options where every column has bins."""
+"""The steps with default options if every column has bins."""

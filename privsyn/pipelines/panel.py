@@ -1,6 +1,7 @@
-"""Linked rows of persons: PrivSyn over one record a person, transitions between rows, and rows made by them.
+"""Linked rows of persons: PrivSyn over one record per person, transitions between rows, and rows made from both.
 
-A person's record is one of the person's rows, beside the number of rows, of rows before, and the gap to the next row.
+A person's record is one of the person's rows, with the number of rows, the number of rows before it, and the gap to the
+next row.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
 
 NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
-"""Attribute -> its noisy counts, and their noise."""
+"""Attribute -> its noisy counts, and their sigma."""
 
 TRANSITIONS = "measure_transitions"
 KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
@@ -90,7 +91,7 @@ NUMBERS = f"encode.{NUMBERS_OF['rows_of_persons']}"
 
 
 def build_encode_step(request: Request) -> Step:
-    """Return the step that encodes persons: their records, all kept rows, and which rows stand for whom.
+    """Return the step that encodes persons: their records, all kept rows, and the runs of each person's rows.
 
     Adding or removing one person adds or removes one record, the person's kept rows, and nothing else.
     """
@@ -123,14 +124,14 @@ def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Map
 
 
 def _list_numbers(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return which tables of numbers are stored: all where cells are chosen, else the rows' where rows are compared."""
+    """Return the tables of numbers to store: all if cells are chosen, the rows' numbers if only rows are compared."""
     if plan.on_ladder:
         return tuple(NUMBERS_OF.values())
     return (NUMBERS_OF["rows_of_persons"],) if encode_rows.list_comparable(plan) else ()
 
 
 def _build_codes(request: Request, inputs: Inputs) -> dict[str, TransitionCodes]:
-    """Return the codes of the tables of transitions; none of a release without any."""
+    """Return attribute -> codes of its table of transitions; empty if the release measures no transitions."""
     rho = inputs.rho.get(TRANSITIONS)
     return {} if rho is None else build_transition_codes(request.encoding, inputs.recode(), rho)
 
@@ -158,7 +159,7 @@ PAIR_ROWS = Step(
     run=_pair,
     version=2,
 )
-"""Pairs a row of each person, or a member of each household, with the next one."""
+"""Pairs one row of each person, or one member of each household, with the next."""
 
 
 def _plan_transitions(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -179,7 +180,7 @@ MEASURE_TRANSITIONS = ReleaseStep(
     plan=_plan_transitions,
     exact=count_cells,
     look=Look(
-        what="counts of a row's value by the next row's, of one pair of rows a person (two of members a household)",
+        what="counts of a row's value by the next row's, from one pair of rows per person (two per household)",
         reason=lambda r: (
             f"1: one record of a pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone"
         ),
@@ -237,7 +238,7 @@ MEASURE_ROWS = ReleaseStep(
     exact=count_cells,
     look=Look(
         what="counts of every column over all rows",
-        reason=lambda r: f"K: all {r.spec.unit.records} rows that are kept of a person may fall into one cell",
+        reason=lambda r: f"K: all {r.spec.unit.records} rows kept for a person may fall into one cell",
         noise_of="a count of rows",
     ),
     rows=KEPT,
@@ -250,18 +251,18 @@ MEASURE_ROWS = ReleaseStep(
 LINKING = (*SHARDS, "mechanism.synthesis.related_inside", "panel.constant", "panel.with_order")
 
 LINKED_LOOKS = (PAIR_ROWS, MEASURE_TRANSITIONS, KEEP_ROWS, MEASURE_ROWS, LIST_WITHOUT_ROWS, MEASURE_WITHOUT_ROWS)
-"""The steps up to the last look at the other rows of persons."""
+"""The steps of the looks at all rows of persons."""
 
 
 def _read_rows(inputs: Inputs) -> dict[str, tuple[NDArray[np.float64], float]]:
-    """Return by column the noisy counts of rows, and their noise."""
+    """Return column -> noisy counts of rows, and their sigma."""
     answers = zip(*inputs.noisy("measure_rows"), strict=True)
     noisy_by_name = {query.attributes[0]: (counts.astype(np.float64), query.sigma) for query, counts in answers}
     return {a: noisy_by_name[name_all_rows(a)] for a in inputs.domain().attributes if name_all_rows(a) in noisy_by_name}
 
 
 def _read_transitions(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> NoisyTables:
-    """Return by attribute the noisy counts of its codes by those of the next row, and their noise."""
+    """Return attribute -> noisy counts of its codes by its codes in the next row, and their sigma."""
     answers = zip(*inputs.noisy(TRANSITIONS), strict=True)
     return {
         q.attributes[0]: (c.astype(np.float64).reshape(codes[q.attributes[0]].size, -1), q.sigma) for q, c in answers
@@ -269,9 +270,9 @@ def _read_transitions(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> N
 
 
 def _read_pairs(inputs: Inputs, codes: Mapping[str, TransitionCodes]) -> tuple[NoisyTables, NoisyTables]:
-    """Return the noisy counts of pairs of members, and their noise: of neighbours, and of the first one and another.
+    """Return the noisy counts of pairs of members, and their sigma: of neighbours, and of the first and a later member.
 
-    The second is empty where households have two members at most.
+    The second is empty if households have at most two members.
     """
     sizes = [codes[a].size for a in (*codes, *codes)]
     tables = [
@@ -289,7 +290,7 @@ def _build_member_linker(
     codes: Mapping[str, TransitionCodes],
     pairs: tuple[NoisyTables, NoisyTables],
 ) -> MemberLinker:
-    """Return what makes the members of households, by noisy ``pairs`` of them (:func:`_read_pairs`)."""
+    """Return the linker that makes members of households from noisy ``pairs`` of members (:func:`_read_pairs`)."""
     from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
     from privsyn.tasks.panels.pairs_of_members import estimate_kinds
 
@@ -307,7 +308,7 @@ def _build_row_linker(
     noisy_transitions: NoisyTables,
     counts_of_rows: NoisyTables,
 ) -> Linker:
-    """Return what makes a person's rows before and after a record, by noisy transitions and counts of all rows."""
+    """Return the linker that makes the rows before and after a record from noisy transitions and counts of rows."""
     from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
     from privsyn.tasks.panels.transitions import count_pairs, estimate_transition
 
@@ -322,7 +323,7 @@ def _build_row_linker(
 
 
 def build_linking_step(codes_table: str = CODES) -> Step:
-    """Return the step that makes persons with linked rows of their records, the codes in ``codes_table``."""
+    """Return the step that makes persons with linked rows from their records, the codes in ``codes_table``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
@@ -344,7 +345,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
             counts = _read_rows(inputs) if counted else {}
             linker = _build_row_linker(request, plan, recode, consistent, codes, transitions, counts)
         related, asked_pairs = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
-        # records of rows that are made already stay as many, and in their order
+        # records of rows that already exist keep their number and order
         link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
 
@@ -385,7 +386,7 @@ def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)
     ranges = plan.list_table_ranges(order)
     profile = lambda batches: tables.make_value_profile(batches, ranges)  # noqa: E731
-    sizes = shards.compute_open_part_rows(parts)  # persons that break a rule may be left out
+    sizes = shards.compute_open_part_rows(parts)  # persons who break a rule may be left out
     return {"synthetic": RowStream(build_linked_schema(plan, order), rows, profile, sizes)}
 
 
@@ -403,5 +404,5 @@ DECODE = Step(
 
 
 def build_looks(request: Request) -> tuple[Step, ...]:
-    """Return the steps up to the last look: PrivSyn's, over one record a person, and the looks at all rows."""
+    """Return the steps up to the last look: PrivSyn's over one record per person, and the looks at all rows."""
     return *one_shot.build_looks(build_encode_step(request)), *LINKED_LOOKS

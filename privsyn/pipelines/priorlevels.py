@@ -1,17 +1,17 @@
 """A public table updated by levels: one-ways, related columns in large groups, then single columns by group.
 
-"Public prior: distribution estimation" (second place, NIST challenge of 2020, sprint 2), Algorithm 2.  The paper's:
+"Public prior: distribution estimation" (second place, NIST challenge of 2020, sprint 2), Algorithm 2.  From the paper:
 four looks with a quarter of the budget each, a workload chosen from the public table, the update of least relative
-entropy, rows that are rows of the public table.  Not the paper's: the first look asks every column on its own, which
-gives bins, and large groups have the sum of their small ones' rows; discrete Gaussian noise; counts drawn to what is
-known before (``shrink``); a group begins with its own public rows.
+entropy, rows taken from the public table.  Unlike the paper: the first look asks the one-ways, which give bins; a large
+group has the sum of its small groups' rows; noise is discrete Gaussian; counts are shrunk to the expected counts
+(``shrink``); a group starts from its own public rows.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records, to which the run cuts or bounds the rows
-first (the paper's individual stability by truncation).  Every query is one marginal, over the groups' columns and a set
-of others, of sensitivity k: one mechanism instance for all groups together, since a record is in one group only
-(parallel composition over disjoint groups).  It is not divided among a person's groups: all k records may fall into one
-cell.  With d columns there are d, at most d, 1 and at most d queries (or d one-ways in place of none); what is measured
-follows from the public table and earlier noisy counts, and the prices add up to rho (adaptive composition).
+Privacy: rho-zCDP for adding or removing one person with at most k records; the run first bounds the rows to k per
+person (the paper's individual stability by truncation).  Every query is one marginal of sensitivity k, over the groups'
+columns and a set of others.  It is one mechanism instance for all groups together, since a record is in one group only
+(parallel composition over disjoint groups).  The sensitivity is not divided among a person's groups: all k records may
+fall into one cell.  With d columns the four looks have d, at most d, 1 and at most d queries (or d one-ways in place of
+none).  The queries depend on the public table and earlier noisy counts; prices add up to rho (adaptive composition).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from privsyn.tasks.steps import prior_rows, synthesize
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps: four looks of a quarter of rho each, then rows of the public table."""
+    """Return the steps: four looks with a quarter of rho each, then rows of the public table."""
     return (
         ENCODE,
         ONE_WAYS,
@@ -83,19 +83,19 @@ def get_options(request: Request) -> PriorLevels:
 
 
 def _read_public(request: Request, recode: Recode) -> CodeTable:
-    """Return the public rows in coarse codes.  Raises RequestError where the request does not say where they are."""
+    """Return the public rows in coarse codes.  Raises RequestError if the request does not say where they are."""
     prior = request.public.prior
     if prior is None:
         raise RequestError(
-            "rows are made of the public table, whose file a released folder does not have",
-            "Ask the release's spec, with its file",
+            "rows are made from the public table, whose file is not in a released folder",
+            "Use the release's spec, with the public table's file",
             "prior",
         )
     return prior_rows.coarsen_rows(prior, recode)
 
 
 def _list_levels(request: Request) -> tuple[Clique, Clique]:
-    """Return the attributes of the large groups, none where the whole table is one, and of the small ones."""
+    """Return the attributes of the large groups (empty: the whole table is one group) and of the small groups."""
     options, attributes_of = get_options(request), request.encoding.attributes_of
     return attributes_of(options.large), attributes_of(options.group)
 
@@ -163,7 +163,7 @@ MEASURE_IN_GROUPS = build_measurement(
 def _build_level(
     request: Request, inputs: Inputs, recode: Recode, stage: str, group: Clique, number: Any
 ) -> NoisyLevel:
-    """Return what ``stage`` measured of other columns in the groups by ``group``."""
+    """Return the counts of other columns that ``stage`` measured in the groups by ``group``."""
     domain, small = build_coarse_domain(recode), set(_list_levels(request)[1])
     sets, counts, noise = [], [], []
     for query, noisy in zip(*inputs.noisy(stage), strict=True):
@@ -176,7 +176,7 @@ def _build_level(
 
 
 def _add_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
-    """Return the whole table's ``level`` with single columns, by all that was measured of them."""
+    """Return the whole table's ``level`` with the one-ways by all measurements added."""
     ones = zip(*sum_coarse_one_ways(recode), strict=True)
     one_ways = [(m, float(np.sqrt(v.mean()))) for m, v in ones if m.attributes[0] not in _list_levels(request)[1]]
     return replace(
@@ -188,7 +188,7 @@ def _add_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyL
 
 
 def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, float]:
-    """Return the groups' attributes, their noisy numbers of rows, of the domain's shape, and the noise of one."""
+    """Return the groups' attributes, the noisy number of rows per group in the domain's shape, and its sigma."""
     (query,), (noisy,) = inputs.noisy(MEASURED[1])
     if len(query.attributes) > 1:
         return (
@@ -196,7 +196,7 @@ def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, f
             noisy.reshape(build_coarse_domain(recode).shape(query.attributes)),
             query.sigma,
         )
-    r = recode[query.attributes[0]]  # of a single column fine codes were asked
+    r = recode[query.attributes[0]]  # a single column was asked in fine codes
     codes = r.coarse[r.kept]
     counts = np.bincount(codes, weights=noisy[r.kept], minlength=r.size)
     return query.attributes, counts, query.sigma * float(np.sqrt(codes.size / r.size))

@@ -1,14 +1,13 @@
 """PrivBayes' network and sampling over this project's scores: one-ways, a network, its families, rows drawn along it.
 
-Zhang, Cormode, Procopiuc, Srivastava, Xiao: *PrivBayes*, SIGMOD 2014.  The paper's: 0.3 of the budget for the network
-(here one-ways and scores) and 0.7 for the families, theta-usefulness, equal noise, no consistency before rows are
-drawn.  Not the paper's: noisy scores of pairs in place of draws by the exponential mechanism, discrete Gaussian noise,
-low-count values combined first, and the consistent marginals beside the rows, for whoever asks for counts.
+Zhang, Cormode, Procopiuc, Srivastava, Xiao: *PrivBayes*, SIGMOD 2014.  From the paper: 0.3 of the budget for the
+network (here one-ways and scores) and 0.7 for the families, theta-usefulness, equal noise, no consistency before rows
+are drawn.  Unlike the paper: noisy scores of pairs replace draws by the exponential mechanism, noise is discrete
+Gaussian, low-count values are combined first, and consistent marginals are published beside the rows.
 
-Privacy: rho-zCDP for adding or removing one person with at most k records.  Of d attributes, d one-way marginals of
-sensitivity k, at most d (d - 1) / 2 scores of sensitivity k against them, and at most d - 1 families of sensitivity k
-(or the one-ways again, where there is no family): each is one mechanism instance, and their prices add up to rho
-(adaptive composition).
+Privacy: rho-zCDP for adding or removing one person with at most k records.  With d attributes there are d one-way
+marginals, at most d (d - 1) / 2 scores against them, and at most d - 1 families (or the one-ways again, if there is no
+family).  Each is one mechanism instance of sensitivity k, and their prices add up to rho (adaptive composition).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The registry: every mechanism by the name that a spec gives it."""
+"""The registry of mechanisms, by their names in the spec."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MECHANISMS: dict[str, MechanismSteps] = {
     "aim": aim.build_steps,
     "prior": priorlevels.build_steps,
 }
-"""Name -> mechanism; its options are of the same name in data_contracts/mechanism_options.py."""
+"""Name -> mechanism; data_contracts/mechanism_options.py has its options under the same name."""
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return every step of the requested mechanism, in order, with its budget and the looks that it wants.
+    """Return every step of the requested mechanism, in order, with its budget and the looks that it reads.
 
-    Raises ValueError if the shares of the looks are not the whole budget.
+    Raises ValueError if the looks' shares do not add up to the whole budget.
     """
     if request.branches and request.spec.improves is None:
         steps = branches.build_steps(request)

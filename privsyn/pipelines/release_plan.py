@@ -1,4 +1,4 @@
-"""A release, from its spec: its public plan, and the proposal that asks to be admitted."""
+"""Plan a release from its spec, and propose it for admission."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.sources.open_source import AnyPlace
 
 NO_REDRAW = "release another period: one period is drawn once"
-"""What a release of a period says where its noise is lost."""
+"""The advice when the noise of a period's release is lost."""
 
 
 def plan_release(spec: ReleaseSpec, period: str | None = None, *, column_order: tuple[str, ...] = ()) -> Plan:
-    """Return the public plan of a release of ``spec``, for a period or for none; no file is opened for it.
+    """Return the public plan of a release of ``spec``, for a period if one is given.  Opens no file.
 
-    ``column_order``: as the request's.  Raises RequestError if ``period`` is not a period's label.
+    ``column_order``: see the request.  Raises RequestError if ``period`` is not a valid label.
     """
     request = Request(spec, column_order)
     steps = build_steps(request)
@@ -42,11 +42,11 @@ def propose_release(
     early: str | None = None,
     calendar: str | None = None,
 ) -> Proposal:
-    """Return a release of ``spec`` that asks to be admitted; of all files the ledger alone is read for it.
+    """Return the proposal of a release of ``spec``, to be admitted.  Reads no file but the ledger.
 
-    ``data``: the table in memory (None: the file that the spec names); ``early``, ``calendar``: as the proposal's.
+    ``data``: the table in memory (None: the file that the spec names); ``early``, ``calendar``: see the proposal.
 
-    Raises RequestError as :func:`plan_release`, and LedgerError where the accountant is that of the data set's cap
+    Raises RequestError as :func:`plan_release` does, and LedgerError if the data set's cap decides the accountant
     and the ledger cannot be read.
     """
     spec_to_plan = spec if data is None else spec.read_at("")

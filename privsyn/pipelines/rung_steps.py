@@ -1,6 +1,6 @@
-"""The steps that choose the cells of ordered columns by a first look, before anything else is counted.
+"""The steps that choose the cells of ordered columns by a first look, before all other counts.
 
-Later steps treat these cells like cells that the spec gives: their request has them.
+Later steps treat these cells like cells from the spec, since their request has them.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ NUMBERS_OF = {
     "rows_of_persons": "numbers_of_rows",
     "without_rows": "numbers_without_rows",
 }
-"""Table of codes that *encode* makes -> the table of the same rows' numbers."""
+"""Table of codes that *encode* makes -> table of numbers of the same rows."""
 
 NO_RUNG_COUNTS = {
     RUNG_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
     CHOOSE: {"cuts": tabulate_cuts([])},
     FINER: {"encoded_rows": pa.table({})},
 }
-"""The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
+"""Step -> its empty tables, for a run in memory that has only codes, not values."""
 
 
 def _plan_rungs(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -111,11 +111,11 @@ CHOOSE_CELLS = Step(
     run=_choose,
     published={"cuts": PublishedFile(CUTS_FILE, "lists the cells that a first look chose")},
 )
-"""Splits the rungs where rows are, as finely as the noise of the one-ways leaves rows for."""
+"""Splits the rungs that hold rows, as finely as the noise of the one-ways allows."""
 
 
 def _build_finer_step(encode: Step) -> Step:
-    """Return the step that encodes each table of codes of ``encode`` in the chosen cells."""
+    """Return the step that encodes each table of codes from ``encode`` in the chosen cells."""
     outputs = {table: contract for table, contract in encode.outputs.items() if NUMBERS_OF.get(table) in encode.outputs}
     return Step(
         name=FINER,
@@ -134,7 +134,7 @@ def _build_finer_step(encode: Step) -> Step:
 
 
 def _name_tables(table: str) -> tuple[str, str]:
-    """Return where a table of codes of *encode* is, and the table of its rows' numbers."""
+    """Return the full names of a table of codes from *encode* and of its table of numbers."""
     return f"encode.{table}", f"encode.{NUMBERS_OF[table]}"
 
 
@@ -148,12 +148,12 @@ def _encode_finer(request: Request, inputs: Inputs, table: str) -> RowStream:
 
 
 def build_first_look(encode: Step = ENCODE_WITH_NUMBERS) -> tuple[Step, ...]:
-    """Return the steps that choose cells, of releases that look at rungs; ``encode``: the step that encodes rows."""
+    """Return the steps that choose cells by a look at rungs; ``encode``: the step that encodes rows."""
     return COUNT_RUNGS, CHOOSE_CELLS, _build_finer_step(encode)
 
 
 def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """Return the steps; those after the first look, if there is one, follow the cells that it chose."""
+    """Return the steps; steps after the first look, if there is one, use the cells that it chose."""
     names = [step.name for step in steps]
     if FINER not in names:
         return tuple(steps)
@@ -163,7 +163,7 @@ def follow_cuts(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _follow(step: Step, finer: Mapping[str, str]) -> Step:
-    """Return the step with the cuts; ``finer``: table of codes -> the table in chosen cells, read in its place."""
+    """Return the step with the cuts; ``finer``: table of codes -> the table in chosen cells to read instead."""
     replaced = {table: place for table, place in finer.items() if table in step.inputs}
     added: Any = dict.fromkeys((*step.inputs, CUTS, *replaced.values()))
     return replace(step, inputs=tuple(added), cuts=CUTS, finer=replaced)

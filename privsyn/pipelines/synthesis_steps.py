@@ -1,7 +1,6 @@
 """The last steps of every mechanism: from noisy counts to the synthetic table, by post-processing only.
 
-Mechanisms look at different things before; each step here says which kinds of looks it wants, and gets those that were
-taken.
+Each step names the kinds of looks that it reads, and gets those that the mechanism has taken.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ BY_TREND = "make_consistent.by_trend"
 
 
 def get_consistency(request: Request) -> Consistency:
-    """Return the settings of consistency: the mechanism's, or the defaults where it has none."""
+    """Return the mechanism's settings of consistency, or the defaults if it has none."""
     options = request.spec.mechanism
     return options.consistency if isinstance(options, PrivSyn) else Consistency()
 
@@ -81,16 +80,15 @@ SHARDS = ("mechanism.synthesis.seed", "mechanism.synthesis.shard_rows")
 
 
 def get_synthesis(request: Request) -> Synthesis:
-    """Return the settings of synthesis: the mechanism's, or the defaults where it has rows and seed only."""
+    """Return the mechanism's settings of synthesis, completed by the defaults."""
     options = request.spec.mechanism.synthesis
     return options if isinstance(options, Synthesis) else Synthesis(**options.model_dump())
 
 
 def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
-    """Return, by attribute, the code of null whose joint codes with others may be found to be empty.
+    """Return attribute -> code of null, for attributes whose cells with null may be found empty by the counts.
 
-    Attributes of which rules or totals say something are left out; all are without ``consistency.pooled``, and where
-    a prior says what is expected.
+    Attributes under rules or totals are left out.  Without ``consistency.pooled``, or with a prior, there are none.
     """
     knowledge = request.public.in_codes(recode)
     if not get_consistency(request).pooled or request.has_prior:
@@ -106,9 +104,9 @@ def find_null_codes(request: Request, recode: Recode) -> dict[str, int]:
 def read_zeros(
     request: Request, inputs: Inputs, recode: Recode, *, unmeasured: bool = False
 ) -> known_zeros.KnownZeros | None:
-    """Return the joint codes that no row has: by public knowledge, and with null by the counts.
+    """Return the cells that no row has: by public knowledge, and cells of null by the counts.
 
-    ``unmeasured``: of pairs that were not measured, too.
+    ``unmeasured``: include cells of pairs that were not measured.
     """
     public, found_zeros = request.public.in_codes(recode).zeros, inputs.empty_cells(unmeasured=unmeasured)
     if public is None:
@@ -119,9 +117,9 @@ def read_zeros(
 def read_consistent_marginals(
     request: Request, inputs: Inputs
 ) -> tuple[Recode, list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the recoding by all that was measured, the consistent marginals, and pairs by trend.
+    """Return the recoding by all measurements, the consistent marginals, and pairs by trend.
 
-    Among the marginals sets in merged codes come last; pairs by trend are those that no look measured.
+    Sets in merged codes are the last marginals.  Pairs by trend are pairs that no look measured.
     """
     recode = inputs.refined()
     domain = build_coarse_domain(recode)
@@ -161,17 +159,17 @@ def read_consistent_marginals(
 
 
 def split_sets(consistent: Sequence[marginals.Marginal]) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the marginals in the codes of the recoding, and the sets in merged codes."""
+    """Return the marginals in the recoding's codes, and the sets in merged codes."""
     return [m for m in consistent if not m.merges], [m for m in consistent if m.merges]
 
 
 def list_attributes(sets: Sequence[marginals.Marginal]) -> frozenset[str]:
-    """Return the attributes of the sets: rows of these are made together."""
+    """Return the attributes of the sets, whose rows are made together."""
     return frozenset(a for m in sets for a in m.attributes)
 
 
 def read_consistent(request: Request, inputs: Inputs) -> tuple[list[marginals.Marginal], list[marginals.Marginal]]:
-    """Return the consistent marginals, with the pairs by trend that rows follow, and sets from their tables."""
+    """Return the consistent marginals, including the pairs by trend that rows follow, and the sets."""
     domain = inputs.domain()
     by_code = marginals.from_table(inputs.table(MARGINALS), domain)
     by_trend = marginals.from_table(inputs.table(BY_TREND), domain) if inputs.has(BY_TREND) else []
@@ -183,14 +181,14 @@ def read_consistent(request: Request, inputs: Inputs) -> tuple[list[marginals.Ma
 
 
 BESIDE_CONSISTENT = (BY_TREND, SET_MARGINALS, MERGES)
-"""The tables that :func:`read_consistent` reads beside the consistent marginals, of releases that have them."""
+"""The optional tables that :func:`read_consistent` reads beside the consistent marginals."""
 
 CONSISTENCY_READS = (KnowledgePart.RULES, KnowledgePart.PRIOR_PAIRS, KnowledgePart.TOTALS)
 """The parts of public knowledge that :func:`read_consistent_marginals` reads."""
 
 
 def trusts_prior(knowledge: KnowledgeInCodes, inputs: Inputs) -> bool:
-    """Return whether the noisy scores say that the prior's pairs are nearer than independence."""
+    """Return whether the noisy scores say that the prior's pairs fit better than independence."""
     if knowledge.prior_pairs is None:
         return False
     queries, answers = inputs.noisy("indif_scores")
@@ -203,9 +201,9 @@ def trusts_prior(knowledge: KnowledgeInCodes, inputs: Inputs) -> bool:
 def _follow_prior(
     knowledge: KnowledgeInCodes, inputs: Inputs, recode: Recode, consistent: Sequence[marginals.Marginal]
 ) -> prior_pairs.PriorGuide | None:
-    """Return what rows take from the prior, if the noisy scores speak for it.
+    """Return the guide by which rows follow the prior, or None if the noisy scores do not support it.
 
-    ``knowledge``: in the codes that were scored; ``recode``: the same codes with all one-ways that were measured.
+    ``knowledge``: in the codes that were scored; ``recode``: the same codes with all measured one-ways.
     """
     expected = knowledge.public.in_codes(recode).prior_pairs
     if expected is None or not trusts_prior(knowledge, inputs):
@@ -228,7 +226,7 @@ def _refine(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
 
 
 def _find_empty_cells(request: Request, inputs: Inputs, recode: Recode) -> tuple[known_zeros.KnownZeros, list[Clique]]:
-    """Return the joint codes with null that the counts show to be empty, and the pairs that were measured."""
+    """Return the cells of null that the counts show to be empty, and the measured pairs."""
     nulls = find_null_codes(request, recode)
     if not nulls:
         return known_zeros.KnownZeros(), []
@@ -251,7 +249,7 @@ REFINE_CODES = Step(
     reads=(KnowledgePart.RULES, KnowledgePart.TOTALS),
     run=_refine,
 )
-"""Pools all counts of single columns, says how rows lie inside each code, and finds which codes never meet null."""
+"""Pools all one-ways, estimates how rows lie inside each code, and finds the codes that never meet null."""
 
 REFINED = (f"{REFINE_CODES.name}.refined", f"{REFINE_CODES.name}.empty_cells")
 
@@ -268,7 +266,7 @@ def _make_consistent(request: Request, inputs: Inputs, progress: Progress) -> Ma
 
 
 CONSISTENCY_WANTS = (LookKind.MARGINALS, LookKind.SETS, LookKind.TRENDS)
-"""What :func:`read_consistent_marginals` wants."""
+"""The kinds of looks that :func:`read_consistent_marginals` reads."""
 
 MAKE_CONSISTENT = Step(
     name="make_consistent",
@@ -293,7 +291,7 @@ MAKE_CONSISTENT = Step(
     },
     words="all noisy counts are brought into agreement and to one total, without negative ones",
 )
-"""Makes the one-ways and all that was measured agree, and lists pairs by their trends."""
+"""Makes all measurements agree, and lists pairs by their trends."""
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -302,7 +300,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     consistent, sets = read_consistent(request, inputs)
     recode = inputs.refined()
     prior = _follow_prior(knowledge, inputs, recode, consistent)
-    # appended attributes follow the core's rows one by one; what rules, sets or a prior tie is made at once
+    # attributes are appended to the core's rows one by one; those tied by rules, sets or a prior are made together
     made_together = knowledge.tied | list_attributes(sets) if prior is None else frozenset(domain.attributes)
     core = append_attributes.select_core_marginals(consistent, domain, made_together)
     settings, totals = get_synthesis(request), knowledge.public.totals
@@ -354,9 +352,9 @@ def make_core_parts(
     planned: Sequence[shards.Shard],
     progress: Progress = lambda done, total: None,
 ) -> list[PartFile]:
-    """Return the files of the shards: each is made by itself, and then some are moved towards what all lack together.
+    """Return the files of the shards: each is made alone, then shards are refined to reduce the joint residuals.
 
-    That is done shard after shard, until all together are as close to the counts as a shard by itself was on average.
+    Refining goes shard by shard, until all shards together are as close to the counts as a single shard was on average.
     """
     stream = stream_codes((), parts.domain)
     files, residuals, summed_distance = list[PartFile](), shards.Residuals(), 0
@@ -381,7 +379,7 @@ def _make_in_parts(
     stream: RowStream,
     tasks: Sequence[synthetic_parts.ShardRows | synthetic_parts.ExactShard],
 ) -> RowStream:
-    """Return a step's output, made shard by shard: as a stream where there is one only, else as files."""
+    """Return a step's output, made shard by shard: a stream if there is one shard, else files."""
     if len(tasks) == 1:
         return replace(stream, batches=read_ahead(make(tasks[0], request.threads).batches, request.threads))
     files = inputs.work.make(make, stream.profile, stream.schema, tasks, progress)
@@ -397,7 +395,7 @@ def _list_shard_rows(request: Request, inputs: Inputs, name: str, domain: Domain
         rows: list[synthetic_parts.Rows] = [*inputs.work.lend(stored.files)]
     elif isinstance(stored, pa.Table) and len(planned) == 1:
         rows = [stored]
-    else:  # made at once, or by an earlier version
+    else:  # in one piece, or made by an earlier version
         rows = list(inputs.work.split(inputs.batches(name), tables.build_code_schema(domain), sizes))
     return [synthetic_parts.ShardRows(shard, shard_rows) for shard, shard_rows in zip(planned, rows, strict=True)]
 
@@ -432,7 +430,7 @@ APPEND_ATTRIBUTES = Step(
     run=_append,
     version=2,
 )
-"""Gives rows the attributes that are related to no other."""
+"""Appends the attributes that are in no larger clique."""
 
 CODES = "append_attributes.codes"
 
@@ -462,8 +460,8 @@ def _describe_inside_bins(request: Request) -> str:
     related = ", along the relations of the row's other values" if get_synthesis(request).related_inside else ""
     often = ", values that many rows share as often as their noisy counts say" if frequent else ""
     names = ", ".join(request.spec.unmeasured_columns)
-    unread = f"; columns that are not measured are drawn evenly from their public domains: {names}" if names else ""
-    return f"inside a bin values are drawn evenly{falling}{often}{common}{related}{unread}"
+    unread = f"; columns that are not measured are drawn uniformly from their public domains: {names}" if names else ""
+    return f"inside a bin values are drawn uniformly{falling}{often}{common}{related}{unread}"
 
 
 DECODE = Step(
@@ -482,28 +480,28 @@ DECODE = Step(
     version=6,
     words=lambda r: f"codes become values; {_describe_inside_bins(r)}; rows come in random order",
 )
-"""Turns codes into values; inside combined codes they follow all counts of single columns."""
+"""Turns codes into values; inside combined codes, values follow all one-ways."""
 
 
 def decode_from(codes: str) -> Step:
-    """Return the step DECODE for the codes in the table ``codes``, of another step that makes rows."""
+    """Return the step DECODE for rows that another step made, in the table ``codes``."""
     run = partial(_decode, codes=codes)
     return replace(DECODE, inputs=(codes, *DECODE.inputs[1:]), inherits=(), run=run)
 
 
 ROW_STEPS = (REFINE_CODES, MAKE_CONSISTENT, SYNTHESIZE, APPEND_ATTRIBUTES, DECODE)
-"""From all that was measured to synthetic rows."""
+"""The steps from all measurements to synthetic rows."""
 
 
 def build_row_steps(request: Request) -> tuple[Step, ...]:
-    """Return ROW_STEPS; where there is a prior, rows follow its pairs if the noisy scores speak for it."""
+    """Return ROW_STEPS; with a prior, rows follow its pairs if the noisy scores support it."""
     scores = list_released_tables("indif_scores") if request.has_prior else ()
     making = (SYNTHESIZE, APPEND_ATTRIBUTES)
     return tuple(replace(s, inputs=(*s.inputs, *scores)) if s in making else s for s in ROW_STEPS)
 
 
 DrawRows = Callable[[Request, Inputs, Recode, Progress], Iterable[CodeTable]]
-"""Draws rows in coarse codes, from released tables and the recoding with all that was measured."""
+"""Draws rows in coarse codes, from released tables and the recoding by all measurements."""
 
 
 def build_drawing_step(
@@ -515,7 +513,7 @@ def build_drawing_step(
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
-    """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from what was measured."""
+    """Return a mechanism's own step in place of the synthesis: ``draw`` makes rows from the measurements."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         recode = inputs.refined()
@@ -537,7 +535,7 @@ def build_drawing_step(
 
 
 def iterate_shards_to_draw(request: Request, recode: Recode, progress: Progress) -> Iterator[shards.Shard]:
-    """Yield the shards of as many rows as the request wants, or the noisy counts say, reporting each."""
+    """Yield the shards of the output rows, and report progress for each."""
     settings = get_synthesis(request)
     rows = synthesize.compute_output_rows(estimate_total(recode), settings)
     for shard in shards.plan_shards(rows, settings):

@@ -1,4 +1,4 @@
-"""The trends of ordered columns: the look at them, and what later steps read of it."""
+"""The trends of ordered columns: the look at them, and its use in later steps."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ TRENDS = "trend_scores"
 
 
 def rank_by_looks(request: Request, inputs: Inputs, queries: Sequence[Query]) -> dict[str, Ranks]:
-    """Return the ranks of codes by which ``queries`` ask."""
+    """Return attribute -> ranks of its codes, as ``queries`` use them."""
     return trend_scores.rank_asked_codes(inputs.recode(), request.encoding.binning, queries)
 
 
 def read_trends(request: Request, inputs: Inputs, recode: Recode) -> Trends | None:
-    """Return what the looks at trends say, with the one-ways of ``recode``; None without any look.
+    """Return the trends by all looks, with the one-ways of ``recode``; None if no look asked trends.
 
-    Looks at marginals may have asked trends again.
+    The trends that looks at marginals asked again are included.
     """
     if not inputs.list_looks(LookKind.TRENDS):
         return None
@@ -63,16 +63,16 @@ def count_trends_again(
 
 
 def explain_by_trends(request: Request, inputs: Inputs) -> Mapping[Clique, float] | None:
-    """Return by pair how far its trend alone moves it from independence, in records; None without any look."""
+    """Return pair -> its distance from independence due to its trend, in records; None if no look asked trends."""
     trends = read_trends(request, inputs, inputs.recode())
     return None if trends is None else trends.explain()
 
 
 def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:
-    """Return the pairs of ``ordered`` attributes whose trends are asked, from names, their order and focus alone.
+    """Return the pairs of ``ordered`` attributes whose trends are asked, by names, their order and the focus alone.
 
-    attributes: all of the rows, in their order.  All pairs, but of a wide table those among the ``most`` that are
-    asked of it, and where none of these is of two ordered attributes, the ``most`` nearest of ordered ones.
+    attributes: all attributes of the rows, in order.  A wide table asks only those among its ``most`` nearest pairs,
+    or, if none of these is of two ordered attributes, the ``most`` nearest pairs of ordered attributes.
     """
     pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, most))
     return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), most))
@@ -89,7 +89,7 @@ def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
 
 
 def _plan_again(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    """Plan what the first look asked."""
+    """Plan the queries of the first look again."""
     attributes = list(rank_codes(inputs.recode(), request.encoding.binning, 1, request.public.two_valued))
     first = inputs.noisy(TRENDS)[0]
     pairs = [q.attributes for q in first if len(q.attributes) == 2]
@@ -124,10 +124,10 @@ TREND_SCORES = ReleaseStep(
     padded=True,
     published=publish_noisy("trends", "has the sum of scores of each number, and of products of two for each pair"),
 )
-"""Asks the trends of ordered columns: of all pairs, or of those asked of a wide table."""
+"""Asks the trends of all pairs of ordered columns, or of the nearest pairs of a wide table."""
 
 
 def ask_trends_again(n: int) -> ReleaseStep:
-    """Return the look of release ``n`` of several, which asks as the first did."""
+    """Return the look of a further release ``n``, with the queries of the first."""
     again = repeat(TREND_SCORES, n, publish_noisy(f"trends_{n}"))
     return replace(again, inputs=(*again.inputs, *list_released_tables(TRENDS)), plan=_plan_again)

@@ -1,4 +1,4 @@
-"""The steps that count single values inside heavy cells of numbers, and what decoding reads of them."""
+"""The steps that count single values inside heavy cells of numbers, and the frequent values for decoding."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NO_VALUE_COUNTS = {
     LOCATE: {"located_rows": pa.table({})},
     VALUE_COUNTS: {"noisy": tabulate_answers([]), "receipts": tabulate_receipts([])},
 }
-"""The tables of these steps, by step, of a run in memory that has no values of rows, only codes."""
+"""Step -> its empty tables, for a run in memory that has only codes, not values."""
 
 
 def _find(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -69,7 +69,7 @@ FIND_HEAVY_CELLS = Step(
     divides=VALUE_COUNTS,
     inputs=list_released_tables("one_way_marginals"),
     outputs={"counted": tables.COUNTED},
-    fields=("together",),  # no value of their columns is asked
+    fields=("together",),  # these columns are not asked
     run=_find,
     published={"counted": PublishedFile(COUNTED_FILE, "lists the values whose counts were asked one by one")},
 )
@@ -129,12 +129,12 @@ VALUE_STEPS = (FIND_HEAVY_CELLS, LOCATE_VALUES, COUNT_VALUES)
 
 
 def count_values_again(n: int) -> ReleaseStep:
-    """Return the look of release ``n`` of several, at the same values."""
+    """Return the look of a further release ``n`` at the same values."""
     return repeat(COUNT_VALUES, n, publish_noisy(f"{VALUE_COUNTS}_{n}", WORDS))
 
 
 def read_frequent_values(request: Request, inputs: Inputs, recode: Recode) -> dict[str, FrequentValues]:
-    """Return the frequent values of columns that have some, by all looks; ``recode``: with all one-ways."""
+    """Return column -> its frequent values, by all looks; ``recode``: with all one-ways."""
     queries, answers = pool_answers(*inputs.all_noisy(LookKind.VALUES))
     looks: dict[str, tuple[Query, NDArray[Any]]] = {
         q.attributes[0]: (q, y) for q, y in zip(queries, answers, strict=True)

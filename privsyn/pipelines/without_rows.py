@@ -1,4 +1,4 @@
-"""Persons of a table above that have no row: counted by its columns, and made beside the linked ones."""
+"""Persons of the table above who have no rows: counted by their columns, and made beside the linked persons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The certificate of a run: the promise, and every price and noise from which it follows."""
+"""The certificate of a run: the promise, with every price and noise that it follows from."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from privsyn.tasks.privacy.accountant import Accountant, convert_rho_to_epsilon
 from privsyn.tasks.privacy.gaussian_dp import SAFETY_MARGIN
 
 LISTED_QUERIES = 5_000
-"""A group of more queries than this is not listed one by one in the certificate (its receipts table is)."""
+"""Largest group of queries that the certificate lists one by one; its receipts table always does."""
 
 _ZCDP = "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn, Theorem 1); the sum rho is converted"
 
@@ -45,14 +45,14 @@ COMPOSITION: dict[Accountant, str] = {
     "tight": f"{_ZCDP} to (epsilon, delta) by Canonne, Kamath and Steinke 2020, Corollary 13",
     "paper": f"{_ZCDP} to (epsilon, delta) by rho + 2 sqrt(rho ln(1/delta)) = epsilon (PrivSyn, Theorem 2)",
 }
-"""Accountant -> how the prices become the promise."""
+"""Accountant -> how prices compose to the promise."""
 
 PUBLISHED_THEOREMS = (
     "rests on published theorems only: a query of this noise costs at most its price in zCDP (Canonne, Kamath and "
     "Steinke 2020, Theorem 14), prices add up, also where later queries depend on earlier answers (Bun and Steinke "
     "2016, Lemma 2.3), and rho_budget, fixed beforehand, is converted by Canonne, Kamath and Steinke 2020, Corollary 13"
 )
-"""Why :attr:`Certificate.by_published_theorems` holds, whatever the accountant."""
+"""Why :attr:`Certificate.by_published_theorems` holds with any accountant."""
 
 PRICE: dict[Pricing, str] = {
     "gaussian": f"rho = sensitivity^2 / (2 (sigma^2 - {SMOOTHING})): but for a factor within exp(+-4e-26) a count, "
@@ -60,14 +60,14 @@ PRICE: dict[Pricing, str] = {
     "(docs/privacy.md)",
     "zcdp": "rho = sensitivity^2 / (2 sigma^2), Canonne, Kamath and Steinke 2020, Theorem 14",
 }
-"""Pricing -> how a query's price follows from its noise."""
+"""Pricing -> formula of a query's price."""
 
 PRIOR_PROMISE = (
     "The prior is declared public, so the guarantee covers what this release says beyond it. It protects the persons "
     "of the private table, and nobody in the prior. An earlier release of the same persons is repeated by this "
     "one: the total of the data set bounds both together, not the epsilon of this release alone."
 )
-"""What a prior changes of the promise."""
+"""How a prior changes the promise."""
 
 TOTALS_PROMISE = (
     "The totals are declared public. They are constants of this release, which never compares them with the private "
@@ -76,19 +76,19 @@ TOTALS_PROMISE = (
     "exact counts of the private table, two tables with the same totals differ by at least two persons. Readers who "
     "know the totals should then read the guarantee as one for adding or removing two persons."
 )
-"""What known totals change of the promise."""
+"""How known totals change the promise."""
 
 UNMEASURED_PROMISE = (
     "no look at the private table asked about these columns; their values are drawn at random from the public request, "
     "say nothing about the private table and cost no budget"
 )
-"""What the certificate says of them."""
+"""The promise for columns that are not measured."""
 
 
 def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     """Return the run's certificate.
 
-    Made once and kept, since the data set's total and the ledger grow with later runs.
+    It is made once and stored, since later runs change the data set's total and the ledger.
     """
     record = _name_record(run.name)
     recorded = run.records.load_as(record, Certificate)
@@ -134,7 +134,7 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         totals=list_stated_totals(spec),
         not_measured={"columns": list(unmeasured), "promise": UNMEASURED_PROMISE} if unmeasured else None,
     )
-    if _is_without_relations(run, certificate):  # its stages say what was counted together
+    if _is_without_relations(run, certificate):  # reads the stages of the certificate
         trends = bool(share_trends(run.request))
         words = explain_missing_relations(prior=spec.prior is not None, trends=trends)
         certificate = certificate.model_copy(update={"relations": words})
@@ -143,29 +143,29 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
 
 
 def list_stated_totals(spec: ReleaseSpec) -> dict[str, Any] | None:
-    """Return the totals as the certificate states them, their counts being in the manifest; None without any."""
+    """Return the totals as the certificate states them; None without any.  The manifest has their counts."""
     if not spec.totals:
         return None
     return {"stated": [total.public() for total in spec.totals], "promise": TOTALS_PROMISE}
 
 
 def _is_without_relations(run: Run, certificate: Certificate) -> bool:
-    """Return whether the run makes a synthetic table and counted no two columns together."""
+    """Return whether the run makes a synthetic table without counting any two columns together."""
     makes_rows = any(step.name == "decode" for step in run.steps)
     return makes_rows and list_measured_relations(run.plan, certificate) == []
 
 
 class Relation(NamedTuple):
-    """Columns that were counted together, and the standard deviation of the noise of a count."""
+    """Columns that were counted together, and the standard deviation of a count's noise."""
 
     columns: Clique
     sigma: float
 
 
 def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
-    """Return every set of two columns and more that was counted together, the least noise first.
+    """Return every set of two or more columns that were counted together, smallest noise first.
 
-    None where the certificate does not list them, because they are very many.
+    None if the certificate does not list them because there are too many.
     """
     counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
     by_code = {look.name for look in list_looks(plan.steps, LookKind.MARGINALS)}
@@ -185,7 +185,7 @@ def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relati
 
 
 def is_certified(private_root: Path, dataset: str, run: str) -> bool:
-    """Return whether this private folder keeps a certificate of the run: it was published, or was about to be."""
+    """Return whether this private folder has a certificate of the run, which was published or about to be."""
     return locate_private_records(private_root, dataset).joinpath(f"{_name_record(run)}.json").is_file()
 
 

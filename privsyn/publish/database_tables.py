@@ -1,6 +1,6 @@
-"""A released folder as tables of a database, with comments: rows, noisy counts, and a table that says what they are.
+"""A released folder as tables of a database, with comments: rows, noisy counts, and a table about the release.
 
-Only the released folder is read, and every file of it is checked first.
+Only the released folder is read, and each of its files is checked first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BATCH_ROWS = 50_000
 
 @dataclass(frozen=True)
 class PublishedTables:
-    """The tables of a release in a database, and whether they were written now: False where all was there."""
+    """The tables of a release in a database; ``written``: False if they were already there."""
 
     database: str
     tables: tuple[str, ...]
@@ -57,11 +57,11 @@ class PublishedTables:
 def publish_tables(
     folder: Path, database: str, *, prefix: str | None = None, schema: str | None = None, replace: bool = False
 ) -> PublishedTables:
-    """Write a released folder into a database, in one transaction: all of its tables are there, or none.
+    """Write a released folder into a database in one transaction: all of its tables, or none.
 
-    ``prefix`` begins every name (None: the data set's name); the same release is written again only if its folder says
-    something else now; another release under these names is replaced only with ``replace``, and a table that was not
-    published never.  Raises RequestError, with nothing written.
+    ``prefix`` begins every name (None: the data set's name).  The same release is written again only if its folder
+    changed.  Another release under these names is replaced only with ``replace``; a table that was not published is
+    never replaced.  Raises RequestError, with nothing written.
     """
     url = parse_database(database)
     tables = _list_tables(folder, prefix)
@@ -82,7 +82,7 @@ def publish_tables(
             problem = f"holds the release {earlier[0]} under these names"
             cure = "Publish it with " + mention("publish.replace") + ", or choose another " + mention("publish.prefix")
             raise RequestError(problem, cure, FIELD)
-        # Whoever may write there may have listed any table as published: none but those under the prefix is dropped.
+        # Anyone with write access may have listed any table as published: drop only those under the prefix.
         start = release_table.name.removesuffix("release")
         replaceable = [n for n in earlier[2] if n in names or (start and n.startswith(start))] if earlier else []
         taken = next((name for name in names if name in existing and name not in replaceable), None)
@@ -97,7 +97,7 @@ def publish_tables(
 
 
 def _read_earlier(database: Transaction, table: str) -> tuple[str, str, tuple[str, ...]]:
-    """Return run, digest and tables of what is published under these names."""
+    """Return run, manifest digest and tables of the release published under these names."""
     try:
         ((run, digest, tables),) = database.select(("run", "manifest_sha256", "tables"), database.name(table))
         return str(run), str(digest), tuple(map(str, json.loads(tables)))
@@ -106,7 +106,7 @@ def _read_earlier(database: Transaction, table: str) -> tuple[str, str, tuple[st
 
 
 def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
-    """Return the tables of a released folder, the last of which says what the release is."""
+    """Return the tables of a released folder; the last one describes the release."""
     manifest, certificate = read_manifest(folder), read_certificate(folder)
     spec = read_public_spec(manifest, _RELEASE)
     plan = plan_release(spec, column_order=tuple(manifest.column_order))
@@ -145,14 +145,15 @@ def _list_tables(folder: Path, prefix: str | None) -> list[NewTable]:
     }
     release_row = pa.Table.from_pylist([row])
     release_row = release_row.cast(pa.schema([f.with_nullable(False) for f in release_row.schema]))
-    comment = f"{source}. {release.promise} One row: what was promised, and the note."
+    comment = f"{source}. {release.promise} One row: the promise, and the note."
     return [*tables, NewTable(names[-1], release_row.schema, release_row.to_batches(), comment)]
 
 
 def name_counts(files: Iterable[str]) -> dict[str, str]:
-    """Return the table of each file of noisy counts: one of a further table begins with the further table's name.
+    """Return file -> table of noisy counts; names for a further table begin with its name.
 
-    ``consistent__sets`` of a further table ``consistent`` is not ``consistent_sets`` of the tables before.
+    A double underscore avoids clashes: ``consistent__sets`` of a further table ``consistent`` is not
+    ``consistent_sets``.
     """
     parts = {name: PurePosixPath(name).with_suffix("").relative_to("marginals").parts for name in files}
     joined = Counter("_".join(of_file).lower() for of_file in parts.values())
@@ -193,5 +194,5 @@ def _read_rows(files: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBa
 
 
 def _plain_type(type_: Any) -> Any:
-    """Return the type of the values: those of a dictionary are text."""
+    """Return the type of the values of a dictionary, or the type itself."""
     return type_.value_type if pa.types.is_dictionary(type_) else type_

@@ -1,6 +1,6 @@
-"""A database that tables are written into, in one transaction: PostgreSQL, DuckDB or SQLite.
+"""Write tables into a database in one transaction: PostgreSQL, DuckDB or SQLite.
 
-SQLite has no comments on tables: there they stand in the statement that made the table, which SQLite keeps as it is.
+SQLite has no comments on tables: they go into the CREATE TABLE statement, whose text SQLite keeps.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _TYPES = (
     (lambda t: pa.types.is_timestamp(t) and t.tz is not None, "TIMESTAMP WITH TIME ZONE"),
     (pa.types.is_timestamp, "TIMESTAMP"),
 )
-"""What an Arrow type is -> the type of a column in SQL; any other is text."""
+"""Test of an Arrow type -> SQL type of the column; any other type is TEXT."""
 
 _OTHER = ErrorPattern("", "the database does not take the tables", "Look at what the database itself logs")
 _WRITING = (
     ErrorPattern(
         r"already exists|23505|could not serialize|Conflict on|write-write",
-        "another program made a table of such a name meanwhile",
+        "another program has just made a table with this name",
         "Try again",
     ),
     ErrorPattern(
         r"42703|no such column|Binder Error",
-        "a table of such a name was not published by this program",
+        "a table with this name was not published by this program",
         "Choose another prefix",
     ),
     ErrorPattern(
@@ -72,7 +72,7 @@ _WRITING = (
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table as it is to be: columns by ``schema``, comments on it and on some of its columns, its rows."""
+    """A table to be made: columns by ``schema``, its rows, and comments on it and some of its columns."""
 
     name: str
     schema: pa.Schema
@@ -82,30 +82,30 @@ class NewTable:
 
 
 class Transaction(ABC):
-    """An open transaction, which is undone unless it is committed."""
+    """An open transaction, rolled back unless committed."""
 
     schema = ""
-    """The schema that the tables are in; empty where there are none."""
+    """The schema of the tables; empty if the database has no schemas."""
 
     @abstractmethod
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return what a statement finds; of others, nothing."""
+        """Run a statement and return its rows; empty for a statement without a result."""
 
     def select(self, columns: Sequence[str], rows: str) -> list[tuple[Any, ...]]:
-        """Return some columns, or expressions, of what stands behind FROM."""
+        """Return columns, or expressions, of ``rows``, the text after FROM."""
         return self.fetch(build_select(columns, rows))
 
     @abstractmethod
     def insert(self, table: NewTable) -> None:
-        """Write the rows into the table."""
+        """Insert the rows into the table."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Make the transaction last."""
+        """Commit the transaction."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection, and what was not committed."""
+        """Close the connection and roll back what was not committed."""
 
     def list_tables(self) -> set[str]:
         """Return the names of the schema's tables and views."""
@@ -113,7 +113,7 @@ class Transaction(ABC):
         return {name for (name,) in self.select(["table_name"], f"information_schema.tables {where}")}
 
     def create(self, table: NewTable) -> None:
-        """Make the table with its comments and rows."""
+        """Create the table with its comments and rows."""
         where = self.name(table.name)
         columns = ", ".join(describe_column(f) for f in table.schema)
         self.fetch(f"CREATE TABLE {where} ({columns})")
@@ -123,11 +123,11 @@ class Transaction(ABC):
         self.insert(table)
 
     def name(self, table: str) -> str:
-        """Return a table's name as SQL has it."""
+        """Return a table's quoted name in SQL, with its schema."""
         return f"{quote_name(self.schema)}.{quote_name(table)}" if self.schema else quote_name(table)
 
     def choose_schema(self, schema: str | None) -> None:
-        """Write into a schema, which is made if it is not there; None: the database's own choice."""
+        """Choose the schema to write into, creating it if needed; None: the database's current schema."""
         if schema is None:
             ((chosen,),) = self.fetch("SELECT current_schema()")
             if chosen is None:
@@ -229,14 +229,14 @@ _DATABASES: dict[str, type[Any]] = {"postgresql": _Postgres, "duckdb": _Duckdb, 
 
 
 def parse_database(text: str) -> DataUrl:
-    """Return the URL of a database, its file from the working folder.  Raises RequestError for anything else."""
+    """Return the URL of a database; a file is relative to the working folder.  Raises RequestError if not valid."""
     form = "Write postgresql://HOST/NAME, duckdb:///FILE or sqlite:///FILE"
     if "://" in text and text.strip().partition("://")[0] not in OPTIONS:
-        raise RequestError("is a URL to which nothing is published", form, FIELD)
+        raise RequestError("is not the URL of a supported database", form, FIELD)
     place = resolve_place(text, FIELD, needs_rows=False)
     url = DataUrl.parse(place, FIELD, needs_rows=False) if is_url(place) else None
     if url is None or url.scheme not in _DATABASES or not url.path:
-        raise RequestError("names no database", form, FIELD)
+        raise RequestError("does not name a database", form, FIELD)
     if url.table is not None or url.query is not None:
         cure = "Write the database alone; " + mention("publish.prefix") + " names tables"
         raise RequestError("names a table or a query", cure, FIELD)
@@ -245,9 +245,9 @@ def parse_database(text: str) -> DataUrl:
 
 @contextmanager
 def open_database(url: DataUrl, schema: str | None) -> Iterator[Transaction]:
-    """Give a transaction, which is committed at the end of the block: all that it wrote is there, or nothing.
+    """Yield a transaction that is committed at the end of the block, or rolled back on an error.
 
-    A database in a file is made where there is none.  Raises RequestError for what the database refuses.
+    A missing database file is created.  Raises RequestError if the database refuses.
     """
     is_new, done, problem = url.is_file and not url.file.exists(), False, None
     try:
@@ -257,7 +257,7 @@ def open_database(url: DataUrl, schema: str | None) -> Iterator[Transaction]:
             done = True
     except (RequestError, GeneratorExit, KeyboardInterrupt, MemoryError):
         raise
-    except Exception as error:  # drivers raise errors of many kinds
+    except Exception as error:  # drivers raise many kinds of errors
         problem = find_problem(error, _WRITING, _OTHER)
     finally:
         if is_new and not done:
@@ -267,7 +267,7 @@ def open_database(url: DataUrl, schema: str | None) -> Iterator[Transaction]:
 
 
 def describe_column(column: Any, *, lists: bool = True) -> str:
-    """Return a column as CREATE TABLE has it; without ``lists``, one of lists is of text."""
+    """Return a column's definition for CREATE TABLE; without ``lists``, a column of lists is text."""
     is_list = pa.types.is_list(column.type)
     type_ = _name_type(column.type.value_type) + "[]" if is_list and lists else _name_type(column.type)
     return f"{quote_name(column.name)} {type_}{'' if column.nullable else ' NOT NULL'}"
@@ -284,7 +284,7 @@ def _comment(words: str) -> str:
 
 
 def _list_plain(array: pa.Array) -> list[Any]:
-    """Return cells as SQLite takes them: numbers and texts; a list as JSON."""
+    """Return cells for SQLite: numbers and text; lists as JSON."""
     type_ = array.type
     if pa.types.is_list(type_):
         return [None if value is None else json.dumps(value) for value in array.to_pylist()]
@@ -293,7 +293,7 @@ def _list_plain(array: pa.Array) -> list[Any]:
 
 
 def check_names(url: DataUrl, table: str, columns: Iterable[str]) -> None:
-    """Raise RequestError for names that the database would cut or take for the same."""
+    """Raise RequestError for names that the database would truncate or consider equal."""
     longest = 63
     if url.scheme == "postgresql":
         if len(table.encode()) > longest:
@@ -305,11 +305,11 @@ def check_names(url: DataUrl, table: str, columns: Iterable[str]) -> None:
         return
     names = [name.lower() for name in columns]
     if len({*names}) < len(names):
-        problem = "cannot hold the release: two of its columns differ in the case of letters only"
+        problem = "cannot hold the release: two of its columns differ only in letter case"
         raise RequestError(problem, "Publish it in PostgreSQL, or release it with other names", FIELD)
 
 
 def make_foreign_error(table: str) -> RequestError:
-    """Return the error about a table that is in the way."""
+    """Return the error for a table with the same name that was not published by this program."""
     problem = f"has a table {table!r} that was not published by this program"
     return RequestError(problem, "Choose another " + mention("publish.prefix"), FIELD)

@@ -1,8 +1,8 @@
 """Publishing: the released folder with its tables, certificate, manifest and data-release note.
 
-What is written is a function of the public request, the noisy tables and the ledger's public figures; no path, time,
-machine or exact count is in it, and the same run always gives the same bytes.  A folder that is there can have further
-formats: no noise, no cost, no look at anything private.
+The folder depends only on the public request, the noisy tables and the ledger's public figures.  It has no path, time,
+machine or exact count, and the same run always gives the same bytes.  Formats can be added to an existing folder: no
+noise, no cost, no look at anything private.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from privsyn.tasks.estimation.recode import recode_from_table
 from privsyn.tasks.estimation.rungs import read_cuts
 
 REPAIRS = "repairs.json"
-"""In a run's private folder: what reading and encoding its rows repaired."""
+"""File of repair counts in a run's private folder."""
 
 
 class ReleaseSummary(BaseModel):
@@ -86,7 +86,7 @@ class ReleaseSummary(BaseModel):
 
 @dataclass(frozen=True, repr=False)
 class RepairCounts:
-    """PRIVATE: how many values of each column each repair touched, of how many rows; ``rows`` 0: not known."""
+    """PRIVATE: number of rows (0: not known), and (column, repair) -> number of values repaired."""
 
     rows: int
     counts: Mapping[tuple[str, str], int]
@@ -94,7 +94,7 @@ class RepairCounts:
 
 @dataclass(frozen=True)
 class Published:
-    """A released folder and what the run page shows of it."""
+    """A released folder and its facts for the run page."""
 
     folder: Path
     rows: int
@@ -103,9 +103,9 @@ class Published:
 
 
 def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
-    """Write ``released/<run>/`` atomically, or find it whole; the private folder gets the repair counts.
+    """Write ``released/<run>/`` atomically unless it is already whole; write repair counts to the private folder.
 
-    A run whose noise was not drawn by the release source is marked not private and stays in the private zone.
+    If the release source did not draw the run's noise, the release is marked not private and stays in the private zone.
     """
     run = _add_formats(run)
     certificate = build_certificate(run, refs)
@@ -129,7 +129,7 @@ def publish(run: Run, refs: Mapping[str, StepRefs]) -> Published:
 
 
 def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> tuple[list[RelatedPair], list[ScoredPair]]:
-    """Return the measured pairs of columns, and those that were only scored, from the run's released tables."""
+    """Return the measured pairs of columns, and the pairs that were only scored, from the run's released tables."""
 
     def read(step: str, table: str) -> pa.Table:
         return run.store.read_table(refs[step].tables[table])
@@ -143,7 +143,7 @@ def _list_pairs(run: Run, refs: Mapping[str, StepRefs]) -> tuple[list[RelatedPai
 
 
 def _add_formats(run: Run) -> Run:
-    """Return the same run, asked for the formats too that ``privsyn formats`` added to its release."""
+    """Return the run with the formats that ``privsyn formats`` added to its release."""
     spec = run.request.spec
     formats = check_known_formats((*spec.formats, *read_added_formats(run.records, run.name)))
     if formats == tuple(spec.formats):
@@ -153,9 +153,9 @@ def _add_formats(run: Run) -> Run:
 
 
 def read_added_formats(records: Records, run: str, more: Sequence[Format] = ()) -> tuple[Format, ...]:
-    """Return the formats that were added to a run's release whatever its spec says.
+    """Return the formats that were added to a run's release beyond its spec.
 
-    ``more`` are remembered with them.
+    ``more``: further formats, which are stored with them.
     """
     record = f"formats-{run}"
     earlier = records.load_as(record, FormatsRecord) or FormatsRecord(formats=[])
@@ -173,10 +173,10 @@ def fill(
     versions: Callable[[], Mapping[str, str]],
     listed: tuple[list[RelatedPair], list[ScoredPair]] | None = None,
 ) -> None:
-    """Write every file of a release into ``folder``; a function of the run's released tables and the arguments.
+    """Write every file of a release into ``folder``, from the run's released tables and the arguments only.
 
-    ``versions`` returns package -> the version that made the tables, once they are in the folder; ``listed``: the pairs
-    of the note, None: not listed yet.
+    ``versions``: returns package -> version that made the tables, called after they are written; ``listed``: the pairs
+    of the note (None: list them here).
     """
     table = refs["decode"].tables["synthetic"]
     rows, private = run.store.stored(table).num_rows, run.noise.private
@@ -197,9 +197,9 @@ def fill(
 
 
 def locate_folder(run: Run, build: Callable[[Path], None]) -> Path:
-    """Let ``build`` fill the run's released folder, which appears whole or not at all, or find it whole.
+    """Return the run's released folder, filled atomically by ``build`` unless it is already whole.
 
-    Where the noise was not drawn by the release source, the folder is ``not-private`` in the private zone.
+    If the release source did not draw the noise, the folder is ``not-private`` in the private zone.
     """
     if run.noise.private:
         folder = run.released_folder
@@ -215,9 +215,9 @@ def locate_folder(run: Run, build: Callable[[Path], None]) -> Path:
 
 
 def copy_to_store(folder: Path, store: Store) -> None:
-    """Copy a released folder into the settings' object store, if they name one; one that is there stays.
+    """Copy a released folder into the settings' object store, if any; an existing copy is kept.
 
-    Raises PrivsynError where that fails; the folder here is whole, and the same request tries again.
+    Raises PrivsynError if that fails; the local folder is whole, and the same request tries again.
     """
     if store.released_store:
         place, field = store.released_store, "settings.released_store"
@@ -225,7 +225,7 @@ def copy_to_store(folder: Path, store: Store) -> None:
 
 
 def summarize(run: Run, published: Published) -> ReleaseSummary:
-    """Return the figures that the command line and the flow return."""
+    """Return the summary for the command line and the flow."""
     request = run.request
     return ReleaseSummary(
         run=run.name,
@@ -240,7 +240,7 @@ def summarize(run: Run, published: Published) -> ReleaseSummary:
 
 
 def read_summary(run: str, settings: Settings) -> ReleaseSummary | None:
-    """Return the figures of a run that is published already, from its released folder; None if that is not there."""
+    """Return the summary of a published run from its released folder; None if there is no such folder."""
     folder = settings.released_root / run
     try:
         manifest, certificate = read_manifest(folder), read_certificate(folder)
@@ -259,16 +259,16 @@ def read_summary(run: str, settings: Settings) -> ReleaseSummary | None:
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether a released folder holds exactly the files of its manifest, unchanged, and no link."""
+    """Return whether a released folder has exactly the files of its manifest, unchanged, and no links."""
     manifest = read_manifest_if_readable(folder)
     links = folder.is_symlink() or any(path.is_symlink() for path in folder.rglob("*"))
     return manifest is not None and not links and manifest.files == list_files(folder)
 
 
 def _matches_request(folder: Path, request: Request) -> bool:
-    """Return whether the manifest of a folder has the public spec of the request as it is now.
+    """Return whether the manifest of a folder has the request's current public spec.
 
-    The spec of an earlier run of the same request may have other formats, ``about`` and descriptions.
+    An earlier run of the same request may have had other formats, ``about`` and descriptions.
     """
     manifest = read_manifest_if_readable(folder)
     try:
@@ -287,14 +287,14 @@ def _add_tables(
 
 
 def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
-    """Repair counts as readable JSON beside run.json; the encoded rows stay in the private store."""
+    """Write repair counts as JSON beside run.json; the encoded rows stay in the private store."""
     encoded, place = refs["encode"].tables, run.private_folder / REPAIRS
     table = run.store.read_table(encoded["repairs"])
     where = {name: ref.path for r in refs.values() for name, ref in r.tables.items() if ref.zone == "private"}
     if Path(encoded["encoded_rows"].path).exists():
         rows = run.store.stored(encoded["encoded_rows"]).num_rows
     else:
-        rows = count_repairs(run.private_folder).rows  # pruned: as it was counted before
+        rows = count_repairs(run.private_folder).rows  # pruned: keep the earlier count
     steps = {name: name_step(name, "encode") for name in list_further(run.request.spec.tables)}
     further = {n: run.store.read_table(refs[step].tables["repairs"]).to_pylist() for n, step in steps.items()}
     content = {"rows": rows, "repairs": table.to_pylist(), "tables": where}
@@ -302,7 +302,7 @@ def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
 
 
 def count_repairs(private_folder: Path) -> RepairCounts:
-    """Return the numbers of repairs from the private folder of a run; none without the file of them.  PRIVATE."""
+    """Return the repair counts from a run's private folder; empty if the file is missing.  PRIVATE."""
     try:
         content = json.loads((private_folder / REPAIRS).read_text(encoding="utf-8"))
         counts = {(str(r["column"]), str(r["repair"])): int(r["rows"]) for r in content["repairs"]}
@@ -314,10 +314,10 @@ def count_repairs(private_folder: Path) -> RepairCounts:
 def write_manifest(
     run: Run, folder: Path, rows: int, versions: Mapping[str, str], public_request: Mapping[str, Any] | None = None
 ) -> None:
-    """Write ``manifest.json`` over everything that is in the folder.
+    """Write ``manifest.json`` for all files in the folder.
 
-    ``rows``: rows of the synthetic table in it; ``versions``: package -> the version that made its tables;
-    ``public_request``: the one where it is not a release spec, as for itemsets, which have no columns and no seed.
+    ``rows``: number of rows of the synthetic table; ``versions``: package -> version that made the tables;
+    ``public_request``: a request that is not a release spec, such as itemsets, without columns and seed.
     """
     manifest = Manifest(
         run=run.name,
@@ -338,19 +338,18 @@ ADD_FIELD = "add_formats.release"
 
 @dataclass(frozen=True)
 class AddedFormats:
-    """The folder, and the names of the files that it did not have before; none where all was there."""
+    """The folder, and the names of its new files."""
 
     folder: Path
     files: tuple[str, ...]
 
 
 def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> AddedFormats:
-    """Write the run's released folder anew, with these formats too; it appears whole or stays as it was.
+    """Write the run's released folder again with these formats added, atomically.
 
-    The tables are copied byte for byte; note, descriptions and manifest are made from the manifest's own request and
-    the certificate, which stays as it is.  The private zone remembers the formats, so that the release keeps them when
-    it runs again, whatever its spec says.  Raises RequestError unless ``release`` is a whole release of this output
-    folder.
+    Tables and certificate are copied byte for byte; note, descriptions and manifest are made from the manifest's
+    request and the certificate.  The private zone stores the formats, so that the release keeps them when it runs
+    again.  Raises RequestError unless ``release`` is a whole release of this output folder.
     """
     folder = _locate_folder(release, settings)
     dataset = read_public_spec(read_manifest(folder), ADD_FIELD).dataset
@@ -372,7 +371,7 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
 
 
 def _locate_folder(release: str, settings: Settings) -> Path:
-    """Return the run's folder in the released root, whose private folder is there too."""
+    """Return the run's folder in the released root.  Raises RequestError if it or the private root is missing."""
     folder = find_release(release, settings, ADD_FIELD)
     if folder != settings.released_root / folder.name or not SAFE_NAME.fullmatch(folder.name):
         raise RequestError(
@@ -402,14 +401,14 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     plan = plan_release(spec, column_order=tuple(manifest.column_order))
     write_tables(new, plan.request)
     released = new / "marginals" / "recode.parquet"
-    recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # 0.2.0 did not release it
+    recode = recode_from_table(pq.read_table(released)) if released.exists() else {}  # not released by 0.2.0
     cut = new / CUTS_FILE
     request = plan.request.cut_cells(read_cuts(pq.read_table(cut))) if cut.exists() else plan.request
     codes = find_column_codes(recode, request.encoding.codecs)
     consistent = pq.read_table(new / "marginals" / "consistent.parquet")
     pairs = list_related_pairs(consistent, codes)
     names = [{table: new / file.name for table, file in s.published.items()} for s in list_score_steps(plan.steps)]
-    scores = [files for files in names if all(file.exists() for file in files.values())]  # nor these
+    scores = [files for files in names if all(file.exists() for file in files.values())]  # not released by 0.2.0
     receipts, noisy = ([pq.read_table(files[table]) for files in scores] for table in ("receipts", "noisy"))
     unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes, recode, plan.request.records)
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)

@@ -1,4 +1,4 @@
-"""An overview of a release from its released tables: how noisy its marginals are, and what synthesis lost of them."""
+"""An overview of a release from its released tables: the noise of its marginals, and the error of synthesis."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from privsyn.tasks.metrics.error_sources import compute_expected_l1
 Floats = NDArray[np.float64]
 
 WORST = 5
-"""Measured marginals named in the words."""
+"""Number of measured marginals named in the text."""
 
 
 @dataclass(frozen=True)
 class ReleasedInputs:
-    """The inputs of an overview, all of them released or public.
+    """The inputs of an overview, all released or public.
 
-    ``codes``: the synthetic rows in the compressed domain, counted where they are; ``measured``: the receipts of the
+    ``codes``: the synthetic rows in the compressed domain, which are not copied; ``measured``: the receipts of the
     measured marginals.
     """
 
@@ -61,7 +61,7 @@ class ReleasedInputs:
 
     @classmethod
     def of_run(cls, run: Run, refs: Mapping[str, StepRefs]) -> ReleasedInputs:
-        """From the tables that a run left.  Raises ZoneError if one of them is not released."""
+        """Return the inputs from a run's tables.  Raises ZoneError if one of them is not released."""
 
         def ref(name: str) -> ArtifactRef:
             step, table = name.split(".")
@@ -73,7 +73,7 @@ class ReleasedInputs:
         read = run.store.read_table
         again = list_looks(run.steps, LookKind.ONE_WAYS)[1:]
         rounds = [look.name for look in (*list_looks(run.steps, LookKind.MARGINALS), *again)]
-        # Linked rows come of records, one a person or household, which is what marginals count.
+        # Marginals count records, one per person or household, from which linked rows are made.
         last_step = next((s for s in run.steps if s.name == "link_rows"), get_step(run.steps, "decode"))
         return cls.of(
             run.cut_request(refs).encoding,
@@ -94,9 +94,9 @@ class ReleasedInputs:
         consistent: pa.Table,
         codes: StoredTable | Sequence[pa.RecordBatch],
     ) -> ReleasedInputs:
-        """From released tables: the recode, what each round measured (receipts, answers), marginals and codes.
+        """Return the inputs from released tables: the recode, each round's receipts and answers, marginals and codes.
 
-        A stored table of codes is read block by block, once for every pass: memory does not grow with its rows.
+        A stored table of codes is read block by block in every pass, so memory does not grow with its rows.
         """
         queries, measured = list_all_measured(receipts, answers)
         pooled = pool_one_ways(
@@ -119,7 +119,7 @@ class ReleasedInputs:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its bins after compression, the sd of the noise in a bin's share, and what synthesis lost (L1)."""
+    """One column: its bins after compression, the noise sd of a bin's share, and the error of synthesis (L1)."""
 
     column: str
     bins: int
@@ -129,7 +129,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Overview:
-    """Columns in table order, measured marginals in the order measured, and how many pairs lie in one."""
+    """Columns in table order, measured marginals in order, and the number of pairs inside a measured marginal."""
 
     one_ways: tuple[OneWayOverview, ...]
     columns: tuple[Column, ...]
@@ -138,7 +138,7 @@ class Overview:
     pairs: int
 
     def column_rows(self) -> list[dict[str, object]]:
-        """Return the columns as rows of a table to show."""
+        """Return the columns as rows of a table for display."""
         return [
             {
                 "column": c.column,
@@ -151,7 +151,7 @@ class Overview:
 
 
 def build_overview(released: ReleasedInputs, threads: int = 0) -> Overview:
-    """Count the synthetic codes once more and compare; a function of its arguments only, all of them released."""
+    """Count the synthetic codes and compare them with the noisy counts, from released tables only."""
     total = max(estimate_total(released.recode), 1.0)
     consistent = {m.attributes: _compute_shares(m.counts) for m in released.consistent}
     one_ways, columns = [], []
@@ -185,7 +185,7 @@ def _compute_shares(counts: Floats) -> Floats:
 def _build_one_way(
     encoding: EncodingPlan, attribute: str, recode: AttributeRecode, total: float, synthetic: Floats
 ) -> OneWayOverview:
-    """Return one column by coarse code; filtered values, if any, are one more bin, which no synthetic row is in."""
+    """Return one column by coarse code; filtered values are a further bin without synthetic rows."""
     filtered = not recode.kept.all()
     bins = recode.size + int(filtered)
     noisy = np.bincount(recode.coarse, weights=recode.estimate, minlength=bins) / total
@@ -202,9 +202,9 @@ def _build_one_way(
 
 
 def sort_bins(recode: AttributeRecode, bins: int) -> list[int]:
-    """Return coarse codes in the order of the fine codes in them.
+    """Return coarse codes in the order of their fine codes.
 
-    Those of scattered ones next to last, left out ones last.
+    Codes of scattered fine codes come after the others, and filtered values come last.
     """
 
     def place(code: int) -> tuple[bool, bool, int]:
@@ -216,7 +216,7 @@ def sort_bins(recode: AttributeRecode, bins: int) -> list[int]:
 
 
 def _list_labels(encoding: EncodingPlan, attribute: str, recode: AttributeRecode) -> list[str]:
-    """Return a public bin's own label, of neighbours the first and the last; what was combined or left out says so."""
+    """Return the labels of the coarse codes: one bin's label, a range of neighbours, or a remark on combined bins."""
     codec = next(c for c in encoding.codecs if c.attribute == attribute)
     names = codec.bin_labels()
     labels = []
@@ -240,9 +240,9 @@ def _list_few(names: Sequence[str], bins: NDArray[np.int32]) -> str:
 
 
 def write_overview(figures: Overview, *, prior: bool = False, trends: bool = False) -> str:
-    """Return Markdown: how much was measured, where noise is expected to be worst, and what synthesis lost.
+    """Return Markdown: how much was measured, where noise is worst, and the error of synthesis.
 
-    ``prior``: whether the release has a public prior; ``trends``: whether it asked how numbers rise together.
+    ``prior``: whether the release has a public prior; ``trends``: whether it asked trends.
     """
     return render_note(
         "overview.md.j2",

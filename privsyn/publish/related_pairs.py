@@ -1,6 +1,6 @@
-"""The pairs of columns that a note lists: those measured, how strongly they are related and with how much noise.
+"""The pairs of columns that a note lists: measured pairs with strength and noise, and pairs that were only scored.
 
-Beside them those that were scored and not counted together: their noisy scores, and what chance alone makes.
+Scored pairs have their noisy scores, and the scores to expect by chance alone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from privsyn.tasks.steps.indif_scores import REFERENCE_SENSITIVITY
 class RelatedPair(NamedTuple):
     """Two columns that were counted together.
 
-    ``strength``: the share of rows that would have to change for the two to be independent, by the consistent counts,
-    0 to below 1; ``sigma``: the standard deviation of the noise of a count of the pair as it was measured, in records.
+    ``strength``: the share of rows that must change for the columns to be independent, by the consistent counts, in
+    [0, 1); ``sigma``: the standard deviation of the noise of a measured count of the pair, in records.
     """
 
     columns: tuple[str, str]
@@ -36,13 +36,13 @@ class RelatedPair(NamedTuple):
 
 
 ColumnCodes = Mapping[str, NDArray[np.int64]]
-"""Attribute -> the column's code of each of its own, shape (codes,); attributes that are their column are not in it."""
+"""Attribute that splits a column -> the column's code for each of its codes, shape (codes,)."""
 
 
 def find_column_codes(recode: Recode, codecs: Sequence[Codec]) -> dict[str, NDArray[np.int64]]:
-    """Return the codes of the columns behind attributes that a computed column splits.
+    """Return the column's codes for attributes that a computed column splits.
 
-    ``recode``: of the released table.  Codes of an attribute that have values of the column in common are one.
+    ``recode``: the released recoding.  Codes of an attribute that share values of the column become one code.
     """
     import networkx as nx  # here: few releases have such attributes, and it loads slowly
 
@@ -63,9 +63,8 @@ def find_column_codes(recode: Recode, codecs: Sequence[Codec]) -> dict[str, NDAr
 def list_related_pairs(consistent: pa.Table, column_codes: ColumnCodes) -> list[RelatedPair]:
     """Return every pair inside a measured marginal, the strongest first; ``consistent``: the released table MARGINALS.
 
-    ``column_codes``: :func:`find_column_codes`; strength is of columns, whatever their attributes are split by.
-    A pair of several marginals has the noise of the one that tells it best; inside a larger marginal a count of the
-    pair is a sum of its counts, whose noise adds up.
+    ``column_codes``: see :func:`find_column_codes`; strength is between columns, not split attributes.  A pair in
+    several marginals gets the smallest noise; in a larger marginal, a count of the pair sums counts and their noise.
     """
     marginals = [
         (tuple(row["attributes"]), np.asarray(row["counts"], dtype=np.float64), float(row["sigma"]))
@@ -86,7 +85,7 @@ def list_related_pairs(consistent: pa.Table, column_codes: ColumnCodes) -> list[
 
 
 def _sum_by_column(counts: NDArray[Any], codes: Sequence[NDArray[np.int64] | None]) -> NDArray[Any]:
-    """Return the counts of a pair with codes that are one code of their column summed."""
+    """Return the counts of a pair, summed over codes with the same code of their column."""
     for axis, column_codes in enumerate(codes):
         if column_codes is not None:
             summed = np.zeros((int(column_codes.max()) + 1, counts.shape[1 - axis]))
@@ -104,14 +103,14 @@ def _compute_strength(counts: NDArray[Any]) -> float:
 
 
 SCORES = "indif_scores"
-"""How the names of the release steps begin that score pairs against independence."""
+"""Prefix of the names of release steps that score pairs against independence."""
 
 
 class ScoredPair(NamedTuple):
-    """A pair of columns with a noisy score and without joint counts; all shares of the rows.
+    """A pair of columns with a noisy score but no joint counts; all figures are shares of the rows.
 
-    ``score``: half the noisy distance from independence, in the codes that joint counts would have; ``chance``: what
-    columns with these counts have on average though they are independent; ``noise``: the score's standard deviation.
+    ``score``: half the noisy L1 distance from independence, in coarse codes; ``chance``: the mean score of independent
+    columns with these counts; ``noise``: the score's standard deviation.
     """
 
     columns: tuple[str, str]
@@ -134,11 +133,11 @@ def list_unmeasured_pairs(
     recode: Recode,
     records: int,
 ) -> list[ScoredPair]:
-    """Return every scored pair that is in no measured marginal, by how far its score is above chance.
+    """Return every scored pair that is in no measured marginal, by how far its score exceeds chance.
 
     ``receipts``, ``answers``: the released tables of :func:`list_score_steps`; ``consistent``: the released table
-    MARGINALS.  Attributes that a computed column splits (``column_codes``) are left out: their score is of the split
-    codes.  ``recode``: the released one, whose noisy counts scores with the sensitivity ``records`` are distances from.
+    MARGINALS; ``recode``: the released recoding, whose noisy one-ways are the reference of scores with the sensitivity
+    ``records``.  Attributes that a computed column splits (``column_codes``) are left out, since they are not columns.
     """
     counted = {frozenset(pair.columns) for pair in measured}
     singles = {
@@ -169,7 +168,7 @@ def _are_columns(names: Clique, column_names: Collection[str], column_codes: Col
 
 
 def _find_noise(recode: Recode, name: str, size: int) -> NDArray[np.float64]:
-    """Return the standard deviation of the noise in each of ``size`` codes, in records; 0 where none is known."""
+    """Return the standard deviation of the noise in each of ``size`` codes, in records; 0 if unknown."""
     r = recode.get(name)
     if r is None or r.size != size:
         return np.zeros(size)
@@ -177,10 +176,10 @@ def _find_noise(recode: Recode, name: str, size: int) -> NDArray[np.float64]:
 
 
 def _compute_chance(shares: Sequence[NDArray[np.float64]], sigmas: Sequence[NDArray[np.float64]], rows: float) -> float:
-    """Return half the mean L1 distance from the product of the one-ways of so many independent rows, as a share.
+    """Return half the mean L1 distance of ``rows`` independent rows from the product of their one-ways, as a share.
 
-    ``shares``: of the codes of both columns; ``sigmas``: the noise in those that the distance is from.  A cell is about
-    normal with n p q (1 - p) (1 - q) for its variance, beside that of the noisy product.
+    ``shares``: of the codes of both columns; ``sigmas``: noise of the reference's shares.  A cell is about normal, with
+    variance n p q (1 - p) (1 - q) plus the variance of the noisy product.
     """
     (p, q), (of_p, of_q) = shares, sigmas
     variance = np.outer(p * (1 - p), q * (1 - q)) / rows + np.outer(of_p**2, q**2) + np.outer(p**2, of_q**2)

@@ -1,4 +1,4 @@
-"""The graph of measured relations as a picture: columns on a circle, a line for each pair, broader where stronger."""
+"""The graph of measured relations as a picture: columns on a circle, a line per pair, wider for stronger pairs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from html import escape
 from privsyn.publish.related_pairs import RelatedPair
 
 NAME = "relations.svg"
-"""Name of the picture's file in a released folder."""
+"""The picture's file in a released folder."""
 
 MOST_LINES = 120
-"""Pairs that are drawn, the strongest ones."""
+"""Largest number of pairs drawn."""
 
 _LINE, _DOT = "#0072B2", "#333"  # blue of Okabe and Ito
 _CHARACTERS, _CHARACTER = 22, 7.4  # most characters of a label, and the width of one
 _WIDEST, _THINNEST = 7.0, 0.8
 _LEVEL = 16
-"""Up to so many columns have level labels; those of more point outwards."""
+"""Largest number of columns with horizontal labels; with more, labels point outwards."""
 
 
 def draw_picture(pairs: Sequence[RelatedPair]) -> str:
-    """Return an SVG of the strongest MOST_LINES pairs (at least one): the same bytes on any machine."""
+    """Return an SVG of the strongest MOST_LINES pairs (at least one), with the same bytes on any machine."""
     shown = pairs[:MOST_LINES]
     columns = sorted({name for pair in shown for name in pair.columns})
     level = len(columns) <= _LEVEL
@@ -32,9 +32,7 @@ def draw_picture(pairs: Sequence[RelatedPair]) -> str:
     middle = (radius + room, radius + (30 if level else room))
     angles = {name: 2 * math.pi * i / len(columns) - math.pi / 2 for i, name in enumerate(columns)}
     strongest = max(pair.strength for pair in shown) or 1.0
-    lines = [
-        _draw_line(pair, angles, middle, radius, strongest) for pair in reversed(shown)
-    ]  # the strongest lie on top
+    lines = [_draw_line(pair, angles, middle, radius, strongest) for pair in reversed(shown)]  # the strongest on top
     labels = [_draw_label(name, angle, middle, radius, level=level) for name, angle in angles.items()]
     left_out = (
         f"the {len(shown)} strongest of {len(pairs):,} pairs" if len(shown) < len(pairs) else f"{len(pairs)} pairs"
@@ -57,14 +55,14 @@ def draw_picture(pairs: Sequence[RelatedPair]) -> str:
 
 
 def make_data_uri(svg: str) -> str:
-    """Return the picture as an address that holds it."""
+    """Return the picture as a data URI."""
     return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode("ascii")
 
 
 def _draw_line(
     pair: RelatedPair, angles: dict[str, float], middle: tuple[float, float], radius: float, strongest: float
 ) -> str:
-    """Return a curve bent towards the middle."""
+    """Return the line of a pair, a curve bent towards the middle."""
     (x1, y1), (x2, y2) = (_compute_place(angles[name], middle, radius) for name in pair.columns)
     bend = 0.35
     x, y = (m + bend * ((a + b) / 2 - m) for m, a, b in zip(middle, (x1, y1), (x2, y2), strict=True))
@@ -95,7 +93,7 @@ def _draw_label(name: str, angle: float, middle: tuple[float, float], radius: fl
 
 
 def _shorten(name: str) -> str:
-    """Return the name as a label shows it."""
+    """Return the name for a label, shortened and printable."""
     shown = name if len(name) <= _CHARACTERS else name[: _CHARACTERS - 1] + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in shown)
 
@@ -105,5 +103,5 @@ def _compute_place(angle: float, middle: tuple[float, float], radius: float) -> 
 
 
 def _format_number(value: float) -> str:
-    """Return one decimal: what machines compute differently is far behind it."""
+    """Return the value with one decimal, so that rounding errors of machines do not show."""
     return f"{value:.1f}".removeprefix("-") if round(value, 1) == 0 else f"{value:.1f}"

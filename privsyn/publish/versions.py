@@ -1,4 +1,4 @@
-"""The versions of packages that made a release's tables, also where its folder is written again later."""
+"""The versions of packages that made a release's tables, kept when its folder is written again."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PACKAGES = (
 
 @cache
 def list_versions() -> Mapping[str, str]:
-    """Package -> the version that is installed here."""
+    """Return package -> installed version."""
     return {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}}
 
 
 def list_file_versions(records: Records, building: Path, published: Path) -> dict[str, str]:
-    """Package -> the version that made the files in the folder ``building``.
+    """Return package -> version that made the files in the folder ``building``.
 
-    These are the installed versions, unless the folder ``published`` was made with the same bytes before: then they are
-    the versions of that time, from the private record or, without one, from that folder's manifest.
+    These are the installed versions, unless the same bytes were already published in ``published``: then they are the
+    versions of that time, from the private record or, without one, from that folder's manifest.
     """
     hashes, name = {name: file.sha256 for name, file in list_files(building).items()}, f"versions-{published.name}"
     record = records.load_as(name, VersionsRecord)
@@ -48,7 +48,7 @@ def list_file_versions(records: Records, building: Path, published: Path) -> dic
 
 
 def _read_manifest_versions(folder: Path, hashes: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the versions of a released folder; None unless its manifest names all these files with these hashes."""
+    """Return the versions of a released folder; None unless its manifest has all these files with these hashes."""
     manifest = read_manifest_if_readable(folder)
     if manifest is None or not hashes.items() <= {(name, file.sha256) for name, file in manifest.files.items()}:
         return None

@@ -1,6 +1,6 @@
-"""The report's charts: one Vega-Lite specification a kind of chart, without any data.
+"""The report's charts: one Vega-Lite specification per kind of chart, without data.
 
-Magnitudes are drawn by opacity over one colour, so that pale means little on a white and on a black page.
+Opacity of one colour shows magnitude, so that pale means little on both a white and a black page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHARE = ".2~%"
 
 
 def build_chart_specs(columns: Sequence[str], most_l1: float) -> dict[str, dict[str, Any]]:
-    """Return every specification by name.
+    """Return name -> specification of every chart.
 
     ``columns``: in table order; ``most_l1``: the largest error of the heat map.
     """
@@ -46,7 +46,7 @@ def build_chart_specs(columns: Sequence[str], most_l1: float) -> dict[str, dict[
 
 
 def draw_heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
-    """Lower triangle of L1 errors, each column's own error on the diagonal; measured pairs have a dot."""
+    """Return the lower triangle of L1 errors, with each column's error on the diagonal; measured pairs have a dot."""
     step = _choose_step(columns, 900, 9, 34)
     tooltip = [
         *_PAIR_TOOLTIP,
@@ -65,7 +65,7 @@ def draw_heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
 
 
 def draw_association_map(columns: Sequence[str], field: str, title: str, most: float) -> dict[str, Any]:
-    """Lower triangle of associations (-1..1): blue above 0, vermilion below, stronger where larger."""
+    """Return the lower triangle of associations (-1..1): blue above 0, vermilion below, more opaque if larger."""
     labels = len(columns) <= 30
     step = _choose_step(columns, 250 if labels else 340, 3.4, 24)
     scale = alt.Scale(type="sqrt", domain=[0, most], range=[0, 1], clamp=True)
@@ -102,11 +102,11 @@ def draw_association_map(columns: Sequence[str], field: str, title: str, most: f
 
 @cache
 def draw_ordered_one_way() -> dict[str, Any]:
-    """Return one ordered column.
+    """Return the chart of one ordered column.
 
-    Real shares as bars, synthetic ones as dots with a band of 2 sd of the noise, in 0..1.
+    Real shares are bars; synthetic shares are dots with a band of 2 sd of the noise, within 0..1.
     """
-    first = "split(datum.label, ' … ')[0]"  # a merged bin's label is its first and its last one
+    first = "split(datum.label, ' … ')[0]"  # the label of merged bins has the first and the last label
     axis = _thin_axis(labelOverlap="greedy", labelAngle=0, labelSeparation=8, labelLimit=90, labelExpr=first)
     x = alt.X("bin:O", sort=None, title=None, axis=axis)
     share = _share_axis(tickCount=3, minExtent=34, maxExtent=34)
@@ -121,7 +121,7 @@ def draw_ordered_one_way() -> dict[str, Any]:
 
 @cache
 def draw_nominal_one_way() -> dict[str, Any]:
-    """Return the chart of one column without an order: the ordered one turned, so that its labels can be read."""
+    """Return the chart of one unordered column: the ordered chart turned, so that labels are readable."""
     labels = _thin_axis(labelLimit=112, minExtent=120, maxExtent=120)
     base = _build_one_way_base().encode(y=alt.Y("bin:O", sort=None, title=None, axis=labels))
     layers = [
@@ -134,7 +134,7 @@ def draw_nominal_one_way() -> dict[str, Any]:
 
 @cache
 def draw_error_by_size() -> dict[str, Any]:
-    """Return mean L1 by number of cells, one line for each number of attributes."""
+    """Return the chart of mean L1 by number of cells, with one line per number of attributes."""
     tooltip = [
         alt.Tooltip("ways:N", title="attributes"),
         alt.Tooltip("size:N", title="cells"),
@@ -163,7 +163,7 @@ def draw_error_by_size() -> dict[str, Any]:
 
 @cache
 def draw_error_by_stage() -> dict[str, Any]:
-    """Return mean L1 after each stage, over the measured marginals and over the pairs that were not measured."""
+    """Return the chart of mean L1 after each stage, for measured marginals and for unmeasured pairs."""
     base = alt.Chart(_ROWS).encode(
         y=alt.Y("stage:N", sort=None, title=None, axis=alt.Axis(labelLimit=260, ticks=False)),
         x=alt.X("mean_l1:Q", title="mean L1 error (0 to 2; measured: no upper bound)", axis=alt.Axis(tickCount=5)),
@@ -233,7 +233,7 @@ def _choose_step(columns: Sequence[str], room: float, least: float, most: float)
 
 
 def _list_ticks(most: float) -> list[float]:
-    """Legend values: an eighth, a quarter, a half and all of it, to two digits."""
+    """Return legend values: an eighth, a quarter, a half and the whole of ``most``, to two digits."""
     return [float(f"{most * part:.2g}") for part in (1 / 8, 1 / 4, 1 / 2, 1)] if most else [0.0]
 
 
@@ -257,7 +257,7 @@ def _lay_out_grid(columns: Sequence[str], step: float, *, labels: bool = True, r
 
 
 def _finish_chart(chart: alt.Chart | alt.LayerChart) -> dict[str, Any]:
-    """Return the chart as JSON: no background, one font, no accessibility text on marks (the page describes charts)."""
+    """Return the chart as JSON: no background, one font, no ARIA text on marks (the page describes charts)."""
     configured = (
         chart.configure(background="transparent", font=_FONT, aria=False, padding=2)
         .configure_view(stroke=None)

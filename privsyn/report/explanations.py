@@ -1,4 +1,4 @@
-"""Figures of an evaluation in words: rounding, the verdict, and what a column's error comes from."""
+"""Figures of an evaluation in words: rounding, the verdict, and the cause of a column's error."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from privsyn.data_contracts.evaluation_results import Evaluation, Metric, OneWay
 from privsyn.tasks.metrics.subsample import SHARES
 
 NOISE_FACTOR = 2.0
-"""A column's error counts as noise up to this many times the L1 that noise alone would be expected to make."""
+"""A column's error counts as noise up to this multiple of the L1 expected from noise alone."""
 
 LEAST_NAMED_LOSS = 0.1
-"""Change of the worst pair's association from which on the verdict says it."""
+"""Smallest change of the worst pair's association that the verdict mentions."""
 
 SHOWN_MISREAD = 5
-"""Misread columns that the verdict names; it counts the rest."""
+"""Largest number of misread columns that the verdict names; the rest are counted."""
 
 PAIRS, COLUMNS = "l1_2way", "l1_1way"
-"""Names of the metrics whose equivalent subsample the verdict gives: that of pairs, or with one column that of it."""
+"""Metrics whose equivalent subsample the verdict gives: of pairs, or of columns if there is only one column."""
 
 
 def format_number(value: float | None) -> str:
@@ -32,7 +32,7 @@ def format_number(value: float | None) -> str:
 
 
 def format_association(value: float | None) -> str:
-    """Return two decimals; a dash for None."""
+    """Return an association with two decimals; a dash for None."""
     return "–" if value is None else f"{value:.2f}"
 
 
@@ -56,9 +56,9 @@ def make_sentence(text: str) -> str:
 
 
 def explain_column(one_way: OneWay) -> str:
-    """Return ``noise``, ``synthesis`` or ``not known`` (the noise is not): the larger part of one column's error.
+    """Return the larger part of one column's error: ``noise`` or ``synthesis``.
 
-    ``misread`` where the real column is, whatever its error.
+    ``not known`` if the noise is unknown; ``misread`` if the real column is misread.
     """
     if one_way.misread:
         return "misread"
@@ -73,30 +73,30 @@ def list_worst_columns(evaluation: Evaluation) -> list[OneWay]:
 
 
 def measure_lost_association(pair: Pair) -> float:
-    """Return by how much the association of a pair differs from the real one, 0..2; 0 where one is undefined."""
+    """Return the distance between a pair's synthetic and real association, 0..2; 0 if one is undefined."""
     if pair.association_real is None or pair.association_synthetic is None:
         return 0.0
     return abs(pair.association_synthetic - pair.association_real)
 
 
 def list_worst_pairs(evaluation: Evaluation) -> list[Pair]:
-    """Return all pairs, worst first: by the share of rows that are wrong, or by the association lost if that is more.
+    """Return all pairs, worst first: by the larger of the share of wrong rows and the lost association.
 
-    A correlation can be lost while hardly a row is in a wrong cell.
+    A correlation can be lost although hardly any row is in a wrong cell.
     """
     return sorted(evaluation.pairs, key=lambda p: -max(p.l1 / 2, measure_lost_association(p)))
 
 
 def list_headlines(evaluation: Evaluation) -> list[Metric]:
-    """Return the release's headline metrics, in the order in which they were computed."""
+    """Return the release's headline metrics, in the order of computation."""
     return [m for m in evaluation.release.metrics if m.headline]
 
 
 def write_verdict(evaluation: Evaluation) -> str:
-    """Return one sentence: how far pairs are off, how close a sample would be, columns within noise, the worst pair.
+    """Return one sentence: mean error of pairs, equivalent sample, columns within noise, and the worst pair.
 
-    L1 distance over 2 is the share of rows that would have to be other rows for the two tables to agree.  Where a
-    table has no rows, the sentence says only that.
+    Half the L1 distance is the share of rows that must change for the two tables to agree.  If a table has no rows, the
+    sentence says only that.
     """
     if empty := _describe_empty(evaluation):
         return empty
@@ -116,7 +116,7 @@ def _describe_misread(evaluation: Evaluation) -> str:
     shown = ", ".join(names[:SHOWN_MISREAD]) + (
         f" and {len(names) - SHOWN_MISREAD} more" * (len(names) > SHOWN_MISREAD)
     )
-    return f"The real table is misread in {shown}, so these columns of the release are wrong, whatever the noise"
+    return f"The real table is misread in {shown}, so these columns of the release are wrong at any noise"
 
 
 def _describe_empty(evaluation: Evaluation) -> str:
@@ -140,9 +140,9 @@ def _describe_typical(evaluation: Evaluation) -> str:
 
 
 def compare_to_sample(share: float, about: str = "") -> str:
-    """Return a score as a random sample of so large a share of the real rows.
+    """Return a score in words, as a random sample of this share of the real rows.
 
-    The smallest that was tried is no worse.
+    At the smallest share tried, the score may be worse than the sample's.
     """
     begin = "no closer than" if share <= SHARES[0] else f"{about}as close as"
     return f"{begin} a random sample of {format_percent(share)} of the real rows"

@@ -1,7 +1,7 @@
-"""One picture of a release from released tables only: what may be shown beside the run.
+"""One picture of a release, from released tables only, for the run page.
 
-It may be drawn in a process of its own, so that what ends the drawing, want of memory say, ends nothing else: the
-converter ends its whole process where it cannot reserve memory (``ulimit -v``), which no ``except`` catches.
+Draw in a subprocess, so that a crash cannot end the run: the converter aborts its process if it cannot reserve memory
+(``ulimit -v``), which no ``except`` catches.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from typing import Any
 import altair as alt
 
 SHOWN_COLUMNS = 12
-"""Most columns in the picture: those where synthesis is furthest from the noisy counts, in units of their noise."""
+"""Largest number of columns in the picture: those furthest from the noisy counts, in units of their noise."""
 
 SHOWN_MARGINALS = 12
-"""Most measured marginals in the picture, by the larger of the two errors."""
+"""Largest number of measured marginals in the picture, by the larger of the two errors."""
 
 NOISY, SYNTHETIC = "#0072B2", "#D55E00"  # blue and vermilion of Okabe and Ito: told apart with any colour vision
 _WIDTH, _HEIGHT, _ACROSS = 186, 92, 4
 _NAME_LETTERS = 28
 
 Content = dict[str, Any]
-"""A chart, or a part of one, as Vega-Lite writes it."""
+"""A chart, or a part of one, as Vega-Lite JSON."""
 
 
 @dataclass(frozen=True)
 class OneWayOverview:
     """One column from released tables: shares by bin as measured (noise may make them negative) and as synthesized.
 
-    ``noise_sd``: standard deviation of each noisy share.  All four sequences have one entry a bin. Raises ValueError if
-    they have not.
+    ``noise_sd``: standard deviation of each noisy share.  All four sequences have one entry per bin, or ValueError is
+    raised.
     """
 
     column: str
@@ -53,19 +53,19 @@ class OneWayOverview:
         self.bins()
 
     def bins(self) -> Bins:
-        """Return the same as bins to draw: noisy first, synthetic second."""
+        """Return the column as bins to draw: noisy shares first, synthetic shares second."""
         return Bins(self.labels, self.noisy, self.synthetic, self.noise_sd)
 
     @property
     def departure(self) -> float:
-        """L1 between noisy and synthetic shares, over the L1 that the noise would be expected to make (>= 0)."""
+        """L1 between noisy and synthetic shares, divided by the L1 expected from noise (>= 0)."""
         l1 = sum(abs(n - s) for n, s in zip(self.noisy, self.synthetic, strict=True))
         return l1 / max(sqrt(2 / pi) * sum(self.noise_sd), 1e-12)
 
 
 @dataclass(frozen=True)
 class MarginalOverview:
-    """One measured marginal: the L1 that its noise is expected to make (shares, >= 0) and synthesis added (0..2)."""
+    """One measured marginal: the L1 expected from its noise (shares, >= 0), and the L1 of synthesis (0..2)."""
 
     attributes: tuple[str, ...]
     cells: int
@@ -78,9 +78,9 @@ def draw_overview(
 ) -> bytes:
     """Return the picture as PNG bytes; either sequence may be empty.  The same inputs give the same picture.
 
-    Top: noisy shares with a band of 2 standard deviations of their noise, and the synthetic table's shares as dots: a
-    dot outside its band is more than noise explains.  Below: for each measured marginal the error that noise is
-    expected to make, and the distance between the consistent counts and the synthetic table.
+    Top: bands of noisy shares plus or minus 2 standard deviations of their noise, and synthetic shares as dots; noise
+    does not explain a dot outside its band.  Below: for each measured marginal, the error expected from noise, and the
+    distance between the consistent counts and the synthetic table.
     """
     import vl_convert
 
@@ -110,20 +110,17 @@ def draw_overview(
 
 
 def _lay_out_content(chart: alt.TopLevelMixin) -> Content:
-    """Return a small chart as a part of the whole picture.
-
-    Put together by Altair, it would be copied dozens of times.
-    """
+    """Return a small chart as a part of the whole picture, since Altair would copy it dozens of times."""
     return {k: v for k, v in chart.to_dict().items() if k not in ("$schema", "config")}
 
 
 def make_data_uri(png: bytes) -> str:
-    """Return the picture as text for an image tag; about 4/3 of its bytes."""
+    """Return the picture as a data URI for an image tag, about 4/3 of its size."""
     return "data:image/png;base64," + b64encode(png).decode("ascii")
 
 
 def _shrink(png: bytes) -> bytes:
-    """Return the same PNG, its pixels deflated as far as they go: the converter writes four times as many bytes."""
+    """Return the PNG with its pixels compressed again, about a quarter of the converter's size."""
     head, pixels, position = png[:33], bytearray(), 8  # signature and IHDR stay as they are
     while position < len(png):
         length = int.from_bytes(png[position : position + 4], "big")
@@ -175,7 +172,7 @@ def _draw_within(share: float) -> float:
 
 
 def _bin_axis(labels: Sequence[str]) -> alt.Axis:
-    """Return labels where they have room: all of a few, else the first and the last."""
+    """Return an axis with all labels if they fit, else the first and the last."""
     cut = [shorten(label, 14) for label in labels]
     fits = len(cut) <= 4 and sum(map(len, cut)) <= 28
     shown = list(range(len(cut))) if fits else [0, len(cut) - 1]
@@ -192,7 +189,7 @@ def _bin_axis(labels: Sequence[str]) -> alt.Axis:
 
 def _list_marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> alt.LayerChart:
     names = [shorten(" × ".join(m.attributes), 56) + f" ({m.cells:,} cells)" for m in marginals]
-    noise, synthesis = "expected of the noise", "synthetic against consistent"
+    noise, synthesis = "expected from noise", "synthetic against consistent"
     rows = [
         {"i": i, "what": series, "l1": value}
         for i, m in enumerate(marginals)
@@ -218,12 +215,12 @@ def _list_marginals(marginals: Sequence[MarginalOverview], all_of_them: int) -> 
 
 
 SHOWN_BINS = 60
-"""Most bins that one small picture shows; more are merged, neighbour with neighbour."""
+"""Largest number of bins in one small picture; neighbours are merged beyond it."""
 
 
 @dataclass(frozen=True)
 class Bins:
-    """Parallel sequences, one position a bin: labels, shares of two tables (0..1), and the noise's sd of a share."""
+    """Parallel sequences, one entry per bin: labels, shares of two tables (0..1), and the noise sd of a share."""
 
     labels: tuple[str, ...]
     first: tuple[float, ...]
@@ -237,9 +234,9 @@ class Bins:
             raise ValueError("labels, shares and noise must have one entry for each bin")
 
     def merged(self, most: int = SHOWN_BINS) -> Bins:
-        """Return at most ``most`` bins: runs of neighbours become one, as even in number as they can be.
+        """Return at most ``most`` bins, merging runs of neighbours of about equal length.
 
-        Shares add up; independent noise adds up in variance.  A run's label is its first and its last one.
+        Shares add up; variances of independent noise add up.  A run's label has its first and its last label.
         Raises ValueError for ``most`` below 1.
         """
         n = len(self.labels)
@@ -255,7 +252,7 @@ class Bins:
         )
 
     def largest(self, most: int) -> Bins:
-        """Return at most ``most`` bins of a column without an order: the largest ones in their order, the rest as one.
+        """Return at most ``most`` bins of an unordered column: the largest bins in order, and the rest as one bin.
 
         Raises ValueError for ``most`` below 1.
         """
@@ -284,7 +281,7 @@ def _format_span(labels: Sequence[str]) -> str:
 
 
 _DRAWING_SECONDS = 120
-"""After which a drawing is given up."""
+"""Time limit of a drawing."""
 
 
 class DrawingError(Exception):
@@ -296,7 +293,7 @@ def draw_in_subprocess(
 ) -> bytes:
     """Return the PNG bytes of :func:`draw_overview`.
 
-    Raises DrawingError if the process that draws ends without a picture, or takes more than two minutes.
+    Raises DrawingError if the subprocess ends without a picture, or takes more than two minutes.
     """
     content = {"one_ways": list(map(asdict, one_ways)), "marginals": list(map(asdict, marginals)), "title": title}
     try:

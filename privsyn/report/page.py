@@ -1,7 +1,7 @@
 """The private report: an evaluation as one self-contained HTML page.
 
-The page loads nothing: the chart library, style and data stand in it, and its content security policy allows only the
-scripts it was made with.  Everything that comes from a spec is escaped, in HTML and in the embedded JSON.
+The page loads nothing: it contains the chart library, style and data, and its content security policy allows only its
+own scripts.  Everything from a spec is escaped, in HTML and in the embedded JSON.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from privsyn.report.explanations import format_number, format_percent
 from privsyn.report.overview_chart import SHOWN_BINS, Bins
 
 SHOWN_ROWS = 15
-"""Rows of a worst-first list that are open; the rest is folded."""
+"""Number of visible rows of a worst-first list; the rest are folded."""
 
 NOMINAL_BINS = 20
-"""Most values of a column without an order in its chart; the smaller ones are shown as one."""
+"""Largest number of values in the chart of an unordered column; smaller values are shown as one."""
 
 SHOWN_MARGINALS = 100
-"""Most target marginals of the earth mover drill-down."""
+"""Largest number of target marginals in the details of the earth mover distance."""
 
 GROUPS = {
     "marginals": "Counts of one, two and three columns",
@@ -52,7 +52,7 @@ GROUPS = {
 
 
 def render(evaluation: Evaluation) -> str:
-    """Return the whole page as HTML text.  PRIVATE: it holds figures of the private table without any noise.
+    """Return the whole page as HTML text.  PRIVATE: it contains figures of the private table without noise.
 
     The same evaluation gives the same text.
     """
@@ -97,17 +97,14 @@ def render(evaluation: Evaluation) -> str:
 
 
 def _describe_no_relation(evaluation: Evaluation) -> str:
-    """Return what is to be said where no two columns were counted together.
-
-    Nothing otherwise, or where no pair is known.
-    """
+    """Return a warning if no two columns were counted together; empty otherwise, or if no pair is known."""
     if not evaluation.pairs or any(pair.measured for pair in evaluation.pairs):
         return ""
     return explain_missing_relations(prior=evaluation.prior, trends=evaluation.trends)
 
 
 def build_meter(metric: Metric) -> dict[str, Any]:
-    """Return where a metric stands on a line from 0 to 100: its value, its references, and the line's two ends.
+    """Return a metric's position on a line from 0 to 100: its value, its references, and the line's two ends.
 
     A metric without an upper bound ends at the largest value shown.
     """
@@ -127,7 +124,7 @@ def build_meter(metric: Metric) -> dict[str, Any]:
 
 
 def group_metrics(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, list[Metric | None]]]]]:
-    """Group title, and its metrics each with one entry a table (None: the table has no such metric)."""
+    """Return (group title, metrics); each metric has one entry per table (None: the table lacks the metric)."""
     by_table = [{m.name: m for m in table.metrics} for table in evaluation.scores]
     names = {name: metric for metrics in reversed(by_table) for name, metric in metrics.items()}
     ordered = {**{m.name: m for m in evaluation.release.metrics}, **names}
@@ -139,7 +136,7 @@ def group_metrics(evaluation: Evaluation) -> list[tuple[str, list[tuple[Metric, 
 
 
 def build_tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """Return the rows that charts draw, each table once: field names, and one list a row."""
+    """Return name -> table for the charts: field names, and one list per row."""
     position = {o.column: i for i, o in enumerate(evaluation.one_ways)}
     tables = {f"column-{position[o.column]}": build_one_way_table(o) for o in evaluation.one_ways}
     tables["pairs"] = _build_table(_PAIR_FIELDS, [_build_pair_row(p) for p in words.list_worst_pairs(evaluation)])
@@ -159,10 +156,7 @@ def build_tables(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
 
 
 def build_one_way_table(one_way: OneWay) -> dict[str, Any]:
-    """Return one column's rows: bin, shares (0..1) and the noise's sd (None.
-
-    Not known), few enough bins to be drawn.
-    """
+    """Return one column's rows: bin, shares (0..1) and the noise's sd (None: unknown), merged to fit a chart."""
     bins = Bins(one_way.labels, one_way.real, one_way.synthetic, one_way.noise_sd)
     bins = bins.merged(SHOWN_BINS) if one_way.ordered else bins.largest(NOMINAL_BINS)
     sds: Sequence[float | None] = bins.noise_sd if bins.noise_sd is not None else [None] * len(bins.labels)
@@ -209,7 +203,7 @@ def _build_diagonal_row(o: OneWay) -> list[Any]:
 
 
 def _compute_middle(size: SizeError) -> float:
-    """Between the least and the most cells, where an axis of ratios has the middle; 1 or more."""
+    """Return the geometric mean of the smallest and the largest number of cells, at least 1."""
     return round(max(1.0, sqrt(max(1, size.cells_from) * size.cells_to)), 1)
 
 
@@ -222,7 +216,7 @@ def _shorten(value: float | None) -> float | None:
 
 
 def _make_distinct(labels: Sequence[str]) -> list[str]:
-    """Return the labels, a repeated one with its number: a chart would draw two bins of one name as one."""
+    """Return distinct labels, with numbers on repeats, since a chart would merge two bins with one label."""
     seen: dict[str, int] = {}
     distinct = []
     for label in labels:
@@ -237,12 +231,12 @@ def _build_specs(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _allow_breaks(name: str) -> Markup:
-    """Return the name escaped, with places where a narrow column may break it."""
+    """Return the name escaped, with break points for a narrow column."""
     return Markup("_<wbr>").join(escape(part) for part in name.split("_"))
 
 
 def _mark_code(text: str) -> Markup:
-    """Return the text escaped, what stands between backticks as code."""
+    """Return the text escaped, with text between backticks as code."""
     parts = [escape(part) for part in text.split("`")]
     if len(parts) % 2 == 0:
         return escape(text)
@@ -266,7 +260,7 @@ def _read_part(name: str) -> str:
 
 
 def _build_content_policy(*scripts: str) -> str:
-    """Return a content security policy: these scripts, styles in the page, and nothing from anywhere."""
+    """Return a content security policy that allows only these scripts, inline styles and data images."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(s.encode()).digest()).decode()}'" for s in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:"
 
@@ -276,7 +270,7 @@ _DAY = 86_400
 
 
 def format_statistic(value: float | None, statistic: Statistic, column: ColumnStatistics) -> str:
-    """Return one figure of ``statistic`` as its column has it; a dash for None."""
+    """Return one figure of ``statistic`` in its column's form; a dash for None."""
     if value is None:
         return format_number(None)
     if statistic.kind == "share":
@@ -295,7 +289,7 @@ def format_statistic(value: float | None, statistic: Statistic, column: ColumnSt
 
 
 def is_beyond_noise(statistic: Statistic) -> bool:
-    """Return whether the real figure lies outside the band of the noise; never where that is not known."""
+    """Return whether the real figure lies outside the band of the noise; False if the band is unknown."""
     if statistic.low is None or statistic.high is None:
         return False
     return not statistic.low <= statistic.real <= statistic.high

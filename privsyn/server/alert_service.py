@@ -1,8 +1,7 @@
-"""The service that sends alerts: it looks at the states of runs every two seconds, and marks what has been told.
+"""The service that sends alerts: it looks at the states of runs every two seconds, and marks runs with sent alerts.
 
-It runs in the server's process, so that it is there whenever a state can change.  A mark is a label of the run, kept
-with the run, and follows the sending: an alert that is not delivered is sent again, and a kill between the two repeats
-one.
+It runs in the server's process, so it is present whenever a state can change.  A mark is a label of the run, set after
+the alert is sent: an undelivered alert is sent again, and a kill between the two steps repeats one alert.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _OF_THIS_PROCESS = ("untold", "looked", "known", "to_release")
 
 @dataclass
 class RemainingBudget:
-    """What is left of a data set's budget, from the ledger: rho, epsilon at the cap's delta, releases like the last."""
+    """A data set's remaining budget, from the ledger: rho, epsilon at the cap's delta, releases like the last."""
 
     rho: float
     epsilon: float
@@ -80,13 +79,13 @@ class RemainingBudget:
 
 @dataclass(eq=False)  # Prometheus' registry keeps it by identity
 class AlertMemory:
-    """All of it, by data set.
+    """The state of the alerts, by data set.
 
-    ``told_until``: everything that ended before is told; ``worker``: what was last seen of the work pool's workers;
+    ``told_until``: alerts of all runs that ended before are sent; ``worker``: last known state of the pool's workers;
     ``failures``: number of failed runs, by data set and by FLOW/STATE; ``last_runs``: by data set and flow;
-    ``refusals``: the ledger's words of a refusal by the cap that people know of, by data set, until its next release;
-    ``missed``: periods that were missed and are not made up yet, by data set.
-    The rest is of this process; ``known``: data sets of deployments and of the ledger; ``to_release``: those that a
+    ``refusals``: the ledger's message of an alerted refusal by the cap, by data set, until its next release;
+    ``missed``: missed periods that are not made up yet, by data set.
+    The rest is not saved; ``known``: data sets of deployments and of the ledger; ``to_release``: data sets that a
     deployment releases.
     """
 
@@ -106,7 +105,7 @@ class AlertMemory:
 
     @classmethod
     def load(cls, file: Path, now: datetime) -> AlertMemory:
-        """Return what the file says; without one that can be read, a new memory, which begins ``now``."""
+        """Return the memory in the file; if it cannot be read, a new memory, which begins ``now``."""
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             budgets = {name: RemainingBudget(**budget) for name, budget in content.pop("budgets").items()}
@@ -115,12 +114,12 @@ class AlertMemory:
             return cls(told_until=now)
 
     def save(self, file: Path) -> None:
-        """Write the file anew, whole."""
+        """Replace the file atomically."""
         with replace_file(file, for_good=False) as temporary:
             temporary.write_text(self.snapshot(), encoding="utf-8")
 
     def snapshot(self) -> str:
-        """Return what is kept, as JSON."""
+        """Return the saved state, as JSON."""
         state = {name: value for name, value in asdict(self).items() if name not in _OF_THIS_PROCESS}
         return json.dumps(state | {"told_until": self.told_until.isoformat()})
 
@@ -131,12 +130,12 @@ class AlertMemory:
         self.last_failure[dataset] = max(moment, self.last_failure.get(dataset, 0.0))
 
     def note_run(self, dataset: str, flow: str, moment: float) -> None:
-        """Keep the moment at which a run ended well, unless a later one is known."""
+        """Keep the moment a run completed, unless a later one is known."""
         runs = self.last_runs.setdefault(dataset, {})
         runs[flow] = max(moment, runs.get(flow, 0.0))
 
     def note_success(self, dataset: str, moment: float, remaining: RemainingBudget) -> None:
-        """Keep the moment of a release and what it left of the budget, unless a later one is known."""
+        """Keep the moment of a release and the remaining budget, unless a later one is known."""
         if moment >= self.last_success.get(dataset, 0.0):
             self.last_success[dataset], self.budgets[dataset] = moment, remaining
             if moment > self.last_failure.get(dataset, 0.0):
@@ -145,8 +144,8 @@ class AlertMemory:
     def count_failures(self) -> dict[tuple[str, str, str], int]:
         """Return the number of failed runs by data set, flow and state.
 
-        It is 0, and not absent, for every known data set and for runs that name none: Prometheus sees no increase in a
-        series that begins at 1.
+        It is 0, not absent, for every known data set and for runs without one: Prometheus sees no increase in a series
+        that begins at 1.
         """
         known = {"", *self.known, *self.failures, *self.last_runs, *self.last_success}
         counts = dict.fromkeys(product(sorted(known), FLOWS, FAILURES), 0)
@@ -157,7 +156,7 @@ class AlertMemory:
         return counts
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges, as Prometheus' client asks for them."""
+        """Yield the metrics for Prometheus' client."""
         failures = CounterMetricFamily(
             "privsyn_run_failures", "Runs that failed, crashed or were refused.", labels=("dataset", "flow", "state")
         )
@@ -195,25 +194,25 @@ class AlertMemory:
 
 
 LOOK_SECONDS = 2.0
-"""Seconds between two looks at what has ended."""
+"""Seconds between two looks at ended runs."""
 
 SLOW_LOOK_SECONDS = 20.0
-"""Seconds between two looks at late runs, workers, and everything that ended since all was told."""
+"""Seconds between two looks at late runs, workers, and all runs that ended since ``told_until``."""
 
 RECENT = timedelta(minutes=10)
-"""How far a quick look goes back: a state that a program kept trying to set is older than its place in the history."""
+"""How far a quick look goes back: a state that a program set after retries is older than its place in the history."""
 
 OVERLAP = timedelta(days=1)
-"""How far a slow look goes back beyond the moment until which all was told."""
+"""How far a slow look goes back before ``told_until``."""
 
 STARTING = timedelta(seconds=90)
-"""How long after the server's start nothing is concluded from what is absent."""
+"""Time after the server's start during which absent workers are ignored."""
 
 LEDGER_SECONDS = 60.0
-"""Seconds between two looks at which data sets the ledger has."""
+"""Seconds between two looks at the ledger's data sets."""
 
 LONGEST_PAUSE = 300.0
-"""Seconds between two attempts to deliver, at most."""
+"""Longest pause between two attempts to deliver, in seconds."""
 
 MEMORY = "alerts.json"
 """Name of the file in PREFECT_HOME."""
@@ -227,10 +226,10 @@ Send = Callable[[Addressee, Alert], None]
 
 @dataclass
 class AlertService:
-    """Looks at the runs of a server, and sends what people should know with ``send``.
+    """Looks at the runs of a server, and sends alerts with ``send``.
 
-    ``page``: the address of the server's page; ``file``: of its memory; ``started``: when the server started;
-    ``will_retry``: whether a run that crashed is tried again by itself, so that nobody need be told yet.
+    ``page``: the address of the server's page; ``file``: the file of the memory; ``started``: the server's start;
+    ``will_retry``: whether a crashed run is retried automatically, so that no alert is needed yet.
     """
 
     client: SyncPrefectClient
@@ -247,12 +246,12 @@ class AlertService:
     _next_slow: float = 0.0
 
     def __post_init__(self) -> None:
-        """Load the memory of what was sent; save a new one, so that runs that end from now on are alerted."""
+        """Load the memory of sent alerts, or save a new one, so that runs that end from now on cause alerts."""
         self.memory = AlertMemory.load(self.file, self.started)
         self.memory.save(self.file)
 
     def look(self, now: datetime) -> None:
-        """Look at the runs, and send the alerts that are due and not sent yet."""
+        """Look at the runs, and send the alerts that are due."""
         slow = time.monotonic() >= self._next_slow
         before = self.memory.snapshot()
         to = read_addressee(self.client)
@@ -270,13 +269,13 @@ class AlertService:
             self.memory.save(self.file)
 
     def _look_at_deployments(self) -> None:
-        """Note the data sets that are deployed."""
+        """Note the deployed data sets."""
         deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
         self.memory.known.update(name for name, _ in deployed)
         self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
 
     def _look_at_what_is_absent(self, to: Addressee, now: datetime) -> None:
-        """Look for runs without a start, runs without a worker, and a pool without a worker."""
+        """Look for late runs, runs that lost their worker, and a pool without a worker."""
         for run in self._read(
             {"state": {"name": {"any_": ["Late"]}}, "expected_start_time": {"before_": now - LATE_AFTER}}
         ):
@@ -290,9 +289,9 @@ class AlertService:
                     _logger.warning("The run %s had lost its worker and is ended.", name)
 
     def _look_at_periods(self, to: Addressee, now: datetime) -> None:
-        """Tell of periods that were missed, and of those that were made up since.
+        """Send alerts of missed periods, and of missed periods that were made up.
 
-        A period of which a run failed, or which the cap refuses, is told of already: it is only noted.
+        A period with a failed run, or refused by the cap, already has an alert, so it is only noted.
         """
         due = find_due_periods(self.client, self.memory.told_until - OVERLAP, now - LATE_AFTER)
         asked = {(dataset, period) for dataset, periods in due.items() for period in periods} - self._released
@@ -327,7 +326,7 @@ class AlertService:
             self.memory.worker = "gone"
 
     def _judge_end(self, run: FlowRun, to: Addressee) -> bool:
-        """Tell of a run that has ended, and note it in the gauges; return whether nothing is left to tell."""
+        """Send the alert of an ended run, and note the run in the metrics; return whether nothing is left to send."""
         state = run.state
         if state is None:
             return True
@@ -359,22 +358,22 @@ class AlertService:
         return self._flows[flow_id]
 
     def _tell(self, to: Addressee, run: FlowRun, alert: Alert, label: str, *, silently: bool = False) -> bool:
-        """Deliver an alert of a run and mark the run; return whether people have been told, now or before.
+        """Deliver a run's alert and mark the run; return whether the alert is delivered, now or before.
 
-        ``silently``: people know it from another run, and the run is only marked.
+        ``silently``: only mark the run, since another run's alert said the same.
         """
         state = str(run.state.id) if run.state else ""
         if run.labels.get(label) == state:
             return True
         if not silently and state not in self._unmarked and not self._deliver(to, alert):
             return False
-        self._unmarked.add(state)  # a mark that fails is made at the next look, and the alert is not sent again
+        self._unmarked.add(state)  # a failed mark is repeated at the next look, without sending the alert again
         self.client.update_flow_run_labels(run.id, {label: state})
         self._unmarked.discard(state)
         return True
 
     def _deliver(self, to: Addressee, alert: Alert) -> bool:
-        """Send an alert, unless its kind is off or nobody is named; return False where it cannot be sent yet."""
+        """Send an alert, unless its kind is off or there is no addressee; return False if it cannot be sent yet."""
         key = f"{alert.kind} {alert.resource}"
         due, pause = self._pauses.get(key, (0.0, LOOK_SECONDS))
         if time.monotonic() < due:
@@ -383,7 +382,7 @@ class AlertService:
             try:
                 if to.block:
                     self.send(to, alert)
-            except Exception as error:  # of whatever program takes the alert; its text may hold the address, a secret
+            except Exception as error:  # from any service; its text may contain the address, a secret
                 self._pauses[key] = (time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE))
                 _logger.warning("An alert (%s) could not be delivered: %s.", alert.kind, type(error).__name__)
                 return False
@@ -392,7 +391,7 @@ class AlertService:
         return True
 
     def _show(self, alert: Alert) -> None:
-        """Add the alert to the server's events.  Where that fails, people are notified all the same."""
+        """Add the alert to the server's events.  A failure does not affect the notification."""
         resource = {"prefect.resource.id": alert.resource, "prefect.resource.name": alert.subject}
         event = {
             "id": str(uuid4()),
@@ -409,7 +408,7 @@ class AlertService:
         return self._read(ended)
 
     def _read(self, filter_fields: Mapping[str, Any]) -> Iterator[FlowRun]:
-        """Yield the runs that a filter finds, page by page, the last that ended first."""
+        """Yield the runs that match a filter, page by page, latest end first."""
         condition, seen = FlowRunFilter.model_validate(filter_fields), set[UUID]()
         offset = 0
         while True:
@@ -432,19 +431,19 @@ def _read_budget(labels: Mapping[str, Any]) -> RemainingBudget:
 
 
 def send_by_block(to: Addressee, alert: Alert) -> None:
-    """Send an alert by the notification block that the server keeps; raises what the block raises."""
+    """Send an alert by the server's notification block.  Raises the block's errors."""
     block = load_addressee(to)
     with block.raise_on_failure():
-        block.notify(alert.body, alert.subject)  # type: ignore[unused-coroutine]  # outside an event loop it is done here
+        block.notify(alert.body, alert.subject)  # type: ignore[unused-coroutine]  # runs at once outside an event loop
 
 
 def start_alerts(variables: Mapping[str, str]) -> None:
-    """Start the service in a thread of the server's process, whose environment is ``variables``."""
+    """Start the service in a thread of the server's process; ``variables``: the server's environment."""
     threading.Thread(target=_run, args=(dict(variables),), name="alerts", daemon=True).start()
 
 
 def _run(variables: dict[str, str]) -> None:
-    """Look at the runs for as long as the server runs; whatever one look fails by, the next one comes."""
+    """Look at the runs as long as the server runs; a failed look does not stop the next."""
     address = Address.of(variables)
     while not address.here.answers():
         time.sleep(0.1)
@@ -456,7 +455,7 @@ def _run(variables: dict[str, str]) -> None:
         service = AlertService(client, send_by_block, address.page, file, datetime.now(UTC), queue.will_retry)
         REGISTRY.register(service.memory)
         threading.Thread(target=_watch_ledger, args=(service.memory,), name="known data sets", daemon=True).start()
-        with suppress(httpx.HTTPError):  # the worker looks, too, and takes longer to start
+        with suppress(httpx.HTTPError):  # the worker does this too, but starts later
             end_lost_runs(client, name_worker(), ["RUNNING"])
         while True:
             for look in (queue.tend, service.look):
@@ -468,7 +467,7 @@ def _run(variables: dict[str, str]) -> None:
 
 
 def _watch_ledger(memory: AlertMemory) -> None:
-    """Note the ledger's data sets while the server runs, in a thread of its own because a database may be slow."""
+    """Note the ledger's data sets while the server runs, in a separate thread because a database may be slow."""
     while True:
         try:
             memory.known.update(read_names_in_ledger(Settings()))

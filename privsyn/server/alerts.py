@@ -1,8 +1,7 @@
-"""Alerts: what people are told of runs, the worker and budgets, judged from the states that the server keeps.
+"""Alerts about runs, the worker and budgets, derived from the states that the server stores.
 
-Judged from states and not from events: Prefect emits no event for the first state of a run that a schedule makes, holds
-the events that follow it for up to a quarter of an hour, and forgets them when the server restarts.  A state is in the
-database, whatever was killed.
+They are derived from states, not events: Prefect emits no event for the first state of a scheduled run, holds later
+events for up to 15 minutes, and loses them when the server restarts.  A state is in the database after any kill.
 
 An alert holds the state's message: the ledger's figures, or names of tables and expectations; nothing read from rows.
 """
@@ -34,13 +33,13 @@ Kind = Literal[
 ]
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""What can be switched off one by one."""
+"""Kinds of alerts, which can be switched off separately."""
 
 LATE_AFTER = timedelta(minutes=15)
-"""How late a run may start before people are told."""
+"""How late a run may start before an alert is sent."""
 
 TOLD, TOLD_LATE = "privsyn.alert", "privsyn.alert.late"
-"""Labels of a flow run: the ID of the state of which people have been told."""
+"""Labels of a flow run: the ID of the state whose alert was sent."""
 
 _FAILURES: dict[str, tuple[Kind, str]] = {
     REFUSED: ("refused", "was refused by the budget"),
@@ -51,7 +50,7 @@ _FAILURES: dict[str, tuple[Kind, str]] = {
 
 @dataclass(frozen=True)
 class Alert:
-    """One message to people: of which kind, in which words, and of what (the ID of Prefect's resource)."""
+    """One message to people: its kind, its text, and the ID of Prefect's resource."""
 
     kind: Kind
     subject: str
@@ -60,7 +59,7 @@ class Alert:
 
 
 def judge_end(run: FlowRun, page: str) -> Alert | None:
-    """Return the alert of a run that has ended; None where nobody needs to act.
+    """Return the alert of an ended run; None if nobody needs to act.
 
     ``page``: the address of the server's page.
     """
@@ -83,7 +82,7 @@ def judge_end(run: FlowRun, page: str) -> Alert | None:
 
 
 def judge_start(run: FlowRun, page: str, now: datetime) -> Alert | None:
-    """Return the alert of a run that has not started and should have, LATE_AFTER before ``now``; None before that."""
+    """Return the alert of a run that should have started by LATE_AFTER before ``now``; None if it is not that late."""
     due, state = run.expected_start_time, run.state
     if state is None or state.name != "Late" or due is None or due > now - LATE_AFTER:
         return None
@@ -96,7 +95,7 @@ def judge_start(run: FlowRun, page: str, now: datetime) -> Alert | None:
 
 
 def alert_without_worker(pool: str) -> Alert:
-    """Return the alert of the work pool with this ID, for which no worker asks any more."""
+    """Return the alert of the work pool with this ID, which no worker polls any more."""
     return Alert(
         "worker-gone",
         "PrivSyn: no worker is there",
@@ -106,7 +105,7 @@ def alert_without_worker(pool: str) -> Alert:
 
 
 def alert_missed(dataset: str, periods: Sequence[str]) -> Alert:
-    """Return the alert of periods, in order, that a schedule asked for and that are not released."""
+    """Return the alert of scheduled periods, in order, that are not released."""
     number = "a period was" if len(periods) == 1 else f"{len(periods)} periods were"
     return Alert(
         "missed",
@@ -118,19 +117,19 @@ def alert_missed(dataset: str, periods: Sequence[str]) -> Alert:
 
 
 def alert_made_up(dataset: str, periods: Sequence[str]) -> Alert:
-    """Return the message that periods which were missed are released."""
+    """Return the message that missed periods are now released."""
     subject = f"PrivSyn: {', '.join(periods)} of {dataset} {'is' if len(periods) == 1 else 'are'} made up"
     return Alert("made-up", subject, "What was missed is released.", f"privsyn.data-set.{dataset}")
 
 
 def find_dataset(run: FlowRun) -> str:
-    """Return the data set that a run's spec or label names; empty for a run with neither."""
+    """Return the data set from a run's spec or label; empty if it has neither."""
     spec = run.parameters.get("spec")
     return str(spec.get("dataset", "") if isinstance(spec, dict) else run.labels.get(DATASET, ""))
 
 
 def _alert(kind: Kind, run: FlowRun, words: str, body: str) -> Alert:
-    """Return the alert of a run; one that never began has no name of its own, and its data set is named."""
+    """Return the alert of a run; a run that never began has only a generated name, so the data set is added."""
     dataset = find_dataset(run)
     name = run.name if run.run_count or not dataset or dataset in run.name else f"{dataset} ({run.name})"
     return Alert(kind, f"PrivSyn: {name} {words}", body, f"prefect.flow-run.{run.id}")

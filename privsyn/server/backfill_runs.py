@@ -1,4 +1,4 @@
-"""A backfill by a server: the deployment that releases a data set, and one run of it after another."""
+"""A backfill by a server: find the deployment that releases a data set, and run it period by period."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks at a run."""
 
 PATIENCE_SECONDS = 60.0
-"""Seconds without a worker after which the wait for one is said."""
+"""Seconds without a start after which the wait is reported."""
 
 
 @dataclass
 class ScheduledDeployment:
-    """The deployment of a scheduled release: its ID, spec and calendar (None: UTC)."""
+    """The deployment of a scheduled release, with its spec and calendar."""
 
     deployment: DeploymentResponse
 
     @property
     def spec(self) -> ReleaseSpec:
-        """What it releases."""
+        """The spec that it releases."""
         return ReleaseSpec.model_validate(self.deployment.parameters["spec"])
 
     @property
     def calendar(self) -> str:
-        """The time zone by which its periods begin."""
+        """The time zone of its periods (default: UTC)."""
         zones = [getattr(schedule.schedule, "timezone", None) for schedule in self.deployment.schedules]
         return str(self.deployment.parameters.get("time_zone") or next(filter(None, zones), None) or "UTC")
 
 
 def connect(settings: Settings) -> SyncPrefectClient:
-    """Return a client of the server at PREFECT_API_URL; PrivsynError where none answers.  Sets os.environ."""
+    """Return a client of the server at PREFECT_API_URL.  Raises PrivsynError if none answers.  Sets os.environ."""
     environment = build_prefect_environment(settings)
     address = Address.of(environment)
     address.wait(seconds=5.0)
@@ -59,9 +59,9 @@ def connect(settings: Settings) -> SyncPrefectClient:
 
 
 def find_deployment(client: SyncPrefectClient, dataset: str, every: Every) -> ScheduledDeployment:
-    """Return the deployment whose scheduled release has the data set, once ``every`` such period.
+    """Return the deployment that releases the data set once per period ``every``.
 
-    Raises RequestError unless there is just one.
+    Raises RequestError unless there is exactly one.
     """
     deployed = [d for name, d in read_deployed(client) if name == dataset]
     scheduled = [d for d in deployed if client.read_flow(d.flow_id).name == SCHEDULED_FLOW]
@@ -77,9 +77,9 @@ def find_deployment(client: SyncPrefectClient, dataset: str, every: Every) -> Sc
 
 
 def release_period(client: SyncPrefectClient, one: ScheduledDeployment, period: str, say: Callable[[str], None]) -> str:
-    """Start a run of the deployment for a period, wait for its end, and return the words of its state.
+    """Start a run of the deployment for a period, wait for its end, and return the message of its state.
 
-    Raises PrivsynError if it does not end well.
+    Raises PrivsynError if it does not complete.
     """
     name = f"{one.spec.dataset} {period}"
     run_id = client.create_flow_run_from_deployment(one.deployment.id, parameters={"period": period}, name=name).id

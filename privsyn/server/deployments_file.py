@@ -1,4 +1,4 @@
-"""The file of deployments, read and checked whole before any of it is registered: flows, their parameters, specs."""
+"""The file of deployments, read and checked completely before anything is registered: flows, parameters, specs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ FIELDS = (
     *("name", "entrypoint", "description", "version", "tags", "parameters", "work_pool", "schedules", "paused"),
     *("concurrency_limit", "enforce_parameter_schema", "build", "push", "pull"),
 )
-"""What an entry may state."""
+"""Fields of an entry."""
 
 
 @dataclass(frozen=True)
 class WrittenDeployment:
-    """One entry of the file: its flow, entry point and name, all that it states, and what the file states for all."""
+    """One entry of the file: flow, entry point and name, its content, and the file's steps for all entries."""
 
     flow: Flow[..., Any]
     entrypoint: str
@@ -42,16 +42,16 @@ class WrittenDeployment:
 
     @property
     def full_name(self) -> str:
-        """The name by which Prefect starts it."""
+        """The deployment's name in Prefect."""
         return f"{self.flow.name}/{self.name}"
 
     @property
     def is_filled_in(self) -> bool:
-        """Whether its spec is."""
+        """Whether its parameters have a spec."""
         return "spec" in (self.content.get("parameters") or {})
 
     def list_steps(self, *names: str) -> list[Any] | None:
-        """Return the steps of these names of the entry, else of the file for all; None where neither states any."""
+        """Return the steps with these names, from the entry or else from the file; None if neither has any."""
         stated = [self.content.get(name, self.steps.get(name)) for name in names]
         return None if all(steps is None for steps in stated) else [step for steps in stated for step in steps or ()]
 
@@ -59,9 +59,8 @@ class WrittenDeployment:
 def read_deployments(file: Path) -> list[WrittenDeployment]:
     """Return the entries of the file.
 
-    Raises RequestError that names the entry for a flow that is not there, a parameter that its flow does not take, a
-    value that its flow does not take, a schedule or limit
-    that makes no sense and a spec that is wrong; for a file that cannot be read, too.
+    Raises RequestError for an unreadable file, and one that names the entry for a missing flow, a parameter or value
+    that the flow does not accept, or a schedule, limit or spec that is not valid.
     """
     try:
         content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
@@ -118,7 +117,7 @@ def _check_fields(entry: Mapping[str, Any]) -> None:
 
 
 def _check_flow(entrypoint: str, parameters: Any) -> Flow[..., Any]:
-    """Return the flow, which takes these parameters."""
+    """Return the flow.  Raises RequestError unless it accepts these parameters."""
     from prefect.flows import load_flow_from_entrypoint
 
     try:
@@ -136,10 +135,9 @@ def _check_flow(entrypoint: str, parameters: Any) -> Flow[..., Any]:
 
 
 def _check_values(parameters: Mapping[str, Any], schema: dict[str, Any]) -> None:
-    """Check the values by the flow's schema as Prefect stores them: dates as texts.
+    """Check the values, as Prefect stores them (dates as text), against the flow's schema.
 
-    Values in which something is filled in when Prefect deploys (``{{ ... }}``) or runs (``__prefect_kind``) are not
-    checked.
+    Values that Prefect fills in when it deploys (``{{ ... }}``) or runs (``__prefect_kind``) are not checked.
     """
     from prefect.utilities.schema_tools import ValidationError, validate
 
@@ -151,13 +149,13 @@ def _check_values(parameters: Mapping[str, Any], schema: dict[str, Any]) -> None
 
 
 def _is_filled_in(value: Any) -> bool:
-    """Return whether Prefect fills in a part of a value, however deep, when it deploys or runs."""
+    """Return whether Prefect fills in any part of a value when it deploys or runs."""
     text = to_json(value)
     return b"{{" in text or b"__prefect_kind" in text
 
 
 def _iterate_spec_steps(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Return the arguments of the steps that read a spec."""
+    """Yield the arguments of the steps that read a spec."""
     for step in entry.get("build") or ():
         if isinstance(step, Mapping) and isinstance(step.get(_READ_SPEC), Mapping):
             yield step[_READ_SPEC]
@@ -184,7 +182,7 @@ def _check_schedule(schedule: Any) -> None:
 
 
 def construct_written_schedule(stated: Mapping[str, Any]) -> Any:
-    """Return Prefect's schedule of an entry's; raises ValueError, TypeError or ValidationError for one of no sense."""
+    """Return Prefect's schedule of an entry.  Raises ValueError, TypeError or ValidationError if it is not valid."""
     from prefect.client.schemas.schedules import construct_schedule
 
     known = ("cron", "interval", "rrule", "timezone", "anchor_date")

@@ -1,7 +1,7 @@
-"""Check of Host and Origin against DNS rebinding and CSRF: the server answers its own names and pages only.
+"""Check Host and Origin against DNS rebinding and CSRF: the server answers only its own names and pages.
 
-A page of another origin in a browser on the same computer reaches the server's port, and a page whose name is bound
-anew to the loopback address looks like the server's own: the first is told by its Origin, the second by its Host.
+In a browser on the same computer, a page of another origin can reach the server's port: Origin reveals it.  A page
+whose name is rebound to the loopback address looks like the server's own: Host reveals it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from privsyn.server.environment import Address
 from privsyn.server.login import LOOPBACK
 
 UI_API = "PREFECT_SERVER_UI_API_URL"
-"""Prefect's variable: the API's address as a browser finds it, behind a proxy for example."""
+"""Prefect's variable: the API's address for a browser, for example behind a proxy."""
 
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 
 
 def list_own_hosts(variables: Mapping[str, str]) -> list[str]:
-    """Return the names by which the server may be called: loopback, where it listens, and its addresses for others."""
+    """Return the host names that the server accepts: loopback, its listening address, and its public addresses."""
     address = Address.of(variables)
     named = (urlsplit(url).hostname or "" for url in (address.api, variables.get(UI_API) or address.api))
     return sorted({*LOOPBACK, *(f"[{n}]" if ":" in n else n for n in (address.host, *named) if n)})
 
 
 def list_own_origins(variables: Mapping[str, str]) -> list[str]:
-    """Return the origins of its own page: those of PREFECT_SERVER_CORS_ALLOWED_ORIGINS where that is set."""
+    """Return the origins of the server's page, or PREFECT_SERVER_CORS_ALLOWED_ORIGINS if it is set."""
     if variables.get(ORIGINS):
         return [origin.strip() for origin in variables[ORIGINS].split(",")]
     address = Address.of(variables)
@@ -51,17 +51,17 @@ def _format_origin(url: str) -> str:
 
 
 class OwnOrigins:
-    """Answers 403 to a request or WebSocket that says it comes from a page of another origin.
+    """Answers 403 to a request or WebSocket with another page's origin.
 
-    Programs say no origin.  Without this, a request that a browser takes for simple (a POST without a content type)
-    would be done, and only its answer withheld from the page.
+    Programs send no origin.  Without this check, a browser's "simple" request (a POST without a content type) would be
+    executed, and only its answer withheld from the page.
     """
 
     def __init__(self, app: ASGIApp, origins: list[str]) -> None:
         self._app, self._origins = app, frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what is the server's own."""
+        """Pass on requests without an origin or with the server's own."""
         origin = Headers(scope=scope).get("origin") if scope["type"] in ("http", "websocket") else None
         if origin is None or origin.lower() in self._origins or "*" in self._origins:
             await self._app(scope, receive, send)
@@ -72,14 +72,14 @@ class OwnOrigins:
 CLOSED = frozenset(
     f"{place}/{name}" for place in ("", "/api") for name in ("docs", "docs/oauth2-redirect", "redoc", "openapi.json")
 )
-"""Descriptions of the API that Prefect shows without the login: its page and its programs ask for none of them."""
+"""Descriptions of the API that Prefect shows without a login; neither its page nor its programs need them."""
 
 
 class OwnPage:
-    """Closes CLOSED, and tells a browser that the page takes nothing from, and sends nothing to, another server.
+    """Closes CLOSED, and adds a content security policy that blocks all other servers.
 
-    Prefect's page asks an analytics host although analytics are off.  Its scripts and styles stand in part in the page
-    itself, so these are allowed there.
+    Prefect's page contacts an analytics host even with analytics off.  Some of its scripts and styles are inline, so
+    the policy allows inline ones.
     """
 
     def __init__(self, app: ASGIApp, origins: list[str]) -> None:
@@ -101,7 +101,7 @@ class OwnPage:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what is open, with the policy."""
+        """Pass on open paths, with the policy."""
         if scope["type"] == "http" and scope["path"].rstrip("/") in CLOSED:
             await PlainTextResponse("Not found.", status_code=404)(scope, receive, send)
             return
@@ -115,7 +115,7 @@ class OwnPage:
 
 
 class FormErrors:
-    """Adds to every page of the server the script that says beside a run form's button what the form misses."""
+    """Adds to every page the script that lists a run form's missing fields beside its button."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -123,11 +123,11 @@ class FormErrors:
         self._script = f"<script>\n{text}</script></head>".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on everything; a page goes out with the script, once all of it is there."""
+        """Pass on everything; a page is sent when complete, with the script."""
         if scope["type"] != "http" or "text/html" not in Headers(scope=scope).get("accept", ""):
             await self._app(scope, receive, send)
             return
-        scope = {**scope, "headers": [h for h in scope["headers"] if h[0] != b"accept-encoding"]}  # a page to add to
+        scope = {**scope, "headers": [h for h in scope["headers"] if h[0] != b"accept-encoding"]}  # uncompressed
         start: list[Message] = []
         body = bytearray()
 
@@ -179,9 +179,9 @@ def guard_app(app: Any, hosts: list[str], origins: list[str]) -> ASGIApp:
 
 
 def build_uvicorn_command(factory: str, host: str, port: int, log_level: str) -> list[str]:
-    """Return the module uvicorn and its arguments, as Prefect has them, for an application of this module.
+    """Return the module uvicorn and its arguments, as in Prefect, for an application of this module.
 
-    The folder of the installed packages stands first in its path: uvicorn's default is the working folder, whose
+    The folder of installed packages comes first in its path, instead of uvicorn's default, the working folder, whose
     modules may have common names.
     """
     package = find_spec("starlette")
@@ -191,7 +191,7 @@ def build_uvicorn_command(factory: str, host: str, port: int, log_level: str) ->
 
 
 def create_app() -> ASGIApp:
-    """Prefect's server with its page, its alerts and a history whose transactions wait, for uvicorn."""
+    """Return Prefect's server for uvicorn, with its page, alerts and waiting SQLite transactions."""
     from prefect.server.api.server import create_app as prefect_app
 
     from privsyn.server.alert_service import start_alerts
@@ -203,7 +203,7 @@ def create_app() -> ASGIApp:
 
 
 def create_temporary_app() -> ASGIApp:
-    """Prefect's temporary server, which has no page: no browser has anything to ask of it."""
+    """Return Prefect's temporary server, which has no page and so accepts no browser's origin."""
     from prefect.server.api.server import create_app as prefect_app
 
     from privsyn.server.history import use_waiting_sqlite

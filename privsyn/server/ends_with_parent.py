@@ -1,4 +1,4 @@
-"""Run a Python module as a program that ends when its parent process ends, for whatever reason."""
+"""Run a Python module as a program that ends when its parent process ends for any reason."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import threading
 import time
 
 CHECK_SECONDS = 0.5
-"""Seconds between two looks at the parent."""
+"""Seconds between two checks of the parent."""
 
 STOP_SECONDS = 5.0
-"""Seconds for ending by itself, once the parent has ended."""
+"""Seconds between SIGTERM and the forced exit, after the parent has ended."""
 
 
 def watch(parent: int) -> None:
-    """End this process, politely and then at once, when ``parent`` is no longer its parent.
+    """End this process, by SIGTERM and then by force, when ``parent`` is no longer its parent.
 
-    A look at a number works on every system, unlike Linux's death signal, which also comes when only the thread that
-    started the process has ended.
+    Comparing process IDs works on every system.  Linux's death signal also comes when only the thread that started the
+    process ends.
     """
     while os.getppid() == parent:
         time.sleep(CHECK_SECONDS)
@@ -32,7 +32,7 @@ def watch(parent: int) -> None:
 def build_watched_command() -> list[str]:
     """Return the beginning of a command: Python, this file, and this process as the parent; a module follows.
 
-    By its file, whose folder stays off the path: it has modules of common names.
+    The file is run by its path, so that its folder, with modules of common names, stays off the module path.
     """
     return [sys.executable, "-P", __file__, str(os.getpid())]
 

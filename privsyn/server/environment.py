@@ -1,4 +1,4 @@
-"""The environment of Prefect's programs: address, database, folder, silence, and whether a server is configured."""
+"""The environment of Prefect's programs: address, database, folder, no analytics, and the configured server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POOL = "privsyn"
 """The process pool whose workers run the deployments."""
 
 EVENT_DAYS = 7
-"""Days that Prefect keeps events where nothing else is said."""
+"""Days that Prefect keeps events by default."""
 
 HOST, PORT, API = "PREFECT_SERVER_API_HOST", "PREFECT_SERVER_API_PORT", "PREFECT_API_URL"
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
@@ -29,7 +29,7 @@ DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
 @dataclass(frozen=True)
 class Address:
-    """Where the server listens (``host``, ``port``) and where others find it (``api``)."""
+    """The server's listening address (``host``, ``port``) and its public address (``api``)."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Address:
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Address:
-        """From the environment; this computer's port 4200 where it says nothing."""
+        """Return the address from the environment; default: port 4200 of this computer."""
         host, text = variables.get(HOST) or "127.0.0.1", variables.get(PORT) or "4200"
         if not text.isdecimal() or not 0 < int(text) < 65536:
             raise RequestError(f"{text!r} is not a valid port", "Write a number from 1 to 65535", PORT)
@@ -50,15 +50,15 @@ class Address:
 
     @property
     def here(self) -> Address:
-        """The same server as programs of its own computer find it, behind no proxy."""
+        """The same server's address for programs on its computer, without a proxy."""
         return Address(self.host, self.port, _format_api(self.host, str(self.port)))
 
     def check_free(self) -> None:
-        """Raise RequestError if another program listens there, or if the address is not of this computer."""
+        """Raise RequestError if another program listens there, or if the address is not on this computer."""
         try:
             family, kind, _, _, place = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             with socket.socket(family, kind) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does it
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
                 probe.bind(place)
         except socket.gaierror:
             raise RequestError(f"{self.host!r} is not an address of this computer", "Correct it", HOST) from None
@@ -79,9 +79,9 @@ class Address:
             return False
 
     def admits(self, login: str) -> bool:
-        """Return whether the server lets in who brings ``login``.
+        """Return whether the server accepts ``login``.
 
-        True where it does not answer, which is said elsewhere.
+        True if it does not answer, which is reported elsewhere.
         """
         header = {"Authorization": "Basic " + b64encode(login.encode()).decode("ascii")} if login else {}
         request = urllib.request.Request(f"{self.api}/admin/version", headers=header)  # noqa: S310 - http or https only
@@ -94,7 +94,7 @@ class Address:
             return True
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait for a server that is starting; PrivsynError after ``seconds``, at once for what is no web address."""
+        """Wait for a server to start.  Raises PrivsynError after ``seconds``, or at once if not a web address."""
         if not self.api.startswith(("http://", "https://")):
             raise RequestError(f"{self.api!r} is not a web address", "Write one as http://127.0.0.1:4200/api", API)
         end = time.monotonic() + seconds
@@ -113,10 +113,10 @@ def _format_api(host: str, port: str) -> str:
 
 
 def build_prefect_environment(settings: Settings, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """``variables`` (os.environ), and what Prefect's programs need besides.
+    """Return ``variables`` (default: os.environ) with the settings that Prefect's programs need.
 
-    Server's history and Prefect's profiles lie in the user's data folder, beside the ledger, so that removing a clone
-    loses neither; PRIVSYN_DATABASE_URL puts the history into PostgreSQL.
+    The server's history and Prefect's profiles are in the user's data folder, beside the ledger, so that removing a
+    clone loses neither; PRIVSYN_DATABASE_URL puts the history into PostgreSQL.
     """
     environment = dict(os.environ if variables is None else variables)
     address = Address.of(environment)
@@ -146,7 +146,7 @@ def build_prefect_environment(settings: Settings, variables: Mapping[str, str] |
 
 
 def _limit_history(days: int) -> dict[str, str]:
-    """Return the variables with which the server removes what is older: runs, their logs and artifacts, and events."""
+    """Return the variables that make the server remove older runs, with logs and artifacts, and older events."""
     seconds, events = days * 86_400, min(days, EVENT_DAYS) * 86_400
     return {
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
@@ -156,9 +156,9 @@ def _limit_history(days: int) -> dict[str, str]:
 
 
 def build_client_auth_env(settings: Settings, environment: Mapping[str, str], address: Address) -> dict[str, str]:
-    """Return the variable with which a program is let in by the server at ``address``.
+    """Return the variable with a program's login for the server at ``address``.
 
-    RequestError if it lets in nobody.
+    Raises RequestError if the server does not accept it.
     """
     login = build_client_login(settings, environment, address.api)
     if not address.admits(login.get(CLIENT, "")):
@@ -167,7 +167,7 @@ def build_client_auth_env(settings: Settings, environment: Mapping[str, str], ad
 
 
 def build_prefect_command(*arguments: str) -> list[str]:
-    """Prefect's command line, of the Python that runs this, without the working folder's modules."""
+    """Return a command for Prefect's command line with this Python, without the working folder's modules."""
     return [sys.executable, "-P", "-m", "prefect", "--no-prompt", *arguments]
 
 
@@ -177,7 +177,7 @@ VARIABLES = ("PREFECT_API_URL", "PREFECT_PROFILE", "PREFECT_PROFILES_PATH")
 def is_server_configured() -> bool:
     """Return whether PREFECT_API_URL is set: in the environment, in Prefect's active profile, or in its settings files.
 
-    Prefect itself is asked only where one of these could name a server.
+    Prefect is loaded only if one of these may name a server.
     """
     if os.environ.get("PREFECT_API_URL"):
         return True
@@ -189,7 +189,7 @@ def is_server_configured() -> bool:
 
 
 def _list_files() -> tuple[Path, ...]:
-    """Return where Prefect's settings may stand besides the environment."""
+    """Return the files that may hold Prefect's settings."""
     home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
     return (home / "profiles.toml", Path("prefect.toml"), Path("pyproject.toml"), Path(".env"))
 

@@ -1,7 +1,6 @@
-"""The data sets that a server knows before any of their runs has ended: by its deployments, and by the ledger.
+"""The data sets that a server knows before any of their runs has ended, from its deployments and the ledger.
 
-Their series begin at 0 then, so that Prometheus sees the first failure as an increase.  Names only: nothing is read
-from rows.
+Their series begin at 0, so that Prometheus sees the first failure as an increase.  Only names are read, no rows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def read_all_deployments(client: SyncPrefectClient) -> Iterator[DeploymentRespon
 
 
 def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentResponse]]:
-    """Yield every deployment whose spec is filled in, after the data set that the spec names."""
+    """Yield (data set, deployment) for every deployment with a spec."""
     for deployment in read_all_deployments(client):
         spec = (deployment.parameters or {}).get("spec")
         name = spec.get("dataset") if isinstance(spec, dict) else None
@@ -37,7 +36,7 @@ def read_deployed(client: SyncPrefectClient) -> Iterator[tuple[str, DeploymentRe
 
 
 def read_names_in_ledger(settings: Settings) -> set[str]:
-    """Return the data sets of the ledger; none where there is no ledger yet or it cannot be read, which runs tell."""
+    """Return the ledger's data sets; empty if there is no ledger or it cannot be read, which runs report."""
     from privsyn.ledgers.ledger import Ledger
 
     try:

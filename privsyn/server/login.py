@@ -1,6 +1,6 @@
-"""The login of Prefect's server: its API and its page let in who has it, and nobody else.
+"""The login of Prefect's server, required by its API and its page.
 
-Whoever is let in can run programs as the worker's account, so the login is worth that account.
+Anyone with the login can run programs as the worker's account, so protect it like that account.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from privsyn.base.wording import mention
 from privsyn.storage.disk import translate_os_errors
 
 SERVER, CLIENT = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
-"""Prefect's variables: what its server asks for, and what its programs answer."""
+"""Prefect's variables: the login that its server requires, and the login that its programs send."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-"""Names of this computer for itself, as they stand in a web address."""
+"""Loopback names of this computer in a web address."""
 
 _USER = "privsyn"
 _ANEW = "Remove it and start the server anew: it makes a new one"
@@ -30,19 +30,19 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def locate_login_file(settings: Settings, environment: Mapping[str, str]) -> Path:
-    """Return where the login stands: PRIVSYN_LOGIN_FILE, or ``login`` in PREFECT_HOME."""
+    """Return the file of the login: PRIVSYN_LOGIN_FILE, or ``login`` in PREFECT_HOME."""
     return settings.login_file or Path(environment["PREFECT_HOME"]) / "login"
 
 
 def make_login() -> str:
-    """Return a login that nobody can guess: a user and 256 random bits."""
+    """Return a random login: a user and 256 random bits."""
     return f"{_USER}:{secrets.token_urlsafe(32)}"
 
 
 def build_server_login(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a server: the login that is set, or that of the file, which is made if it is not there.
+    """Return a server's variables with its login: from the environment, or from the file, which is made if missing.
 
-    Raises RequestError for a file that is empty or that other users may read, PrivsynError if it cannot be made.
+    Raises RequestError if the file is empty or other users may read it, PrivsynError if it cannot be made.
     """
     stated_login = environment.get(SERVER) or environment.get(CLIENT)
     if stated_login:
@@ -56,9 +56,9 @@ def build_server_login(settings: Settings, environment: Mapping[str, str]) -> di
 
 
 def build_client_login(settings: Settings, environment: Mapping[str, str], api: str) -> dict[str, str]:
-    """Return the variable of a program that talks to the server at ``api``; empty where no login is known.
+    """Return the variable with a program's login for the server at ``api``; empty if no login is known.
 
-    The file of this computer's server is read for a server on this computer only: another one must not be told it.
+    The login of this computer's server is used only on this computer: another server must not learn it.
     """
     stated_login = environment.get(CLIENT)
     if stated_login:
@@ -71,7 +71,7 @@ def build_client_login(settings: Settings, environment: Mapping[str, str], api: 
 
 
 def make_login_error(api: str, *, brought: str | None) -> RequestError:
-    """Return the error of a server at ``api`` that does not let in who brings this login, or none."""
+    """Return the error that the server at ``api`` does not accept the login ``brought`` (None: no login)."""
     return RequestError(
         f"the Prefect server at {api} " + ("refuses this login" if brought else "asks for a login"),
         "Set it to the server's login, or set " + mention("settings.login_file") + " to the file that holds it",
@@ -91,7 +91,7 @@ def _check_name(address: str) -> str:
 
 
 def _make(file: Path) -> None:
-    """Make the file for its owner only, whole; one that is there stays, also where two servers start at once."""
+    """Create the file atomically, for its owner only; an existing file is kept, even if two servers start at once."""
     if file.exists():
         return
     part = file.with_name(f".{file.name}.{secrets.token_hex(8)}.part")
@@ -105,7 +105,7 @@ def _make(file: Path) -> None:
 
 
 def _read(file: Path, *, private: bool) -> str:
-    """Return the login in the file; with ``private`` no other user may read it."""
+    """Return the login in the file.  Raises RequestError if it is not valid, or readable by others if ``private``."""
     try:
         login, mode = file.read_text(encoding="utf-8").strip(), file.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
-"""Runs whose process is gone: their worker ends them as Crashed, or the server does where the worker is gone, too.
+"""Runs whose process is gone: their worker ends them as Crashed, or the server if the worker is gone too.
 
-What is alive is judged from processes, states and workers' polls, not from events.
+Processes, states and workers' polls decide whether a run is alive, not events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prefect.states import State
 
 WORKER, RUN = "prefect.worker.name", "PREFECT__FLOW_RUN_ID"
-"""The label that Prefect's worker gives its runs, and the variable that their processes have."""
+"""The label that Prefect's worker gives its runs, and the variable of their processes."""
 
 HEARTBEAT = "prefect.flow-run.heartbeat"
 """The event that a run's process emits every 30 seconds."""
@@ -40,27 +40,27 @@ MESSAGE = f"Its process is gone. {RESTART}"
 MESSAGE_WITHOUT_WORKER = f"Its worker is gone, and it gives no sign of life. {RESTART}"
 
 LOOK_SECONDS = 2.0
-"""Seconds between a worker's two looks at its runs."""
+"""Seconds between two looks of a worker at its runs."""
 
 GRACE_SECONDS = {"RUNNING": 4.0, "PENDING": 60.0, "CANCELLING": 60.0}
 """Seconds without a process, by the type of a run's state, after which the run is lost.
 
-Prefect's worker itself reports a process that ends, starts one for a pending run, and ends that of a cancelling one.
+Prefect's worker itself reports a process that ends, starts a pending run's process, and ends a cancelling run's.
 """
 
 SILENT_AFTER = timedelta(seconds=90)
-"""Three polls of a worker and three heartbeats of a run: who is silent for longer is gone."""
+"""A worker or run silent for longer is gone: three polls of a worker, or three heartbeats of a run."""
 
 
 def name_worker() -> str:
-    """Return one name for every worker of this user on this computer: the next one knows the runs of the last."""
+    """Return the name of every worker of this user on this computer, so that the next one knows the last one's runs."""
     return f"{socket.gethostname()}-{os.getuid()}"
 
 
 def end_lost_runs(client: SyncPrefectClient, worker: str, states: Iterable[str] = tuple(GRACE_SECONDS)) -> list[str]:
-    """End the runs of ``worker`` in ``states`` that have no process here, at a start; their names.
+    """End the runs of ``worker`` in ``states`` without a process here, at a start; return their names.
 
-    Runs of workers elsewhere are left alone: :func:`end_runs_of_absent_workers`.
+    For runs of workers elsewhere, see :func:`end_runs_of_absent_workers`.
     """
     runs = _read_unfinished(client, [worker], states)
     alive = _list_alive() if runs else set()
@@ -69,14 +69,14 @@ def end_lost_runs(client: SyncPrefectClient, worker: str, states: Iterable[str] 
 
 @dataclass
 class LostRunWatch:
-    """Ends the runs of a worker that have had no process here for GRACE_SECONDS, while the worker runs."""
+    """Ends a worker's runs that have had no process here for GRACE_SECONDS, while the worker runs."""
 
     client: SyncPrefectClient
     worker: str
     _absent_since: dict[UUID, float] = field(default_factory=dict)
 
     def look(self, now: float) -> list[str]:
-        """Look at the worker's runs; ``now`` is a moment in seconds.  Returns the names of those that were ended."""
+        """Look at the worker's runs at the time ``now`` in seconds; return the names of the runs that were ended."""
         runs = _read_unfinished(self.client, [self.worker])
         alive = _list_alive() if runs else set()
         absent = [run for run in runs if str(run.id) not in alive]
@@ -86,20 +86,20 @@ class LostRunWatch:
 
 
 def watch_lost_runs(client: SyncPrefectClient, worker: str) -> None:
-    """Look at the worker's runs in a thread of this process, for as long as it runs."""
+    """Look at the worker's runs in a thread as long as this process runs."""
 
     def look_on() -> None:
         watch = LostRunWatch(client, worker)
         while True:
             time.sleep(LOOK_SECONDS)
-            with suppress(httpx.HTTPError):  # a server that starts anew
+            with suppress(httpx.HTTPError):  # the server restarts
                 watch.look(time.monotonic())
 
     threading.Thread(target=look_on, name="lost-runs", daemon=True).start()
 
 
 def end_runs_of_absent_workers(client: SyncPrefectClient, now: datetime) -> list[str]:
-    """End the runs of workers that have not polled for SILENT_AFTER, and that are silent themselves; their names."""
+    """End silent runs of workers that have not polled for SILENT_AFTER; return the runs' names."""
     workers = client.read_workers_for_work_pool(POOL)
     absent = [w.name for w in workers if w.last_heartbeat_time and w.last_heartbeat_time < now - SILENT_AFTER]
     runs = _read_unfinished(client, absent) if absent else []
@@ -108,13 +108,13 @@ def end_runs_of_absent_workers(client: SyncPrefectClient, now: datetime) -> list
 
 
 def was_cancelled(client: SyncPrefectClient, run: FlowRun) -> bool:
-    """Return whether a run ended in a crash because somebody cancelled it: its worker calls it Cancelled later."""
+    """Return whether a run crashed because it was being cancelled; its worker calls it Cancelled later."""
     before = find_state_before_crash(client, run)
     return before is not None and before.is_cancelling()
 
 
 def find_state_before_crash(client: SyncPrefectClient, run: FlowRun) -> State[Any] | None:
-    """Return the state from which a run crashed; None of one that did not."""
+    """Return the state before a run's crash; None if it did not crash."""
     if run.state is None or not run.state.is_crashed():
         return None
     crash = run.state.id
@@ -137,7 +137,7 @@ def _read_unfinished(
 
 
 def _is_silent(client: SyncPrefectClient, run: FlowRun, now: datetime) -> bool:
-    """Return whether a run has been in its state for SILENT_AFTER, and has had no heartbeat since."""
+    """Return whether a run has had no new state and no heartbeat for SILENT_AFTER."""
     since = now - SILENT_AFTER
     if run.state is None or run.state.timestamp > since:
         return False
@@ -150,13 +150,13 @@ def _is_silent(client: SyncPrefectClient, run: FlowRun, now: datetime) -> bool:
 
 
 def _end(client: SyncPrefectClient, runs: Iterable[FlowRun], message: str) -> list[str]:
-    """End runs as Crashed, but for those that have ended by themselves meanwhile; return the names of all."""
+    """End runs as Crashed, except runs that have ended meanwhile; return the names of all."""
     from prefect.states import Crashed
 
     names = []
     for run in runs:
         client.set_flow_run_state(run.id, Crashed(message=message))
-        for task in _read_running_tasks(client, run):  # else the run's graph grows for ever
+        for task in _read_running_tasks(client, run):  # else the run's graph grows forever
             client.set_task_run_state(task.id, Crashed(message=message), force=True)
         names.append(run.name)
     return names
@@ -171,7 +171,7 @@ def _read_running_tasks(client: SyncPrefectClient, run: FlowRun) -> list[TaskRun
 
 
 def _list_alive() -> set[str]:
-    """Return the flow runs that have a process of this user."""
+    """Return the IDs of the flow runs with a process of this user."""
     runs = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):

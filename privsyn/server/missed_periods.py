@@ -1,6 +1,6 @@
-"""The periods that a schedule asked for and that are not released, judged from schedules and the ledger.
+"""Scheduled periods that are not released, found from schedules and the ledger.
 
-A trigger that came while no server was there has left no run, so runs alone do not tell.
+A trigger leaves no run if no server is running, so runs alone do not show all missed periods.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 MOST_TRIGGERS = 1000
-"""How many triggers of a schedule are looked at, at most."""
+"""Largest number of triggers of a schedule that are checked."""
 
 PAGE_SIZE = 200
 
 UNFINISHED = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
-"""Types of states of a run that may still release its period."""
+"""State types of a run that may still release its period."""
 
 
 def find_due_periods(client: SyncPrefectClient, since: datetime, until: datetime) -> dict[str, dict[str, bool]]:
-    """Return data set -> period -> whether a run of it failed, of scheduled releases due between the moments.
+    """Return data set -> period -> whether a run of it failed, for scheduled releases due between the moments.
 
-    Left out are deployments of which a run is under way or waits, and what was due while a schedule was off.
+    Deployments with an unfinished run, and periods that were due while their schedule was off, are left out.
     """
     found: dict[str, dict[str, bool]] = {}
     for dataset, deployment in read_deployed(client):
@@ -49,7 +49,7 @@ def find_due_periods(client: SyncPrefectClient, since: datetime, until: datetime
 
 
 def read_released_periods(settings: Settings) -> set[tuple[str, str]] | None:
-    """Return data set and period of everything that the ledger has released; None where it cannot be read."""
+    """Return (data set, period) of all released periods in the ledger; None if it cannot be read."""
     from privsyn.ledgers.ledger import Ledger
 
     try:
@@ -60,7 +60,7 @@ def read_released_periods(settings: Settings) -> set[tuple[str, str]] | None:
 
 
 def _list_periods(deployment: DeploymentResponse, since: datetime, until: datetime) -> Iterator[str]:
-    """Yield the periods of a deployment's triggers between the moments, in order, each once."""
+    """Yield the distinct periods of a deployment's triggers between the moments, in order."""
     seen = set()
     for schedule in deployment.schedules:
         zone = getattr(schedule.schedule, "timezone", None)
@@ -73,7 +73,7 @@ def _list_periods(deployment: DeploymentResponse, since: datetime, until: dateti
 
 
 def _list_triggers(schedule: DeploymentSchedule, since: datetime, until: datetime) -> list[datetime]:
-    """Return the moments between two at which a schedule starts a run, by the server's own reckoning."""
+    """Return the moments from ``since`` to ``until`` at which a schedule starts a run, by the server's computation."""
     from prefect.server.schemas import schedules
 
     known: dict[str, Any] = {
@@ -88,7 +88,7 @@ def _list_triggers(schedule: DeploymentSchedule, since: datetime, until: datetim
 
 
 def _read_runs(client: SyncPrefectClient, deployment: DeploymentResponse, since: datetime) -> list[FlowRun]:
-    """Return the runs of a deployment that were due since then, and those that wait."""
+    """Return the runs of a deployment that were due after ``since``, including waiting runs."""
     from prefect.client.schemas.filters import FlowRunFilter
 
     runs: list[FlowRun] = []

@@ -1,6 +1,6 @@
-"""Who gets the alerts: a notification block on the server, and the kinds of alerts that are switched off.
+"""The addressee of alerts: a notification block on the server, and the kinds of alerts that are switched off.
 
-Both stand in a variable of the server, which its page shows and changes.
+Both are in a variable of the server, which its page shows and changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privsyn.server.alerts import KINDS
 
 VARIABLE = "PRIVSYN_NOTIFY"
 BLOCK = "custom-webhook/privsyn-notify"
-"""The block that holds the web address of PRIVSYN_NOTIFY."""
+"""The block with the web address of PRIVSYN_NOTIFY."""
 
 ON_SERVER = "privsyn_alerts"
 """The server's variable: ``{"to": "TYPE/NAME", "off": [kinds]}``."""
@@ -40,19 +40,19 @@ EARLIER = {
     "privsyn: worker gone": "worker-gone",
     "privsyn: budget is low": "budget-low",
 }
-"""Automations of 0.3 and earlier, which told of the same, and the kinds of alerts in their place."""
+"""Automations of 0.3 and earlier -> the kinds of alerts that replace them."""
 
 
 @dataclass(frozen=True)
 class Addressee:
-    """The notification block as TYPE/NAME, empty for nobody, and the kinds of alerts that are switched off."""
+    """The notification block as TYPE/NAME (empty: none), and the kinds of alerts that are switched off."""
 
     block: str = ""
     off: tuple[str, ...] = ()
 
 
 def read_addressee(client: SyncPrefectClient) -> Addressee:
-    """Return the addressee that the server's variable names; nobody where that is absent or not one of ours."""
+    """Return the addressee in the server's variable; an empty one if the variable is absent or has another form."""
     variable = client.read_variable_by_name(ON_SERVER)
     value = variable.value if variable is not None else None
     if not isinstance(value, dict):
@@ -62,7 +62,7 @@ def read_addressee(client: SyncPrefectClient) -> Addressee:
 
 
 def load_addressee(to: Addressee) -> NotificationBlock:
-    """Return the block, from the server of Prefect's settings; TypeError if it is a block of another kind."""
+    """Return the block from the server in Prefect's settings.  Raises TypeError if it is not a notification block."""
     block = Block.load(to.block)
     if not isinstance(block, NotificationBlock):
         raise TypeError(to.block)
@@ -70,11 +70,11 @@ def load_addressee(to: Addressee) -> NotificationBlock:
 
 
 def set_up(variables: Mapping[str, str]) -> Addressee:
-    """Write down who gets the alerts, and remove the automations of earlier versions; returns what holds now.
+    """Save the addressee of alerts, remove the automations of earlier versions, and return the addressee.
 
-    They go where PRIVSYN_NOTIFY says: a web address that takes a JSON object ``{"text": ...}`` (as the incoming
-    webhooks of chat programs do), or the name of a notification block on the server as ``TYPE/NAME``.  Without it, to
-    whom they went before.  A kind that was switched off stays off.  Raises RequestError for a wrong PRIVSYN_NOTIFY.
+    PRIVSYN_NOTIFY names it: a web address that accepts a JSON object ``{"text": ...}`` (like the incoming webhooks of
+    chat programs), or a notification block on the server as ``TYPE/NAME``.  Without it, the addressee stays the same.
+    A kind that was switched off stays off.  Raises RequestError if PRIVSYN_NOTIFY is not valid.
     """
     with get_client(sync_client=True) as client:
         before = read_addressee(client)
@@ -94,7 +94,7 @@ def set_up(variables: Mapping[str, str]) -> Addressee:
 
 
 def _read_earlier(client: SyncPrefectClient) -> Addressee:
-    """Return the addressee of the automations of an earlier version, with those that are switched off."""
+    """Return the addressee of an earlier version's automations, with the kinds that are switched off."""
     automations = [a for a in client.read_automations() if a.name in EARLIER]
     blocks = [
         action.block_document_id for a in automations for action in a.actions if isinstance(action, SendNotification)
@@ -108,11 +108,11 @@ def _read_earlier(client: SyncPrefectClient) -> Addressee:
 
 
 def _save_block(client: SyncPrefectClient, text: str) -> str:
-    """Return the block's name, saved where ``text`` is a web address; empty without one."""
+    """Return the name of the block in ``text``; a web address is saved as a block.  Empty if ``text`` is empty."""
     if not text:
         return ""
     if text.startswith(("https://", "http://")):
-        # the address may hold a token, so it is one of the block's secrets
+        # the address may contain a token, so it is a secret of the block
         webhook = CustomWebhookNotificationBlock(
             name="PrivSyn",
             url="{{url}}",
@@ -136,7 +136,7 @@ def _save_block(client: SyncPrefectClient, text: str) -> str:
 
 
 def describe(to: Addressee) -> list[str]:
-    """Return the lines that `privsyn deploy` says of it."""
+    """Return the lines of `privsyn deploy` about the addressee."""
     kinds: list[Any] = [kind for kind in KINDS if kind not in to.off]
     lines = [f"Alerts ({', '.join(kinds)}) go to {to.block}"] if to.block else []
     if to.off:

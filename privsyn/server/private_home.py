@@ -1,6 +1,6 @@
-"""The folder of Prefect's server, PREFECT_HOME, and its SQLite files: for one account only, also where they exist.
+"""Restrict the folder of Prefect's server, PREFECT_HOME, and its SQLite files to one account, even if they exist.
 
-The server's history holds the parameters of runs, such as where private tables lie, and the login lies beside it.
+The server's history has the parameters of runs, such as paths of private tables, and the login is beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from privsyn.base.errors import RequestError
 from privsyn.storage.disk import translate_os_errors
 
 UMASK = 0o077
-"""The umask of a server, with which files that it makes are its account's only."""
+"""The umask of a server, so that only its account can read its files."""
 
 _DATABASE = "prefect.db"
 _BESIDE = ("", "-wal", "-shm", "-journal")
@@ -24,11 +24,10 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_home_private(home: Path, database: str = "") -> None:
-    """Make the folder, or take over an existing one: mode 0700, and 0600 for the SQLite files of the server's history.
+    """Create or restrict the folder: mode 0700, and 0600 for the SQLite files of the server's history.
 
-    ``database``: the URL of the history, where it is stated; the file of another folder is made private, too, and that
-    folder is left as it is.  Raises RequestError if the folder or a file belongs to another account and is open to
-    other users.
+    ``database``: the URL of the history, if set; its file in another folder is restricted too, but not that folder.
+    Raises RequestError if the folder or a file belongs to another account and is open to other users.
     """
     with translate_os_errors(home):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -39,7 +38,7 @@ def make_home_private(home: Path, database: str = "") -> None:
 
 
 def _list_files(home: Path, database: str) -> Iterator[Path]:
-    """Yield the SQLite files that may be there."""
+    """Yield the SQLite files that may exist."""
     files = [home / _DATABASE]
     if database.startswith("sqlite"):
         stated = database.partition("?")[0].partition(":///")[2]
@@ -49,7 +48,7 @@ def _list_files(home: Path, database: str) -> Iterator[Path]:
 
 
 def _restrict(path: Path, mode: int) -> None:
-    """Take the path from other users; nothing is done where they have no rights on it."""
+    """Set ``mode`` on the path if other users have any rights on it."""
     if not path.stat().st_mode & _OTHERS:
         return
     try:

@@ -1,6 +1,6 @@
 """The deploy step: the work pool, every deployment of deployments/prefect.yaml, and the notifications.
 
-A deployment and a schedule that the server has as the file states them are left alone, with their IDs and runs.
+Deployments and schedules that already match the file are left alone, with their IDs and runs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ Log = Callable[[str], None]
 def register(settings: Settings, log: Log, file: Path = FILE) -> None:
     """Register everything with the server at PREFECT_API_URL, which may still be starting.
 
-    A schedule keeps the switch that it has on the server; the file's counts where it is new.
-    The worker runs flows in the folder in which this runs.  Raises RequestError for a file that is not there or that
-    has something wrong, before anything is registered, PrivsynError when no server answers or it refuses.  Sets
-    os.environ: Prefect reads its settings from there.
+    A schedule stays on or off as on the server; a new one follows the file.  The worker runs flows in the current
+    folder.  Raises RequestError for a missing or wrong file, before anything is registered, and PrivsynError if no
+    server answers or it refuses.  Sets os.environ, where Prefect reads its settings.
     """
     environment = build_prefect_environment(settings)
     address = Address.of(environment)
@@ -47,7 +46,7 @@ def register(settings: Settings, log: Log, file: Path = FILE) -> None:
     login = None if environment.get(CLIENT) else locate_login_file(settings, environment)
     os.environ.update(environment)
     log(f"Checking {file}")
-    written = read_deployments(file)  # which loads Prefect: it reads the environment then
+    written = read_deployments(file)  # loads Prefect, which reads the environment
     if not address.answers():
         log(f"Waiting for the server at {address.api}")
     address.wait()
@@ -71,7 +70,7 @@ def register(settings: Settings, log: Log, file: Path = FILE) -> None:
 def _register_one(
     client: SyncPrefectClient, one: WrittenDeployment, file: Path, page: str, log: Log
 ) -> DeploymentResponse:
-    """Make a deployment as the file states it, say what that took, and return it."""
+    """Make a deployment match the file, log the changes, and return it."""
     wanted = _build_fields(one)
     known, done = _find(client, one.full_name), []
     if known is None:
@@ -111,7 +110,7 @@ def _show(name: str, deployment: DeploymentResponse, page: str, state: str, log:
 
 
 def _list_others(client: SyncPrefectClient, ours: set[Any], file: Path, page: str, log: Log) -> None:
-    """Show the deployments that the server has and the file has not."""
+    """Log the server's deployments that are not in the file."""
     others = [d for d in read_all_deployments(client) if d.id not in ours]
     names = {d.id: f"{client.read_flow(d.flow_id).name}/{d.name}" for d in others}
     for deployment in sorted(others, key=lambda d: names[d.id]):
@@ -122,13 +121,13 @@ def _list_others(client: SyncPrefectClient, ours: set[Any], file: Path, page: st
 
 
 def _build_fields(one: WrittenDeployment) -> dict[str, Any]:
-    """Return the fields of a deployment as the server keeps them, but for its schedules; runs the entry's steps."""
+    """Run the entry's steps and return the deployment's fields as the server stores them, without schedules."""
     entry, outputs = asyncio.run(_run_steps(one))
     pool, limit = entry.get("work_pool") or {}, entry.get("concurrency_limit")
     options = {k: v for k, v in limit.items() if k != "limit"} if isinstance(limit, Mapping) else {}
     schema = one.flow.parameters.model_dump(exclude_unset=True)
     if one.entrypoint.startswith("privsyn."):
-        schema["additionalProperties"] = False  # a run with a parameter that the flow does not take is refused at once
+        schema["additionalProperties"] = False  # the server refuses a run with an unknown parameter
     stated = {field: entry[field] for field in ("paused",) if entry.get(field) is not None}
     if pool.get("work_queue_name"):
         stated["work_queue_name"] = pool["work_queue_name"]
@@ -151,7 +150,7 @@ def _build_fields(one: WrittenDeployment) -> dict[str, Any]:
 
 
 async def _run_steps(one: WrittenDeployment) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return an entry in which everything is filled in that Prefect fills in, and what its steps have put out."""
+    """Run an entry's steps and return the entry, filled in like by Prefect, and the steps' outputs."""
     from prefect.deployments.steps.core import StepExecutionError, run_steps
     from prefect.utilities.templating import apply_values, resolve_block_document_references, resolve_variables
 
@@ -166,7 +165,7 @@ async def _run_steps(one: WrittenDeployment) -> tuple[dict[str, Any], dict[str, 
 
 
 def _build_pull_steps(one: WrittenDeployment, outputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what a worker does before a run: by default it goes to the folder in which this runs."""
+    """Return the worker's steps before a run; default: change to the current folder."""
     from prefect.utilities.templating import apply_values
 
     stated = one.list_steps("pull")
@@ -176,7 +175,7 @@ def _build_pull_steps(one: WrittenDeployment, outputs: dict[str, Any]) -> list[d
 
 
 def _list_changes(known: DeploymentResponse, wanted: Mapping[str, Any]) -> list[str]:
-    """Return the fields that the server keeps otherwise."""
+    """Return the fields that differ on the server."""
     limit, options = known.global_concurrency_limit, known.concurrency_options
     kept: dict[str, Any] = {
         "concurrency_limit": None if limit is None else limit.limit,
@@ -195,7 +194,7 @@ def _update(client: SyncPrefectClient, known: DeploymentResponse, changes: dict[
 def _set_schedules(
     client: SyncPrefectClient, known: DeploymentResponse, one: WrittenDeployment
 ) -> tuple[list[str], list[Any]]:
-    """Make the schedules of the file that are missing, and remove others; return what was removed and made."""
+    """Create the missing schedules of the file and remove others; return removed and created schedules."""
     from prefect.client.schemas.actions import DeploymentScheduleCreate
 
     missing, others = [], list(known.schedules)
@@ -217,20 +216,20 @@ def _set_schedules(
 def _is_same(
     known: DeploymentSchedule, schedule: Any, parameters: Mapping[str, Any], stated: Mapping[str, Any]
 ) -> bool:
-    """Return whether a schedule of the server is a stated one; an interval that states no beginning has any."""
+    """Return whether a server's schedule is the stated one; an interval without a stated anchor date matches any."""
     exclude = set() if stated.get("anchor_date") else {"anchor_date"}
     contents = [one.model_dump(mode="json", exclude=exclude) for one in (known.schedule, schedule)]
     return contents[0] == contents[1] and known.parameters == parameters and known.slug == stated.get("slug")
 
 
 def _name_prefect() -> str:
-    """Return what starts Prefect's command line from the shell that runs this."""
+    """Return the command for Prefect's command line in the current shell."""
     prefect = Path(sys.executable).with_name("prefect")
     return "prefect" if which("prefect") == str(prefect) else quote(str(prefect))
 
 
 def _format_start(program: str, written: Sequence[WrittenDeployment], address: Address, login: Path | None) -> str:
-    """Return a command that starts one deployment; ``login``: the file of the login that its shell does not have."""
+    """Return a command that starts one deployment; ``login``: the login's file, if the shell lacks the login."""
     first = next((one for one in written if one.is_filled_in), written[0])
     words = [f"{API}={quote(address.api)}"]
     if login is not None and login.is_file():
@@ -240,7 +239,7 @@ def _format_start(program: str, written: Sequence[WrittenDeployment], address: A
 
 
 def _format_schedule(name: str, schedule: DeploymentSchedule) -> str:
-    """Return a line on a schedule: when it runs, whether it is on, and the command that changes that."""
+    """Return a line on a schedule: when it runs, whether it is on, and the command to switch it."""
     now, other = ("on", "pause") if schedule.active else ("off", "resume")
     when = getattr(schedule.schedule, "cron", schedule.schedule)
     return f"  schedule {when}: {now}; `prefect deployment schedule {other} {name} {schedule.id}`"

@@ -1,7 +1,7 @@
-"""The queue of releases that schedules have made: the latest only, in order, none after a pause, a crashed one again.
+"""The queue of scheduled releases: run only the latest, in order, none of a paused schedule, and retry crashed ones.
 
-Prefect itself runs everything that is due, several at once and in any order, and what waits for a slot outlives a
-pause.  Runs that people or programs start are left alone.
+Prefect itself runs everything that is due, several at once and in any order, and runs that wait for a slot survive a
+pause.  Runs started by people or programs are left alone.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from prefect.states import State
 
 RETRY_PAUSES = (timedelta(minutes=1), timedelta(minutes=10))
-"""How long after each crash a scheduled release is tried again; after as many attempts, people are told."""
+"""Pauses before each retry of a crashed scheduled release; after the last one, an alert is sent."""
 
 RETRIES = "privsyn.retries"
-"""The label of a flow run that says how many times it was tried again after a crash."""
+"""Label of a flow run: number of retries after a crash."""
 
 RECENT = timedelta(days=1)
-"""How far back crashed runs are looked for."""
+"""How far back to look for crashed runs."""
 
 HOLD = timedelta(minutes=2)
-"""For how long a run is put off while an earlier one waits; a look comes sooner."""
+"""How long a run is postponed while an earlier one waits; the next look comes sooner."""
 
 SKIPPED, HELD = "Skipped", "AwaitingEarlierRun"
-"""The names of the states of a run that a later one replaces, and of one that waits for an earlier one."""
+"""State names of a run replaced by a later one, and of a run that waits for an earlier one."""
 
 PAGE_SIZE = 200
 
 
 @dataclass
 class ReleaseQueue:
-    """Keeps the queue of the scheduled releases of the server of ``client``."""
+    """Manages the queue of scheduled releases on the server of ``client``."""
 
     client: SyncPrefectClient
     _named: set[UUID] = field(default_factory=set)
     _flows: dict[UUID, str] = field(default_factory=dict)
 
     def tend(self, now: datetime) -> None:
-        """Look at the runs that wait and at those that crashed."""
+        """Retry crashed runs, and order the waiting runs."""
         for run in self._read("CRASHED", {"end_time": {"after_": now - RECENT}}):
             if self.will_retry(run):
                 self._retry(run, now)
@@ -67,7 +67,7 @@ class ReleaseQueue:
         self._named &= {run.id for run in waiting}
 
     def will_retry(self, run: FlowRun) -> bool:
-        """Return whether a run is a scheduled release that crashed and is going to be tried again."""
+        """Return whether a run is a crashed scheduled release that will be retried."""
         if run.state is None or not run.state.is_crashed() or not run.auto_scheduled:
             return False
         if self._read_flow(run.flow_id) not in RELEASE_FLOWS:
@@ -80,7 +80,7 @@ class ReleaseQueue:
         return deployment is not None and _is_on(run, deployment) and not is_cancelled
 
     def _retry(self, run: FlowRun, now: datetime) -> None:
-        """Schedule a crashed run again; it is counted first, so that a kill between the two loses an attempt."""
+        """Schedule a crashed run again; the retry is counted first, so a kill in between loses one retry."""
         from prefect.states import AwaitingRetry
 
         is_late = _is_late_report(find_state_before_crash(self.client, run))
@@ -92,15 +92,15 @@ class ReleaseQueue:
         self.client.set_flow_run_state(run.id, state)
 
     def _tend_deployment(self, deployment: DeploymentResponse, runs: Sequence[FlowRun], now: datetime) -> None:
-        """Name the waiting runs of a deployment, the earliest first, and cancel or hold what must not start yet."""
+        """Name a deployment's waiting runs, given in order, and cancel or hold runs that must not start."""
         for run in runs:
             self._name(run, deployment)
-        due = [run for run in runs if _is_due(run, now)]  # later ones Prefect itself removes, and makes anew
+        due = [run for run in runs if _is_due(run, now)]  # Prefect itself replaces later runs
         for run in [run for run in due if not _is_on(run, deployment)]:
             due.remove(run)
             self._cancel(run, "Cancelled", "Its schedule was paused or removed.")
         if not deployment.parameters.get("catchup"):
-            for run in [run for run in due[:-1] if not run.run_count]:  # one that has begun is finished
+            for run in [run for run in due[:-1] if not run.run_count]:  # a started run is finished
                 due.remove(run)
                 self._cancel(run, SKIPPED, _explain_skipping(run, due[-1], deployment))
         for place, run in enumerate(due):
@@ -112,7 +112,7 @@ class ReleaseQueue:
         self.client.set_flow_run_state(run.id, Cancelled(name=name, message=message))
 
     def _hold(self, run: FlowRun, now: datetime) -> None:
-        """Put a run off before it would start."""
+        """Postpone a run that would start soon."""
         from prefect.states import Scheduled
 
         starts = run.next_scheduled_start_time
@@ -123,14 +123,14 @@ class ReleaseQueue:
             self.client.set_flow_run_state(run.id, state)
 
     def _free(self, run: FlowRun, now: datetime) -> None:
-        """Let a run start that was held."""
+        """Let a held run start."""
         from prefect.states import Scheduled
 
         if run.state is not None and run.state.name == HELD:
             self.client.set_flow_run_state(run.id, Scheduled(scheduled_time=now))
 
     def _name(self, run: FlowRun, deployment: DeploymentResponse) -> None:
-        """Name a run that has not begun as it will be when it begins: by data set and period."""
+        """Name a waiting run by data set and period, as when it begins."""
         name = name_waiting_run(run, deployment)
         if name and name != run.name and not run.run_count:
             self.client.update_flow_run(run.id, name=name)
@@ -138,7 +138,7 @@ class ReleaseQueue:
         self._named.add(run.id)
 
     def _read_deployment(self, deployment_id: UUID | None) -> DeploymentResponse | None:
-        """Return a run's deployment; None where it was deleted."""
+        """Return a run's deployment; None if it was deleted."""
         from prefect.exceptions import ObjectNotFound
 
         with suppress(ObjectNotFound):
@@ -151,7 +151,7 @@ class ReleaseQueue:
         return self._flows[flow_id]
 
     def _read(self, state: str, fields: dict[str, Any]) -> Iterator[FlowRun]:
-        """Yield the runs of releases whose state has a type."""
+        """Yield the release runs with the state type ``state``."""
         from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 
         releases = FlowFilter.model_validate({"name": {"any_": RELEASE_FLOWS}})
@@ -165,9 +165,9 @@ class ReleaseQueue:
 
 
 def find_period(parameters: dict[str, Any], moment: datetime, zone: str | None) -> str | None:
-    """Return the period of a scheduled release by its parameters; None where these name none of the calendar.
+    """Return the period of a scheduled release by its parameters; None if they name no valid period.
 
-    ``moment``: when it was to start; ``zone``: of its schedule, for a request that states none.
+    ``moment``: its scheduled start; ``zone``: its schedule's time zone, if the parameters have none.
     """
     try:
         if parameters.get("period"):
@@ -178,7 +178,7 @@ def find_period(parameters: dict[str, Any], moment: datetime, zone: str | None) 
 
 
 def name_waiting_run(run: FlowRun, deployment: DeploymentResponse) -> str:
-    """Return the name that a run will have when it begins: data set and period; empty without a data set."""
+    """Return a run's name when it begins: data set and period; empty without a data set."""
     spec = run.parameters.get("spec")
     dataset = str(spec.get("dataset", "")) if isinstance(spec, dict) else ""
     if not dataset or "every" not in (deployment.parameter_openapi_schema or {}).get("properties", {}):
@@ -197,21 +197,21 @@ def _get_zone(schedule: Any) -> str | None:
 
 
 def _has_made(schedule: Any, run: FlowRun) -> bool:
-    """Return whether the schedule of a deployment has made a run."""
+    """Return whether ``schedule`` created the run."""
     return run.created_by is not None and run.created_by.id == schedule.id
 
 
 def _is_on(run: FlowRun, deployment: DeploymentResponse) -> bool:
-    """Return whether the schedule that made a run is on; where it is not there any more, whether another one is."""
+    """Return whether the schedule that created a run is on, or, if it no longer exists, whether another one is."""
     schedules: list[Any] = deployment.schedules
     own = [schedule for schedule in schedules if _has_made(schedule, run)] or schedules
     return not deployment.paused and any(schedule.active for schedule in own)
 
 
 def _is_late_report(before: State[Any] | None) -> bool:
-    """Return whether a crash was reported of a run that waits already to be tried again.
+    """Return whether a crash was reported for a run that already waits for its retry.
 
-    The process that ran it and its worker both report it, some seconds apart.
+    Its process and its worker both report a crash, some seconds apart.
     """
     return before is not None and before.is_scheduled()
 

@@ -1,4 +1,4 @@
-"""Prefect's temporary server as a process that no signal of the terminal reaches and that outlives nobody."""
+"""Prefect's temporary server as a process that gets no terminal signals and ends with its parent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from privsyn.server.private_home import UMASK
 
 
 class ReleaseServer(SubprocessASGIServer):
-    """Prefect's class with another start of the process; where it is made first, Prefect uses it in all places.
+    """Prefect's class with another start of the process; if created first, Prefect uses it everywhere.
 
-    A Ctrl-C goes to a terminal's whole process group: a server that stopped first could not record that the run was
-    cut short.  Prefect stops the server when this process ends; if it is killed, the server ends itself.
+    Ctrl-C goes to the terminal's whole process group: a server that stopped first could not record that the run was
+    interrupted.  Prefect stops the server when this process ends; if this process is killed, the server ends itself.
     """
 
     def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
@@ -28,7 +28,7 @@ class ReleaseServer(SubprocessASGIServer):
 
 
 def _build_command(port: int | None) -> list[str]:
-    """Prefect's own command, watched, with the doors around its application."""
+    """Return Prefect's command, watching its parent, with the checks of doors.py around its application."""
     return [
         *ends_with_parent.build_watched_command(),
         *doors.build_uvicorn_command("create_temporary_app", "127.0.0.1", port or 0, "error"),
@@ -36,7 +36,7 @@ def _build_command(port: int | None) -> list[str]:
 
 
 def _build_environment() -> dict[str, str]:
-    """Prefect's own: no page, and no second temporary server; it asks for the login that this process has."""
+    """Return Prefect's environment: no page, no second temporary server, and this process's login required."""
     fixed = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
     settings = get_current_settings()
     login = {SERVER: settings.api.auth_string.get_secret_value()} if settings.api.auth_string else {}

@@ -1,6 +1,6 @@
-"""Prefect's server and a worker, or a worker alone: programs that start and stop together.
+"""Prefect's server and a worker, or only a worker, as programs that start and stop together.
 
-One that ends by itself is started again.
+A program that ends by itself is restarted.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from privsyn.server.private_home import UMASK, make_home_private
 Log = Callable[[str], None]
 
 OPEN_PAGES = 3
-"""Seconds that connections of open pages may hold up a server that is told to stop."""
+"""Seconds that open pages may delay the server's stop."""
 
 
 def run_server(settings: Settings, log: Log, *, worker: bool = True, health_port: int | None = None) -> None:
     """Run the server, and with ``worker`` a worker beside it, until an interrupt (Ctrl-C, SIGTERM).
 
-    With ``health_port`` the worker answers there while it polls the server.  One that ends by itself is started again,
-    and takes nothing with it.  Raises RequestError for a port that is not free, PrivsynError when the database does not
-    answer or the server does not come up; nothing is left running.
+    With ``health_port`` the worker answers there while it polls the server.  A program that ends by itself is restarted
+    alone.  Raises RequestError if the port is not free, PrivsynError if the database does not answer or the server does
+    not start; nothing is left running.
     """
     environment = build_prefect_environment(settings)
     address = Address.of(environment)
@@ -51,7 +51,7 @@ def run_server(settings: Settings, log: Log, *, worker: bool = True, health_port
         programs.start("server", _build_server_command(address), environment, umask=UMASK)
         log(f"Waiting for Prefect's server to answer at {address.api}")
         programs.wait_until(address.answers, lambda seconds: log(f"Still waiting for it, after {seconds:.0f} s"))
-        if worker:  # started again beside a server that starts, too, it would take the processor from it
+        if worker:  # restart it only after the server, so that they do not compete for the processor
             command, health = _build_worker_command(health_port), _build_health(health_port)
             programs.start("worker", command, environment | health, needs=address.answers)
         log(f"The page: {address.page}   its history: {history}")
@@ -88,9 +88,9 @@ def run_worker(settings: Settings, log: Log, *, health_port: int | None = None) 
 
 
 def check_database(settings: Settings) -> None:
-    """Raise LedgerError, without a password, where PRIVSYN_DATABASE_URL names a database that lets nobody in.
+    """Raise LedgerError, without a password in it, if the database of PRIVSYN_DATABASE_URL refuses the connection.
 
-    One that may be starting is waited for, as a ledger's.
+    Wait for a database that may be starting, as for a ledger's.
     """
     from privsyn.base.database_url import check_ledger_url
     from privsyn.ledgers.database import check_connection
@@ -103,7 +103,7 @@ def check_database(settings: Settings) -> None:
 
 
 def _build_server_command(address: Address) -> list[str]:
-    """Prefect's server behind its doors, without its services' chatter."""
+    """Return the command of Prefect's server behind the checks of doors.py, with warnings only."""
     command = doors.build_uvicorn_command("create_app", address.host, address.port, "warning")
     return [*ends_with_parent.build_watched_command(), *command, "--timeout-graceful-shutdown", str(OPEN_PAGES)]
 
@@ -116,20 +116,20 @@ def _build_health(port: int | None) -> dict[str, str]:
 
 
 def _build_worker_command(health_port: int | None) -> list[str]:
-    """Prefect's worker, once the pool is closed."""
+    """Return the command of Prefect's worker, which closes the pool first."""
     start = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name_worker()]
     start += [] if health_port is None else ["--with-healthcheck"]
     return [*ends_with_parent.build_watched_command(), work_pool.__name__, *start]
 
 
 STOP_SECONDS = 20.0
-"""Seconds that a program, and what it runs, has for stopping by itself; then all of it is killed."""
+"""Seconds that a program and its children have to stop before they are killed."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before a program that ended by itself is started again."""
+"""Shortest and longest pause in seconds before a program that ended by itself is restarted."""
 
 REMINDER_SECONDS = 10.0
-"""Seconds between two reminders of what is waited for."""
+"""Seconds between two reminders of a wait."""
 
 STEADY_SECONDS = 60.0
 """Seconds after which a program counts as running well."""
@@ -139,9 +139,9 @@ _Process = subprocess.Popen[bytes]
 
 @dataclass
 class Programs:
-    """Programs that were started, in order, each in a process group of its own.
+    """Started programs, in order, each in its own session.
 
-    Only this process receives a Ctrl-C of the terminal; it stops the others, the last first.
+    Only this process receives the terminal's Ctrl-C; it stops the others, the last one first.
     """
 
     started: dict[str, _Process] = field(default_factory=dict)
@@ -159,9 +159,9 @@ class Programs:
         needs: Callable[[], bool] = lambda: True,
         umask: int = -1,
     ) -> None:
-        """Start one more; ``name`` is for people, and it starts again once ``needs`` holds.
+        """Start a program; ``name`` is for people; a restart waits for ``needs``.
 
-        ``umask``: what is taken from the mode of files that it makes; -1: as for this process.
+        ``umask``: of the program (-1: of this process).
         """
         self._commands[name], self._needs[name] = (command, dict(environment), umask), needs
         self._begin(name)
@@ -174,10 +174,9 @@ class Programs:
         self.started[name], self._since[name] = process, time.monotonic()
 
     def restart_exited(self, log: Callable[[str], None]) -> None:
-        """Start again each that has ended by itself, after a pause; the others go on.  To be called now and then.
+        """Restart each program that has ended by itself, after a pause.  Call this regularly.
 
-        The pause is FIRST_PAUSE, and twice as long each time it ends again before it has run for STEADY_SECONDS, up to
-        LONGEST_PAUSE.
+        The pause is FIRST_PAUSE, and doubles up to LONGEST_PAUSE each time the program ends within STEADY_SECONDS.
         """
         now = time.monotonic()
         for name, process in self.started.items():
@@ -193,7 +192,7 @@ class Programs:
                 self._begin(name)
 
     def check(self) -> None:
-        """Raise PrivsynError if one has ended by itself."""
+        """Raise PrivsynError if a program has ended by itself."""
         for name, process in self.started.items():
             if process.poll() is not None:
                 raise PrivsynError(
@@ -202,7 +201,7 @@ class Programs:
                 )
 
     def wait_until(self, ready: Callable[[], bool], remind: Callable[[float], None] = lambda _: None) -> None:
-        """Wait for ``ready``, as long as all of them run; every REMINDER_SECONDS call ``remind`` with those waited."""
+        """Wait for ``ready`` while all programs run; every REMINDER_SECONDS call ``remind`` with the time waited."""
         start = reminded = time.monotonic()
         while not ready():
             self.check()
@@ -212,7 +211,7 @@ class Programs:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Stop them, the last first, each as :func:`_stop`."""
+        """Stop all programs by :func:`_stop`, the last one first."""
         for process in reversed(self.started.values()):
             if process.poll() is None:
                 _stop(process)
@@ -220,9 +219,9 @@ class Programs:
 
 @contextmanager
 def stop_together() -> Iterator[Programs]:
-    """Programs that are stopped at the end of the block, whatever ends it; SIGTERM ends it as Ctrl-C does.
+    """Yield programs that are stopped at the end of the block, even after an error; SIGTERM ends it like Ctrl-C.
 
-    Both signals count even where the caller had them ignored (a shell does that for what it puts into the background).
+    Both signals work even if the caller ignored them, as a shell does for background programs.
     """
     programs = Programs()
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -239,10 +238,10 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _stop(process: _Process) -> None:
-    """Stop a process's children, then itself; kill what is left after STOP_SECONDS each, or at a second Ctrl-C.
+    """Stop a process's children, then itself; kill the rest after STOP_SECONDS each, or at a second Ctrl-C.
 
-    A worker's runs get a signal of their own, so that each can still tell the server that it was cut short; a worker
-    that is interrupted kills them, and their pages would say Running for ever.
+    A worker's runs get their own signal, so that each can still report its interruption to the server.  An interrupted
+    worker kills its runs, and their pages would say Running forever.
     """
     itself = psutil.Process(process.pid)
     with suppress(psutil.NoSuchProcess):
@@ -258,7 +257,7 @@ def _stop(process: _Process) -> None:
         finally:
             for survivor in (itself, *everything, *_list_children(itself)):
                 with suppress(psutil.NoSuchProcess):
-                    survivor.kill()  # by process, not number: a number that was given anew is left alone
+                    survivor.kill()  # psutil checks that the process ID was not reused
     process.wait()
 
 

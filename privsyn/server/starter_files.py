@@ -1,4 +1,4 @@
-"""The files that a server's operator starts from, written from the installed package: no checkout is needed."""
+"""Write the files that a server's operator starts from, from the installed package without a checkout."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PLAIN = re.compile(r"[\w./+@-]+")
 
 
 def write_starter_files(folder: Path) -> list[Path]:
-    """Write the deployments, policy, scripts and units, and the example that the deployments name; their paths.
+    """Write the deployments, policy, scripts and units, and the example of the deployments; return their paths.
 
-    They lie in ``folder`` as in the repository.  The units start the program that runs this, in ``folder``.  Raises
-    RequestError, having written nothing, where one of them is there already or the folder cannot be written.
+    The layout in ``folder`` is the repository's.  The units start this program in ``folder``.  Raises RequestError,
+    with nothing written, if one of the files exists or the folder cannot be written.
     """
     root = folder.absolute()
     texts = {f"deployments/{name}": _read_deployment(name, root).encode() for name in DEPLOYMENTS}

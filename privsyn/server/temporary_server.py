@@ -1,4 +1,4 @@
-"""The Prefect server of a run: its own temporary one, begun before what takes seconds to load, or the one named."""
+"""The Prefect server of a run: a temporary one, started before slow imports, or the server in PREFECT_API_URL."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from prefect.server.api.server import SubprocessASGIServer
 
 SERVER_TIMEOUT = 5.0
-"""Seconds in which a server that is named has to answer."""
+"""Seconds within which the server in PREFECT_API_URL must answer."""
 
 
 @contextmanager
 def start_temporary_server() -> Iterator[None]:
-    """Start the server that a flow would start for itself, load other things in the block, and wait for it at the end.
+    """Start a flow's temporary server while the block loads other modules, and wait for it at the end.
 
     Raises RequestError if PREFECT_API_URL names a server that does not answer, or if PREFECT_HOME cannot be made
-    private for a temporary one.  A temporary server that does not come up is no error here: the flow tries again and
-    says what is wrong.  An interrupt does not wait for it; Prefect stops its server when the process ends.
+    private for a temporary one.  A temporary server that does not start is not an error here: the flow tries again and
+    reports it.  An interrupt does not wait for it; Prefect stops its server when the process ends.
     """
     from prefect.client.base import ServerType, determine_server_type
 
@@ -48,9 +48,9 @@ def start_temporary_server() -> Iterator[None]:
 
 
 def _set_login(*, temporary: bool) -> None:
-    """Let this process know the server's login: a new one for a temporary server, this computer's for its own server.
+    """Set this process's login: a new one for a temporary server, or the login of this computer's server.
 
-    One that is set in Prefect's settings stays.
+    A login in Prefect's settings is kept.
     """
     from prefect.context import refresh_global_settings_context
     from prefect.settings import get_current_settings
@@ -69,7 +69,7 @@ def _set_login(*, temporary: bool) -> None:
 
 
 def _make_home_private() -> None:
-    """Make the folder private in which the temporary server keeps its history."""
+    """Make the folder of the temporary server's history private."""
     from prefect.settings import get_current_settings
 
     settings = get_current_settings()
@@ -83,7 +83,7 @@ def _start(server: SubprocessASGIServer) -> None:
 
 
 def _check_named() -> None:
-    """Raise RequestError if no Prefect server answers at PREFECT_API_URL, asked once, with Prefect's own settings."""
+    """Raise RequestError if no Prefect server answers at PREFECT_API_URL; try once, with Prefect's settings."""
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectHTTPStatusError
     from prefect.settings import (
@@ -115,7 +115,7 @@ def _check_named() -> None:
 
 @contextmanager
 def translate_server_loss() -> Iterator[None]:
-    """PrivsynError instead of the error of a connection, should the server stop answering while the block runs."""
+    """Raise PrivsynError instead of a connection error if the server stops answering while the block runs."""
     import httpx
 
     try:

@@ -1,4 +1,4 @@
-"""The work pool, closed: whoever starts a run chooses its parameters, and nothing of how the worker runs it."""
+"""The closed work pool: a user who starts a run chooses its parameters, but not how the worker runs it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 LIMIT = 4
-"""Runs at a time of a new pool; each may use all threads.  What somebody set on the server stays."""
+"""Largest number of simultaneous runs in a new pool; each may use all threads.  A limit set on the server is kept."""
 
 TEMPLATE: dict[str, Any] = {
     "job_configuration": {"stream_output": True},
     "variables": {"type": "object", "properties": {}, "additionalProperties": False},
 }
-"""No command, environment, working folder or name: the server refuses a run that brings one, and no worker takes it."""
+"""No command, environment, working folder or name: the server refuses a run with one, and no worker takes it."""
 
 
 def close_pool(client: SyncPrefectClient) -> None:
-    """Make the pool, or close one that an earlier version or a worker of Prefect's own made open."""
+    """Create the pool, or close an open one made by an earlier version or by Prefect's own worker."""
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectAlreadyExists
 
@@ -41,20 +41,20 @@ def close_pool(client: SyncPrefectClient) -> None:
 
 
 WAIT_SECONDS = 30.0
-"""Seconds in which a server that starts anew beside the worker has to answer."""
+"""Seconds within which a server that restarts beside the worker must answer."""
 
 
 def _wait(client: SyncPrefectClient) -> None:
-    """Wait for the server, so that a worker that starts with it need not start twice."""
+    """Wait for the server, so that a worker that starts with it does not start twice."""
     end = time.monotonic() + WAIT_SECONDS
     while client.api_healthcheck() is not None and time.monotonic() < end:
         time.sleep(0.2)
 
 
 def main() -> None:
-    """Close the pool, end lost runs, and go on looking for them beside ``prefect`` with the arguments.
+    """Close the pool, end lost runs, and keep watching for them while ``prefect`` runs with the arguments.
 
-    So a worker never polls an open pool.  Ends with 1 and a line where no server answers.
+    So a worker never polls an open pool.  Exits with 1 and a line if no server answers.
     """
     from prefect.client.orchestration import get_client
 

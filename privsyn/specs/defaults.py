@@ -1,6 +1,6 @@
-"""``defaults:`` of a spec's file: fields that groups of columns share, by patterns of their names.
+"""``defaults:`` of a spec's file: fields shared by columns whose names match a pattern.
 
-Everything here is public.  The fields are filled in before the spec is validated, so a release never sees ``defaults``.
+Everything here is public.  Fields are filled in before the spec is validated, so a release never sees ``defaults``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from privsyn.specs.yaml_file import Document
 SECTION = "defaults"
 
 Filled = dict[str, dict[str, Any]]
-"""Column -> the fields that it has from patterns."""
+"""Column -> fields filled in by patterns."""
 
 
 def with_defaults(document: Document) -> tuple[Document, Filled]:
-    """Return the document without ``defaults``, every column with its fields by matching patterns, and these fields.
+    """Return the document without ``defaults``, with columns filled in by matching patterns, and the filled fields.
 
-    A column's own field counts most, then that of the last pattern.  A field that the column's kind does not have is
-    left out.  Raises RequestError for a pattern that matches no column, and a field that no kind has.
+    A column's own field wins, then the last matching pattern.  Fields that the column's kind lacks are left out.
+    Raises RequestError for a pattern that matches no column, or a field that no kind has.
     """
     if SECTION not in document.content:
         return document, {}
@@ -46,7 +46,7 @@ def with_defaults(document: Document) -> tuple[Document, Filled]:
 
 
 def _iterate_sections(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the place and the content of every mapping that describes columns: the spec's, and those of its tables."""
+    """Yield the place and content of every mapping of columns: the spec's and its tables'."""
     if isinstance(content.get("columns"), dict):
         yield ("columns",), content["columns"]
     tables = content.get("tables")
@@ -56,13 +56,13 @@ def _iterate_sections(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, .
 
 
 def _replace(content: Mapping[str, Any], place: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """Return the content with another value at a place."""
+    """Return the content with ``value`` at ``place``."""
     first, *inner = place
     return {**content, first: _replace(content[first], tuple(inner), value) if inner else value}
 
 
 def _read_patterns(document: Document, columns: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Pattern -> fields, checked."""
+    """Return pattern -> fields, checked."""
     section = document.content[SECTION]
     if not isinstance(section, Mapping):
         raise _make_refusal(document, (SECTION,), "must be a mapping", 'Write `defaults: {"q*": {kind: boolean}}`')
@@ -84,7 +84,7 @@ def _read_patterns(document: Document, columns: Collection[str]) -> dict[str, di
 def _apply_to_column(
     name: str, column: Any, patterns: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the fields that a column lacks and patterns give, and the pattern of each."""
+    """Return the fields that patterns add to a column, and the pattern of each field."""
     if column is not None and not isinstance(column, Mapping):
         return {}, {}
     stated = column or {}
@@ -102,7 +102,7 @@ def _apply_to_column(
 
 
 def _copy_lines(lines: dict[tuple[str | int, ...], int], old: tuple[str, ...], new: tuple[str, ...]) -> None:
-    """Errors in a field name the line of the pattern that gave it."""
+    """Give a filled field the line of its pattern, for error messages."""
     inner = {(*new, *place[len(old) :]): line for place, line in lines.items() if place[: len(old)] == old}
     lines |= inner
 

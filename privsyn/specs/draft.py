@@ -55,23 +55,23 @@ DICTIONARY = "draft_spec.dictionary"
 """The argument that names a dictionary."""
 
 MOST_DECIMALS = 15
-"""Fields of a column of numbers (privsyn/data_contracts/columns)."""
+"""Largest ``decimals`` of a column of numbers (privsyn/data_contracts/columns)."""
 _LONGEST_KEY = 1_000
 
 LOOKED = "PRIVATE: kinds or values were read from rows, as asked for. Check each in a public source before a release."
-"""What stands at the head of a draft that was made with a look at the rows."""
+"""The remark at the top of a draft made with a look at the rows."""
 
-_CATEGORIES_HIDDEN = "the table has categories of its own, maybe from its rows: a look at them lists them, privately"
+_CATEGORIES_HIDDEN = "the table has its own categories, maybe from its rows: a private look at the rows lists them"
 _CATEGORIES_SHOWN = "PRIVATE: the table's own categories, which may come from its rows"
 
 
 @dataclass(frozen=True)
 class DraftedTable:
-    """What a draft knows of a table.
+    """The facts about a table for a draft.
 
-    What people call it, what its names are made from (empty: nothing), the spec's ``line`` of ``data``, and the stored
-    type of each column (None: not known), in the table's order.  PRIVATE, of a look: ``kinds`` guessed from values, and
-    ``categories`` of Categorical columns.
+    ``title``: its name for people; ``stem``: the base of names made from it (empty: none); ``line``: the spec's line of
+    ``data``; ``types``: stored type of each column (None: not known), in the table's order.  PRIVATE, after a look:
+    ``kinds`` guessed from values, and ``categories`` of Categorical columns.
     """
 
     title: str
@@ -119,7 +119,7 @@ def draft(
 def describe_table(
     data: str | Path | SupportsArrowStream, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool
 ) -> DraftedTable:
-    """Return what a draft knows of a table; arguments as of :func:`draft`.  Raises RequestError."""
+    """Return the facts about a table; arguments: see :func:`draft`.  Raises RequestError."""
     try:
         if is_streamed(data):
             table = _describe_streamed(data, folder, header=header)
@@ -141,10 +141,10 @@ def describe_table(
 def read_public_dictionary(
     dictionary: Path, private: Iterable[str | Path | SupportsArrowStream], table: DraftedTable
 ) -> Dictionary:
-    """Return what the dictionary says of a table.
+    """Return the dictionary's facts about a table.
 
-    ``private``: every private table of the draft.  Raises RequestError for a dictionary that is one of them, before it
-    is read, or has the columns of ``table`` as headings.
+    ``private``: every private table of the draft.  Raises RequestError if the dictionary is one of these tables
+    (without reading it), or has the columns of ``table`` as headings.
     """
     refuse_url(dictionary, DICTIONARY)
     places = tuple(str(data) for data in private if isinstance(data, str | os.PathLike) and not is_url(data))
@@ -153,13 +153,13 @@ def read_public_dictionary(
     spelled = compose_names(codebook.columns)
     codebook = replace(codebook, columns={spelled[name]: facts for name, facts in codebook.columns.items()})
     if len(table.types) > 1 and table.types.keys() <= set(codebook.headings):
-        problem = f"{dictionary.name} has the columns of the private table, so it is a table like it and no dictionary"
+        problem = f"{dictionary.name} has the columns of the private table, so it is not a dictionary"
         raise RequestError(problem, "Name a public table with a row for each column", DICTIONARY)
     return codebook
 
 
 def write_rules(codebook: Dictionary, names: Collection[str]) -> Iterator[str]:
-    """Yield the spec's lines of rules that a dictionary states, and of those that its words propose."""
+    """Yield the spec's lines for rules that a dictionary states, and for rules proposed from its words."""
     proposals = propose_rules({name: facts for name, facts in codebook.columns.items() if name in names})
     if codebook.rules or proposals:
         yield "rules:"
@@ -170,7 +170,7 @@ def write_rules(codebook: Dictionary, names: Collection[str]) -> Iterator[str]:
 
 
 def read_csv_options(options: Mapping[str, Any]) -> CsvOptions:
-    """Return the options of a CSV file.  Raises RequestError."""
+    """Return the checked options of a CSV file.  Raises RequestError."""
     try:
         return CsvOptions.model_validate(dict(options))
     except ValidationError as error:
@@ -181,7 +181,7 @@ def read_csv_options(options: Mapping[str, Any]) -> CsvOptions:
 
 
 def _describe_files(data: str, folder: Path | None, csv: CsvOptions, *, header: bool, look: bool) -> DraftedTable:
-    layout = read_layout(data, (), csv)  # no name is shown in an error: it may be a field of the first record
+    layout = read_layout(data, (), csv)  # errors show no name, which may be a field of the first record
     if layout.format == "csv" and not header:
         for file in layout.files:
             check_first_line(file, read_csv_header(file, csv).names, csv)
@@ -217,7 +217,7 @@ def _describe_streamed(data: str | Path, folder: Path | None, *, header: bool) -
 
 
 def _write_relative(path: Path, folder: Path | None) -> str:
-    """Return an absolute path as the spec has it: relative to its folder where it lies there."""
+    """Return an absolute path for the spec: relative to ``folder`` if inside it."""
     inside = folder is not None and path.is_relative_to(folder.absolute())
     return str(path.relative_to(folder.absolute()) if folder is not None and inside else path)
 
@@ -226,18 +226,18 @@ def _describe_memory_table(data: SupportsArrowStream, *, look: bool) -> DraftedT
     from privsyn.sources.memory_source import list_column_names, map_stored_types  # it loads pandas
 
     list_column_names(data, _Everything())
-    line = "# data: left out, since the table is handed over with the spec"
+    line = "# data: left out, since the table is handed over in memory"
     types = map_stored_types(data)
     return DraftedTable("a table in memory", "", line, types, categories=list_categories(data, types) if look else {})
 
 
 def list_open_fields(text: str) -> list[tuple[str | int, ...]]:
-    """Return the fields of a draft's ``text`` that still say TODO, in their order."""
+    """Return the fields of a draft's ``text`` that still say TODO, in order."""
     return list(find_todos(parse_yaml(text, "the draft").content))
 
 
 def _check_draft(dataset: str) -> str:
-    """Return a data set's name that was given.  Raises RequestError unless the spec may hold it."""
+    """Return the given data set's name.  Raises RequestError if it is not valid in a spec."""
     if re.fullmatch(DATASET, dataset) is None:
         raise RequestError(
             f"is {dataset[:60]!r}, but must be {DATASET_RULE}", "Choose another name", "draft_spec.dataset"
@@ -265,7 +265,7 @@ _UNIT = (
     "# `order: COLUMN` (a year, a date; of members their role), links the rows of a person or household.",
     "unit: TODO",
 )
-"""Lines of the unit of one table."""
+"""The lines of ``unit`` for one table."""
 
 
 def write_head(
@@ -277,7 +277,7 @@ def write_head(
     *,
     look: bool,
 ) -> list[str]:
-    """Return a draft's lines before ``columns`` or ``tables``; ``place_and_unit``: those between name and price."""
+    """Return a draft's lines before ``columns`` or ``tables``; ``place_and_unit``: lines between name and privacy."""
     stem = tables[0].stem
     name = re.sub(r"[^a-z0-9_-]+", "_", stem.lower()).strip("_-")[:48] if dataset is None else _check_draft(dataset)
     facts = f"the dictionary {codebook.name}" if codebook else "nowhere: no dictionary was given"
@@ -312,7 +312,7 @@ def write_head(
 
 
 def merge_facts(column: str, table: DraftedTable, codebook: Dictionary | None) -> Facts:
-    """Return the dictionary's facts, completed by the stored type and by what a look at the rows guessed."""
+    """Return the dictionary's facts, completed by the stored type and the guesses of a look."""
     stored = table.types[column]
     listed = codebook is not None and column in codebook.columns
     facts = deepcopy(codebook.columns[column]) if codebook is not None and listed else Facts()
@@ -342,7 +342,7 @@ def merge_facts(column: str, table: DraftedTable, codebook: Dictionary | None) -
     if facts.decimals is None:
         facts.decimals = decimals_of_type(stored)
     if kind == "categorical" and facts.values and facts.labels and not any(isinstance(v, str) for v in facts.values):
-        facts.values = list(dict.fromkeys(facts.labels))  # the table has the words, the codebook codes for them
+        facts.values = list(dict.fromkeys(facts.labels))  # the table stores labels, the codebook lists codes
         facts.labels = None
     if pa.types.is_dictionary(stored) and facts.kind == "categorical" and not facts.values:
         facts.values = list_values(table.categories.get(column), facts)
@@ -351,7 +351,7 @@ def merge_facts(column: str, table: DraftedTable, codebook: Dictionary | None) -
 
 
 def _explain_unreadable(stored: Any) -> str:
-    """Return why a column of pandas' or Arrow's own kinds is not read, and what to store; empty for any other type."""
+    """Return why a pandas or Arrow type is not read, and what to store instead; empty for a readable type."""
     name = str(stored)
     if "pandas.period" in name:
         return "periods are not read: store their first days (`dt.to_timestamp()`), or write `kind: drop`"
@@ -363,7 +363,7 @@ def _explain_unreadable(stored: Any) -> str:
 
 
 def infer_stored_kind(stored: Any) -> tuple[str | None, str | None]:
-    """Kind of column and released type that a stored Arrow type suggests; None if it does not."""
+    """Return the kind and the released type that a stored Arrow type suggests; None where it suggests none."""
     if pa.types.is_dictionary(stored):
         return infer_stored_kind(stored.value_type)
     if not is_readable(stored):
@@ -384,7 +384,7 @@ def infer_stored_kind(stored: Any) -> tuple[str | None, str | None]:
 
 
 def decimals_of_type(stored: Any) -> int | None:
-    """Return how many decimals the values of a stored Arrow type have; None where the type does not say it."""
+    """Return the number of decimals of a stored Arrow type; None if the type does not say."""
     if pa.types.is_integer(stored):
         return 0
     return stored.scale if pa.types.is_decimal(stored) and 0 <= stored.scale <= MOST_DECIMALS else None
@@ -393,7 +393,7 @@ def decimals_of_type(stored: Any) -> int | None:
 def write_column(name: str, table: DraftedTable, codebook: Dictionary | None) -> Iterator[str]:
     """Yield a column's lines, indented by two.
 
-    Where a dictionary describes it and is silent on null, null may occur: the safe choice.
+    If a dictionary describes the column but not null, null may occur: the safe choice.
     """
     facts, stored = merge_facts(name, table, codebook), table.types[name] or pa.null()
     described = codebook is not None and name in codebook.columns
@@ -432,7 +432,7 @@ def write_column(name: str, table: DraftedTable, codebook: Dictionary | None) ->
 
 _HEAD_BYTES = 1 << 16
 _LINES = 20
-"""Lines after the first one whose fields are counted."""
+"""Number of lines after the first whose fields are counted."""
 
 _VALUES = (
     re.compile(r"[-+]?[0-9]*[.,]?[0-9]+(?:[eE][-+]?[0-9]+)?"),
@@ -443,10 +443,10 @@ _VALUES = (
 
 
 def check_first_line(file: File, names: Sequence[str], options: CsvOptions) -> None:
-    """Raise RequestError where the first line of a CSV file, with the fields ``names``, is not a header, it seems.
+    """Raise RequestError if the first line of a CSV file, with the fields ``names``, seems not to be a header.
 
-    It has values among its fields, or fewer fields than most of the lines that follow.  Nothing of the file stands in
-    the error: its first line may be a person's record.
+    It has values among its fields, or fewer fields than most of the next lines.  The error shows nothing of the file:
+    its first line may be a person's record.
     """
     _refuse_values(names, file)
     most = _count_most_fields(file, options)
@@ -459,7 +459,7 @@ def check_first_line(file: File, names: Sequence[str], options: CsvOptions) -> N
 
 
 def _refuse_values(names: Sequence[str], file: File) -> None:
-    """Raise RequestError, which shows none, where one of a file's ``names`` reads as a value."""
+    """Raise RequestError, without showing any name, if one of a file's ``names`` reads as a value."""
     if any(is_value(name) for name in names):
         raise RequestError(
             f"the first line of {file} has numbers, dates or empty fields where names should be: is it a record?",
@@ -469,13 +469,13 @@ def _refuse_values(names: Sequence[str], file: File) -> None:
 
 
 def is_value(field: str) -> bool:
-    """Return whether a field reads as a value, not as a name: empty, a number, a day, a moment or a time of day."""
+    """Return whether a field reads as a value: empty, a number, a day, a moment or a time of day."""
     text = field.strip()
     return not text or any(pattern.fullmatch(text) for pattern in _VALUES)
 
 
 def _count_most_fields(file: File, options: CsvOptions) -> int:
-    """Return how many fields most of the first lines after the first one have; 0 where there are none."""
+    """Return the number of fields of most lines after the first; 0 if there is no majority."""
     with open_stream(file, options.encoding) as stream:
         head = stream.read(_HEAD_BYTES).decode(errors="replace")
     lines = [line for line in head.splitlines() if line.strip()][1 : _LINES + 1]
@@ -531,7 +531,7 @@ def _escape(char: str) -> str:
 
 
 def format_flow_list(values: list[Any], indent: str) -> str:
-    """Return a flow list, on lines of about 100 characters."""
+    """Return a YAML flow list, wrapped at about 100 characters."""
     lines, line = [], ""
     if not values:
         return "[]"

@@ -1,8 +1,7 @@
-"""``spec draft`` of two tables and more: how they refer to each other, guessed from names, types and a dictionary.
+"""``spec draft`` of two or more tables: their keys and order, guessed from names, types and a dictionary.
 
-Nothing is read from rows.  Each guess is marked CONFIRM, since whether a column identifies a person is a statement
-about rows that only the steward can make.  Where names allow several readings, the draft is refused and asks for the
-key, or for the table above.
+No rows are read.  Each guess is marked CONFIRM: only the steward can say whether a column identifies a person.  If
+names are ambiguous, the draft is refused with a question for the key, or for the table above.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from privsyn.specs.draft import (
 from privsyn.specs.facts import Dictionary
 
 CONFIRM = "CONFIRM"
-"""What stands beside a guess."""
+"""The mark of a guess."""
 
 MOST_ROWS, MOST_MEMBERS = 10, 8
-"""What a draft keeps of a person's rows, or of a household's members: a public number that does not look at rows."""
+"""Largest number of rows per person, and of members per household, in a draft; chosen without reading rows."""
 
 _IDENTIFIER = re.compile(r"(?i:(.*[_ -])?(id|key|uuid|guid|nr|no|number)|(p|h|hh|u)id)|.+I[dD]", re.DOTALL)
-"""How columns that identify something are called."""
+"""Names of columns that identify something."""
 
 _HOUSEHOLD = re.compile(r"hid|.*(hhid|hh_|house|home|famil|dwelling).*", re.IGNORECASE | re.DOTALL)
 _ROLE = re.compile(r".*(role|relat).*", re.IGNORECASE | re.DOTALL)
@@ -52,7 +51,7 @@ _KEY_KINDS = ("integer", "categorical", "drop", None)
 
 @dataclass(frozen=True)
 class Drafted:
-    """The YAML text of a draft, and the fields in it that are guesses (``tables.visits.order``)."""
+    """The YAML text of a draft, and its guessed fields, such as ``tables.visits.order``."""
 
     text: str
     guesses: tuple[str, ...] = ()
@@ -60,14 +59,14 @@ class Drafted:
 
 @dataclass(frozen=True)
 class _Named:
-    """One of the two tables, under its name in the spec, with what the dictionary says of it."""
+    """One of the tables, with its name in the spec and the dictionary's facts."""
 
     name: str
     table: DraftedTable
     codebook: Dictionary | None
 
     def kind(self, column: str) -> str | None:
-        """Return the kind of a column, as far as type and dictionary say it."""
+        """Return the kind of a column by its type and the dictionary; None if unknown."""
         return merge_facts(column, self.table, self.codebook).kind
 
     def is_unique(self, column: str) -> bool:
@@ -76,12 +75,12 @@ class _Named:
 
     @property
     def singular(self) -> str:
-        """The name of one row, as English has it: ``visit`` of ``visits``."""
+        """The English singular of the name: ``visit`` of ``visits``."""
         lower = self.name.lower()
         return f"{lower[:-3]}y" if lower.endswith("ies") else lower.removesuffix("s")
 
     def identifies(self, column: str) -> bool:
-        """Return whether a column is called like the key of this table: ``visit``, ``visit_id`` or ``visitID``."""
+        """Return whether a column is named like this table's key: ``visit``, ``visit_id`` or ``visitID``."""
         match = re.fullmatch(r"(.+?)[_ -]?(id|key|nr|no|number|uuid|guid)?", column.lower(), re.DOTALL)
         return match is not None and match[1] in (self.singular, self.name.lower())
 
@@ -98,7 +97,7 @@ def draft_any(
     header: bool = False,
     look: bool = False,
 ) -> Drafted:
-    """Return a draft of one table, or of several by their names; arguments as of :func:`draft_tables`."""
+    """Return a draft of one table, or of several by name; arguments: see :func:`draft_tables`."""
     if isinstance(data, Mapping):
         return draft_tables(data, dictionary, dataset, folder, csv, key=key, of=of, header=header, look=look)
     if key is not None:
@@ -120,13 +119,13 @@ def draft_tables(
     header: bool = False,
     look: bool = False,
 ) -> Drafted:
-    """Return a draft of several tables, by their names in the spec; the first is the one above, unless ``of`` says it.
+    """Return a draft of several tables, given by their names in the spec.
 
-    ``key``: the column of the first two tables that says whose each row is; ``of``: the name of the table above, which
-    has one row a person or household; other arguments as of :func:`privsyn.specs.draft.draft`.  Each further table is
-    of the one before it whose key it has as a column.
+    ``key``: the column of the first two tables that says whose each row is; ``of``: the name of the table above, with
+    one row per person or household (default: the first table); other arguments: see :func:`privsyn.specs.draft.draft`.
+    Each further table belongs to the last table before it whose key it has as a column.
 
-    Raises RequestError as that does, and where names do not tell the key or the table above.
+    Raises RequestError as ``draft`` does, and if names do not determine the key or the table above.
     """
     _check_names(data)
     options = read_csv_options(csv or {})
@@ -161,7 +160,7 @@ def draft_tables(
 
 
 def make_table_name(place: str) -> str:
-    """Return the name in the spec of a table at a path or URL, from its last part; a spec may hold it."""
+    """Return a valid name in the spec for a table at a path or URL, from its last part."""
     url = DataUrl.parse(place) if is_url(place) else None
     last = (url.table if url is not None else None) or re.split(r"[/\\]", place.partition("?")[0].rstrip("/"))[-1]
     name = re.sub(r"[^A-Za-z0-9]+", "_", last.split(".")[0]).strip("_")
@@ -182,8 +181,8 @@ def _check_names(data: Mapping[str, Any]) -> None:
 def find_key(tables: list[_Named], named_key: str | None) -> str:
     """Return the column of both tables that says whose each row is.
 
-    Raises RequestError where ``named_key`` is not in both, where names do not tell it, and where more columns have
-    one name in both tables, which a spec cannot have.
+    Raises RequestError if ``named_key`` is not in both tables, names do not determine the key, or the tables share
+    further names, which a spec does not allow.
     """
     first, second = tables
     both = f"{first.name} and {second.name}"
@@ -191,7 +190,7 @@ def find_key(tables: list[_Named], named_key: str | None) -> str:
     listed = _list_names(shared)
     if not shared:
         raise RequestError(
-            f"{both} have no column of the same name, so nothing says whose each row is",
+            f"{both} have no column of the same name, so they have no key",
             "Give the key one name in both",
             "draft_spec.data",
         )
@@ -203,8 +202,8 @@ def find_key(tables: list[_Named], named_key: str | None) -> str:
     key = named_key if named_key is not None else called[0] if len(called) == 1 else None
     if key is None:
         raise RequestError(
-            f"{both} share {listed}, and their names do not tell which says whose each row is",
-            "Say it with " + mention("draft_spec.key"),
+            f"{both} share {listed}, and their names do not tell which is the key",
+            "Name it with " + mention("draft_spec.key"),
             "draft_spec.data",
         )
     others = [column for column in shared if column != key]
@@ -223,7 +222,7 @@ def _list_names(columns: list[str]) -> str:
 
 
 def _may_identify(tables: list[_Named], column: str) -> bool:
-    """Return whether a column of both tables may say whose a row is, by its kind, name and the dictionary."""
+    """Return whether a column of both tables may be the key, by its kind, name and the dictionary."""
     if any(table.kind(column) not in _KEY_KINDS for table in tables):
         return False
     named = _IDENTIFIER.fullmatch(column) is not None or any(table.identifies(column) for table in tables)
@@ -231,7 +230,7 @@ def _may_identify(tables: list[_Named], column: str) -> bool:
 
 
 def _arrange(tables: list[_Named], key: str, above: str | None) -> tuple[_Named, _Named]:
-    """Return the table above and the one below.  Raises RequestError where a name speaks against their order."""
+    """Return the table above and the table below.  Raises RequestError if names contradict their order."""
     first, second = tables
     if above is not None:
         if above not in (first.name, second.name):
@@ -251,7 +250,7 @@ def _arrange(tables: list[_Named], key: str, above: str | None) -> tuple[_Named,
 
 
 def _merge_dictionaries(codebooks: list[Dictionary | None]) -> Dictionary | None:
-    """Return what the dictionary says of all tables; it was read for each."""
+    """Return the dictionary's facts about all tables, from its facts about each table."""
     dictionaries = [each for each in codebooks if each is not None]
     if not dictionaries:
         return None
@@ -283,7 +282,7 @@ def _write_tables(
     *,
     key_is_given: bool,
 ) -> Iterator[str]:
-    """Yield the lines of ``tables`` and ``rules``; append to ``guesses`` which of them are."""
+    """Yield the lines of ``tables`` and ``rules``; append the guessed fields to ``guesses``."""
     household = _is_of_households(above, key)
     person, rows = ("household", "members") if household else ("person", "rows")
     yield "tables:"
@@ -312,7 +311,7 @@ def _write_tables(
 
 
 def _guess(guesses: list[str], place: str, line: str, why: str) -> str:
-    """Return a line that is marked as a guess, and note its place."""
+    """Return a line marked as a guess, and note its place."""
     guesses.append(f"tables.{place}")
     return f"    {line}  # {CONFIRM}: {why}"
 
@@ -328,9 +327,10 @@ def _write_rows(
     household: bool,
     person: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines of a table of rows of ``above``; ``row_key``: its own key; ``one``: what a row above is.
+    """Yield the lines of a table of rows of ``above``.
 
-    ``person``: of a further table the persons' key, which rows of rows may name, too.
+    ``row_key``: its own key; ``one``: the noun for a row above; ``person``: for a further table, the persons' key,
+    which it may also have as a column.
     """
     rows = "members" if household else "rows"
     yield f"  {below.name}:"
@@ -345,10 +345,10 @@ def _write_rows(
     if len(order) == 1:
         why = "the column of roles" if household else f"in this order rows of a {one} follow each other"
         yield _guess(guesses, f"{below.name}.order", f"order: {format_scalar(order[0])}", why)
-    elif not order and person is not None:  # of a further table, which may have none
-        yield f"    # order: COLUMN, where rows of a {one} follow each other in one; none is needed"
+    elif not order and person is not None:  # a further table may have no order
+        yield f"    # order: COLUMN, optional: the order of rows within a {one}"
     else:
-        wanted = "the column of roles of members" if household else f"in which order rows of a {one} follow each other"
+        wanted = "the column of members' roles" if household else f"the order of rows within a {one}"
         several = f": {_list_names(order)}?" if order else ""
         yield f"    order: {TODO}  # {wanted}{several}"
     most = MOST_MEMBERS if household else MOST_ROWS
@@ -359,21 +359,20 @@ def _write_rows(
 
 
 def _find_above(table: _Named, earlier: list[_Named], keys: Mapping[str, str | None]) -> _Named:
-    """Return the last of the earlier tables whose key the table has.  Raises RequestError where it has none."""
+    """Return the last earlier table whose key the table has.  Raises RequestError if there is none."""
     tables_above = [each for each in earlier if keys[each.name] in table.table.types]
     if not tables_above:
         key_names = _list_names([key for key in keys.values() if key is not None])
         raise RequestError(
-            f"{table.name} has no column of the key of a table before it ({key_names}): nothing says what "
-            "its rows are of",
-            "Give the key one name in both, or name the table that it is of before it",
+            f"{table.name} has no key of a table before it ({key_names}), so its rows belong to no table",
+            "Give the key one name in both, or name the table above before it",
             "draft_spec.data",
         )
     return tables_above[-1]
 
 
 def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]:
-    """Yield the lines of a table's columns, without its keys, which need none."""
+    """Yield the lines of a table's columns, except its keys."""
     yield "    columns:"
     for column in table.table.types:
         if column not in keys:
@@ -382,11 +381,10 @@ def _write_columns(table: _Named, keys: tuple[str | None, ...]) -> Iterator[str]
 
 
 def _find_own_key(below: _Named, key: str, others: Sequence[_Named] = (), *, household: bool) -> str | None:
-    """Return the one column that is called like the key of the table of rows, or that the dictionary says is it.
+    """Return the only column that is named like the table's own key, or that the dictionary calls unique; else None.
 
-    A member of a household is a person: any identifier may be of them.  Text that is called like the table alone
-    (``drug`` of ``drugs``) is one only where it is a column of one of the ``others`` too: it may as well say what a row
-    is.  No row is read, so that a column identifies rows is never seen.
+    A member of a household is a person, so any identifier may be the key.  Text named like the table alone (``drug`` of
+    ``drugs``) may describe a row, so it is a key only if one of the ``others`` has it too.  No row is read.
     """
     possible = [column for column in below.table.types if column != key and below.kind(column) in _KEY_KINDS]
     unique = [column for column in possible if below.is_unique(column)]
@@ -399,7 +397,7 @@ def _find_own_key(below: _Named, key: str, others: Sequence[_Named] = (), *, hou
 
 
 def _list_named_texts(table: _Named) -> set[str]:
-    """Return the columns of text that are called like the table, and not like an identifier."""
+    """Return the text columns named like the table, without an identifier's ending."""
     return {
         column
         for column in table.table.types
@@ -408,7 +406,7 @@ def _list_named_texts(table: _Named) -> set[str]:
 
 
 def _list_orders(below: _Named, keys: set[str | None], *, household: bool) -> list[str]:
-    """Return the columns that may be the order: roles, of members; dates and moments, else what is called a time."""
+    """Return the columns that may be the order: roles for members, else dates and moments, else names of times."""
     kinds = {column: below.kind(column) for column in below.table.types if column not in keys}
     if household:
         return [column for column, kind in kinds.items() if kind in ("categorical", None) and _ROLE.fullmatch(column)]

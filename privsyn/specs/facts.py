@@ -1,4 +1,4 @@
-"""Public facts about columns, as every reader of a data dictionary states them."""
+"""Public facts about columns, as readers of data dictionaries return them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ Scalar = bool | int | float | str | dt.datetime
 class Facts:
     """Public facts about one column; None if the dictionary does not say.
 
-    ``labels``: what each of ``values`` is called, in their order; ``decimals``: of a number;
-    ``universe``: whose answers the column holds, a condition in the language of rules or words; ``unique``: it
-    identifies a row of its table.
+    ``labels``: labels of ``values``, in order; ``decimals``: of a number; ``universe``: who was asked, as a condition
+    in the language of rules or in words; ``unique``: it identifies a row of its table.
     """
 
     kind: str | None = None
@@ -43,7 +42,7 @@ class Facts:
 class Dictionary:
     """The facts by column name, texts that mean null in CSV (None: not said), and rules between columns.
 
-    ``rules``: entries of the spec's ``rules``, as its file has them; ``headings``: those of a table.
+    ``rules``: entries for the spec's ``rules``; ``headings``: headings of a dictionary that is a table.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Dictionary:
 
 
 def pick(tables: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]:
-    """Return the table called ``table``, or the only one."""
+    """Return the table ``table``, or the only table."""
     chosen = tables.get(table) or (next(iter(tables.values())) if len(tables) == 1 else None)
     if not isinstance(chosen, dict):
         raise RequestError(
@@ -74,12 +73,12 @@ _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,14})")
 
 
 def parse_whole_number(text: str) -> int | None:
-    """Return a whole number of at most 15 digits without zeros in front; None for any other text."""
+    """Return a whole number of at most 15 digits without leading zeros; None for any other text."""
     return int(text) if _WHOLE.fullmatch(text) else None
 
 
 def bound_of(value: Any, kind: str | None) -> Scalar | None:
-    """Return a bound of the kind's own type, moments as UTC without a zone; None if it is none."""
+    """Return a bound in the kind's type, moments as UTC without a zone; None if it is not valid."""
     if kind == "datetime" and isinstance(value, str):
         try:
             moment = dt.datetime.fromisoformat(value)
@@ -98,7 +97,7 @@ def bound_of(value: Any, kind: str | None) -> Scalar | None:
 
 
 def list_values(listed: Any, facts: Facts) -> list[Scalar] | None:
-    """Return the listed values as scalars of one type without repeats; None if there are none, or too many."""
+    """Return the distinct listed values as scalars of one type; None if there are none, or too many."""
     if not isinstance(listed, list) or len(listed) > MAX_CODES:
         return None
     if None in listed:
@@ -120,7 +119,7 @@ def parse_range(label: str) -> tuple[str, str] | None:
 
 
 def make_unreadable_error(name: str, form: str) -> RequestError:
-    """Return the refusal of a file that is not of the form that its name says."""
+    """Return the error for a file that cannot be read as the form of its name."""
     return RequestError(
         f"{name} is not a readable {form}",
         "Check the file, or give another form of dictionary",

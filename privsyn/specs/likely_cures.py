@@ -1,7 +1,7 @@
-"""Likely cures of a misread column: what its odd values look like, and what a spec says of such values.
+"""Likely cures for a misread column, by the form of its odd values.
 
-PRIVATE: a cure follows from private values.  It stands where these may stand, and holds none of them but usual texts
-for null.
+PRIVATE: a cure depends on private values.  It may be shown only where these may be, and quotes none of them except
+usual texts for null.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from privsyn.tasks.codecs.ordered import FRACTIONS
 
 _WORDS = ("na", "n/a", "#n/a", "n.a.", "<na>", "nan", "nat", "null", "none", "nil", "nd", "missing", "unknown")
 NULL_TEXTS = frozenset((*_WORDS, "-", "--", ".", "..", "?"))
-"""Usual texts for a missing value, in small letters."""
+"""Usual texts for a missing value, in lower case."""
 
 LEADING_ZEROS = "leading zeros"
-"""What stands among a column's repairs, for a cure, where whole numbers are written with zeros in front."""
+"""Entry among a column's repairs, for a cure: whole numbers are written with leading zeros."""
 
 _SLASHED = re.compile(r"(\d{1,2})([/.-])(\d{1,2})\2(\d{4}|\d{2})(\D.*)?")
 _NAMED_MONTH = re.compile(r"\d{1,2}([ -])[A-Za-z]{3}\1(\d{4}|\d{2})(\D.*)?")
@@ -33,10 +33,10 @@ _SIGN = re.compile(r"[$€£¥]\s*[-+]?[\d.,]+|[-+]?[\d.,]+\s*[$€£¥%]")
 def suggest_cures(
     column: object, odd: Collection[str], repairs: Mapping[str, float], *, read_some: bool = False
 ) -> tuple[str, ...]:
-    """Return sentences without their full stops, likeliest first; empty where nothing is known.
+    """Return cures as sentences without full stops, likeliest first; empty if none is known.
 
-    ``column``: its part of the spec; ``odd``: its values that are in no list or cannot be read, as text; ``repairs``:
-    the repairs of more than a few values; ``read_some``: whether others of its values were read as the spec says.
+    ``column``: its part of the spec; ``odd``: its unlisted or unreadable values, as text; ``repairs``: the repairs of
+    more than a few values; ``read_some``: whether other values were read as the spec says.
     """
     texts = [text.strip() for text in odd]
     nulls = sorted({text for text in texts if text.lower() in NULL_TEXTS})
@@ -66,7 +66,7 @@ _OTHERS = {
 
 
 def _suggest_moments(texts: Collection[str], written: str, *, read_some: bool) -> list[str]:
-    """Return cures of days and moments; ``written``: the spec's ``format``, empty for ISO 8601."""
+    """Return cures for days and moments; ``written``: the spec's ``format``, empty for ISO 8601."""
     cures = []
     slashed = [match for match in map(_SLASHED.fullmatch, texts) if match]
     if read_some and (slashed if not written else any(map(_ISO.fullmatch, texts))):
@@ -92,7 +92,7 @@ def _suggest_moments(texts: Collection[str], written: str, *, read_some: bool) -
 
 
 def _suggest_date_order(dates: Collection[re.Match[str]]) -> str:
-    """Return which of the first two numbers is the day, as far as these dates tell."""
+    """Return the cure for dates that do not begin with the year: day first or month first, if the dates tell."""
     date = next(iter(dates))
     year, separator, time = "%Y" if len(date[4]) == 4 else "%y", date[2], _suggest_time_of_day(date[5])
     orders = {first: f'`format: "{separator.join((*first, year))}{time}"`' for first in (("%d", "%m"), ("%m", "%d"))}
@@ -141,5 +141,5 @@ def _suggest_categories(texts: Collection[str], column: CategoricalColumn) -> li
 
 
 def _suggest_unpadded(text: str) -> str:
-    """Return a number without leading zeros and zero decimals; other text as it is."""
+    """Return a number without leading zeros and zero decimals; other text unchanged."""
     return re.sub(r"\.0+$", "", text).lstrip("0") or "0" if _NUMBER.fullmatch(text) else text

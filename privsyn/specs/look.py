@@ -1,7 +1,7 @@
-"""A private look at a table for a draft: kinds of columns guessed from their values, and a Categorical's values.
+"""A private look at a table for a draft: kinds of columns guessed from values, and a Categorical's values.
 
-PRIVATE: everything here is a function of the rows.  It is asked for by name (``--look``), the draft says so at its
-head, and bounds are never among it.
+PRIVATE: everything here is a function of the rows.  It must be asked for (``--look``), the draft says so at the top,
+and it never includes bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privsyn.storage.table_files import File, detect_delimiter, open_parquet, op
 from privsyn.tasks.codecs import parsing
 
 LOOKED_ROWS = 100_000
-"""Records of a CSV file that are looked at."""
+"""Number of records of a CSV file that a look reads."""
 
 _WORDS = ["true", "false", "t", "f", "yes", "no", "y", "n"]
 _DAY = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}\s*$"
@@ -30,9 +30,9 @@ _MOMENT = r"^\s*[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}[Tt ]"
 
 
 def guess_csv_kinds(file: File, options: CsvOptions) -> dict[str, str]:
-    """PRIVATE: return the kind of each column of a CSV file that its values suggest.
+    """PRIVATE: return column -> the kind that its values in a CSV file suggest.
 
-    A column without a value in the first LOOKED_ROWS records is left out.
+    Columns without a value in the first LOOKED_ROWS records are left out.
     """
     header = read_csv_header(file, options)
     mark = options.delimiter or detect_delimiter(file) or ","
@@ -53,20 +53,20 @@ def guess_csv_kinds(file: File, options: CsvOptions) -> dict[str, str]:
 
 
 def _are_truths(texts: pa.Array, options: CsvOptions) -> bool:
-    """Return whether all are words for true and false; 0 and 1 may be anything."""
+    """Return whether all texts are words for true and false; 0 and 1 do not count."""
     words = pc.utf8_lower(pc.utf8_trim_whitespace(texts))
     return bool(pc.all(pc.is_in(words, value_set=pa.array(_WORDS))).as_py())
 
 
 def _are_numbers(texts: pa.Array, options: CsvOptions) -> bool:
-    """Return whether all are numbers; digits after a leading zero are a code, such as 02134, and stay text."""
+    """Return whether all texts are numbers; digits after a leading zero are a code, such as 02134."""
     if pc.any(pc.match_substring_regex(texts, CODE)).as_py():
         return False
     return not np.isnan(parsing.to_numbers(parse_numbers(texts, options))[0]).any()
 
 
 def _are_integers(texts: pa.Array, options: CsvOptions) -> bool:
-    """Return whether all are numbers without a decimal mark: 3.0 may stand beside 2.5 in later records."""
+    """Return whether all texts are numbers without a decimal mark; beside 3.0, later records may have 2.5."""
     if not _are_numbers(texts, options):
         return False
     numbers = parsing.to_numbers(parse_numbers(texts, options))[0]
@@ -97,11 +97,11 @@ _KINDS: Mapping[str, Any] = {
     "datetime": _are_moments,
     "time": _are_times,
 }
-"""Kind -> whether all texts of a column can be of it, the narrowest kind first."""
+"""Kind -> test whether all texts of a column can be of that kind, narrowest kind first."""
 
 
 def list_categories(data: Any, types: Mapping[str, pa.DataType | None]) -> dict[str, list[Any]]:
-    """PRIVATE: return the categories that a table's dictionary columns hold, in their order.
+    """PRIVATE: return column -> its categories, in order, for a table's dictionary columns.
 
     ``data``: a table in memory, or the paths of Parquet files; ``types``: the stored type of each column.
     """

@@ -1,4 +1,4 @@
-"""Messages on a wrong release spec: one paragraph with the field's dotted path, its value, and the cure.
+"""Error messages for a release spec: one paragraph with the field's dotted path, its value, and the cure.
 
 A spec is public, so its values may be shown.
 """
@@ -82,12 +82,12 @@ _PATTERNS: dict[tuple[str | int, ...], str] = {
 _BOUNDS = {"gt": "greater than", "ge": "at least", "lt": "less than", "le": "at most"}
 _LENGTHS = {"min_length": "at least", "max_length": "at most"}
 MAX_SHOWN_PROBLEMS = 3
-"""Problems that one message lists; it counts the rest."""
+"""Largest number of problems in one message; the rest are counted."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to correct: where (the field, and its line in the file if known), what and how."""
+    """One error: the field, its line in the file if known, the problem and the cure."""
 
     field: str
     text: str
@@ -95,13 +95,13 @@ class Problem:
     line: int | None = None
 
     def describe_next(self) -> Text:
-        """Return the problem as a sentence after another one."""
+        """Return the problem as a sentence that follows another problem."""
         where = mention(self.field) + (f" (line {self.line})" if self.line else "")
         return "Also " + where + f": {self.text}"
 
 
 def request_error(problems: Sequence[Problem]) -> RequestError:
-    """Return one paragraph on the first few problems; ``problems`` is not empty."""
+    """Return one error for the first few problems; ``problems`` is not empty."""
     first, others = problems[0], problems[1:MAX_SHOWN_PROBLEMS]
     texts = [first.cure, *(text for p in others for text in (p.describe_next(), p.cure))]
     if len(problems) > MAX_SHOWN_PROBLEMS:
@@ -110,7 +110,7 @@ def request_error(problems: Sequence[Problem]) -> RequestError:
 
 
 def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...], int] | None = None) -> list[Problem]:
-    """Return the problems of a pydantic error, one a place of the spec, with line numbers where known."""
+    """Return the problems of a pydantic error, one per place of the spec, with line numbers if known."""
     seen: dict[tuple[str | int, ...], Problem] = {}
     for entry in error.errors(include_url=False):
         place = locate_field(entry)
@@ -122,21 +122,19 @@ def from_validation(error: ValidationError, lines: Mapping[tuple[str | int, ...]
 
 
 def _counts_right_items_only(entry: Any) -> bool:
-    """Return whether a list is called too short only for its wrong items, which have problems of their own."""
+    """Return whether a list is too short only because of its wrong items, which are separate problems."""
     return entry["type"] == "too_short" and len(entry["input"]) >= entry["ctx"]["min_length"]
 
 
 def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
-    """Return the problem of a TODO that the draft left."""
+    """Return the problem of a TODO left from a draft."""
     cure = "Choose a value: there is no default for it"
     if place[:1] == ("unit",):
         cure = _UNIT_FORMS
     elif place[-1] == "kind":
         cure = f"Write one of the kinds {', '.join(KINDS)}"
     elif place[-1] == "source" and "rules" in place:
-        cure = (
-            "Name who says in public that the rule holds, a codebook or a law say; what private rows show is no source"
-        )
+        cure = "Name a public source for the rule, such as a codebook or a law; the private rows are not a source"
     elif drop_table(place)[0] == "columns":
         cure = (
             "Replace it from a public source, such as a codebook; "
@@ -146,7 +144,7 @@ def make_todo_error(place: tuple[str | int, ...], line: int | None) -> Problem:
 
 
 def group_todos(places: Sequence[tuple[str | int, ...]]) -> list[str]:
-    """Return open fields in groups: each setting by itself, fields of columns by their name with all their columns."""
+    """Return open fields as texts: each setting alone, and each field of columns with all its columns."""
     groups: dict[tuple[str, str], list[str]] = {}
     single = []
     for place in places:
@@ -166,7 +164,7 @@ def group_todos(places: Sequence[tuple[str | int, ...]]) -> list[str]:
 
 
 def make_todos_error(places: Sequence[tuple[str | int, ...]], lines: Mapping[Any, int]) -> RequestError:
-    """Return one paragraph on the TODOs that a draft left: the first one's cure, and of many all fields."""
+    """Return one error for the TODOs left from a draft: the first one's cure, and a list of all fields if many."""
     problems = [make_todo_error(place, lines.get(place)) for place in places]
     if len(problems) <= MAX_SHOWN_PROBLEMS:
         return request_error(problems)
@@ -176,7 +174,7 @@ def make_todos_error(places: Sequence[tuple[str | int, ...]], lines: Mapping[Any
 
 
 def suggest_name(name: str, known: Sequence[str]) -> str:
-    """Return ``Did you mean `x`?`` without its full stop, or an empty text."""
+    """Return ``Did you mean `x`?``, or an empty text."""
     close = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
     return f"Did you mean `{close[0]}`?" if close else ""
 
@@ -200,7 +198,7 @@ def _show_value(value: Any) -> str:
 
 
 def _describe_error(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text]:
-    """Return what is wrong at ``place`` of the spec, and the cure."""
+    """Return the problem at ``place`` of the spec, and the cure."""
     type_, value = entry["type"], entry.get("input")
     kind = next((p for p in entry["loc"][2:3] if p in KINDS), None)
     if entry["loc"][:1] == ("mechanism",):
@@ -230,14 +228,14 @@ def _describe_error(entry: Any, place: tuple[str | int, ...]) -> tuple[str, Text
 
 
 def describe_refused(error: ValueError) -> tuple[str, str]:
-    """Return what a validator of a model says is wrong, and the cure, which may be empty."""
+    """Return the problem and the cure (which may be empty) from a model's validator."""
     return (error.problem, error.cure) if isinstance(error, FieldError) else (str(error), "")
 
 
 def describe_wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
-    """Return what is wrong with one value, and the cure, from pydantic's entry.
+    """Return the problem with one value, and the cure, from pydantic's entry.
 
-    ``rule``: what it must be, where that is known better.
+    ``rule``: what the value must be (empty: from the entry).
     """
     type_, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
     if not rule and type_.endswith("_type") and type_.startswith(("model", "dict")):
@@ -253,7 +251,7 @@ def describe_wrong_value(entry: Any, rule: str = "") -> tuple[str, str]:
 
 
 def _find_special_rule(type_: str, place: tuple[str | int, ...]) -> str:
-    """Return what the value at a place of the spec must be, where more is known than its type; else empty."""
+    """Return what the value at a place of the spec must be, if there is more to say than its type; else empty."""
     if place[0] == "columns" and place[2:3] == ("values",) and isinstance(place[-1], int):
         return "text, a number, true or false (put quotation marks around dates and other text)"
     if place == ("mechanism", "synthesis", "rows"):

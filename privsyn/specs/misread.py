@@ -1,7 +1,7 @@
-"""Columns that the spec may misread: how much of each was repaired, and which of its values.
+"""Columns that the spec may misread: the share of values repaired, and the repaired values.
 
-PRIVATE: everything here is an exact function of the private rows.  It goes to the private zone and to an interactive
-terminal, never to a log, a pipe or a release.
+PRIVATE: everything here is an exact function of the private rows.  It goes only to the private zone and to an
+interactive terminal, never to a log, a pipe or a release.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from privsyn.tasks.codecs.ordered import FRACTIONS
 from privsyn.tasks.codecs.parsing import decode_dictionary, split_union, to_keys
 
 MISREAD_SHARE = 0.05
-"""A column of which a larger share was repaired is likely to be misread."""
+"""A column with a larger share of repaired values is likely misread."""
 
 IN_WORDS = {
     "unparseable": "could not be read",
@@ -40,41 +40,41 @@ IN_WORDS = {
     LEFT_OUT: "cannot be read",
     NOBODY: "name nobody in the table above",
     NO_KEY: "are null in the table above",
-    AGAIN: "are there again in the table above",
-    TWICE: "are there again in their household",
+    AGAIN: "appear twice in the table above",
+    TWICE: "appear twice in their household",
     ELSEWHERE: "are in another household, too",
 }
-"""What each repair says of the values that it touched."""
+"""Repair -> predicate for the repaired values, in messages."""
 
 
 @dataclass(frozen=True)
 class Misread:
-    """PRIVATE: one column of which much was repaired.
+    """PRIVATE: one column with many repaired values.
 
-    ``column`` is empty for whole records; ``repairs``: repair -> its share of the rows, largest first, all 0..1.
+    ``column``: empty for whole records; ``repairs``: repair -> its share of the rows (0..1), largest first.
     """
 
     column: str
     repairs: Mapping[str, float] = field(repr=False)
 
     def shares(self) -> str:
-        """Return what was repaired, in words and without a full stop."""
+        """Return the repaired shares in words, without a full stop."""
         of_all = "its values" if self.column else "all records"
         parts = [f"{share:.1%} {IN_WORDS.get(repair, f'({repair})')}" for repair, share in self.repairs.items()]
         return f"of {of_all} {', '.join(parts)}"
 
     def sentence(self) -> str:
-        """Return the same with the column's name."""
+        """Return :meth:`shares` with the column's name."""
         return f"`{self.column}`: {self.shares()}" if self.column else self.shares().capitalize()
 
 
 def list_misread_columns(
     counts: Mapping[tuple[str, str], int], rows: int, least: float = MISREAD_SHARE
 ) -> tuple[Misread, ...]:
-    """Return columns of which more than the share ``least`` was repaired, most first.
+    """Return columns with more than the share ``least`` of values repaired, largest share first.
 
-    ``counts``: (column, repair) -> values, as :class:`privsyn.tasks.steps.encode.Repairs` has them; ``rows``: of the
-    table.  Rows left out by the unit of protection are no repair of a column.
+    ``counts``: (column, repair) -> number of values, as in :class:`privsyn.tasks.steps.encode.Repairs`; ``rows``: the
+    table's number of rows.  Rows left out by the unit of protection do not count.
     """
     unread = counts.get(("", LEFT_OUT), 0)
     shares_by_column: dict[str, dict[str, float]] = {}
@@ -89,10 +89,10 @@ def list_misread_columns(
 
 
 def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
-    """Return repairs of a column that keep what its values mean, because the spec says so.
+    """Return repairs of a column that the spec declares, so that values keep their meaning.
 
-    What it does not list is another value, or null.  Where that becomes a listed value, it means something else than
-    before.
+    These are unlisted values that become "other" or null, and null as a category.  An unlisted value that becomes a
+    listed one changes its meaning.
     """
     described = spec.columns.get(column)
     if not isinstance(described, CategoricalColumn):
@@ -102,9 +102,9 @@ def list_meant_repairs(spec: ReleaseSpec, column: str) -> frozenset[str]:
 
 
 def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = frozenset()) -> NDArray[np.bool_]:
-    """Return the mask of shape (rows,): the values that ``codec`` repairs, but for the repairs ``keeping``.
+    """Return the mask, shape (rows,), of values that ``codec`` repairs, ignoring the repairs ``keeping``.
 
-    It asks the codec of ever smaller parts of the different values, like next to like, so few questions suffice.
+    It bisects the distinct values, with similar ones next to each other, so few calls of the codec suffice.
     """
     name = codec.sources[0]
     different, index = _list_different(decode_dictionary(columns[name]))
@@ -123,10 +123,7 @@ def count_repaired_rows(codec: Codec, columns: Columns, keeping: Set[str] = froz
 
 
 def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
-    """Return values that are in no list or cannot be read, as text, and how often each stands.
-
-    At most ``most`` of them.
-    """
+    """Return the ``most`` most frequent unlisted or unreadable values, as text, with their counts."""
     name, keeping = codec.sources[0], {"below min", "above max", "null", FRACTIONS}
     odd: Any = decode_dictionary(columns[name]).filter(pa.array(count_repaired_rows(codec, columns, keeping)))
     counted = pc.value_counts(to_keys(odd, pa.string()))
@@ -136,7 +133,7 @@ def find_odd_texts(codec: Codec, columns: Columns, most: int) -> Counter[str]:
 
 
 def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
-    """Return the distinct values, similar ones next to each other, and each row's place among them."""
+    """Return the distinct values, similar ones next to each other, and each row's index into them."""
     if pa.types.is_union(values.type):
         return _list_different_objects(values)
     if pa.types.is_null(values.type):
@@ -153,7 +150,7 @@ def _list_different(values: Any) -> tuple[pa.Array, NDArray[np.intp]]:
 
 
 def _list_different_objects(values: pa.Array) -> tuple[pa.Array, NDArray[np.intp]]:
-    """Return the same of cells that have several types: the distinct values of one type after those of another."""
+    """Do the same for cells of several types, one type after the other."""
     first, place = [np.empty(0, np.intp)], np.zeros(len(values), dtype=np.intp)
     for rows, cells in split_union(values):
         listed, places = _list_different(decode_dictionary(cells))

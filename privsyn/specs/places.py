@@ -1,4 +1,4 @@
-"""Places of a spec: where a field stands, in the words of whoever wrote the file."""
+"""Places in a spec: the path of a field, as the file's author wrote it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _BRANCHES = {"bool", "int", "float", "str"}
 def locate_written(place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]) -> tuple[str | int, ...]:
     """Return the place as the file spells it.
 
-    Options of a mechanism may stand at its top, by their earlier names, too; columns and what is said of rows may stand
-    in a table of ``tables``.
+    Options of a mechanism may be at its top level or have earlier names; columns and fields about rows may be in a
+    table of ``tables``.
     """
     spellings = [*_spell_inside_tables(place, lines), *as_written(place)]
     written = [spelling for spelling in spellings if spelling in lines]
@@ -56,7 +56,7 @@ def locate_written(place: tuple[str | int, ...], lines: Mapping[tuple[str | int,
 def _spell_inside_tables(
     place: tuple[str | int, ...], lines: Mapping[tuple[str | int, ...], int]
 ) -> list[tuple[str | int, ...]]:
-    """Return the place inside the table of the file that says it: one, or none."""
+    """Return the spellings of ``place`` inside tables of the file that have it."""
     inside = place
     if place[:1] == ("unit",) and place[-1] == "max_records":
         inside = ("max",)
@@ -67,12 +67,12 @@ def _spell_inside_tables(
 
 
 def drop_table(place: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Return the place of a column's field, or another place, without the table that the column is described in."""
+    """Return a place without the table that the column is in; other places unchanged."""
     return place[2:] if place[:1] == ("tables",) and place[2:3] == ("columns",) else place
 
 
 def format_place(place: Sequence[str | int]) -> str:
-    """Return ``columns.age.min``; odd names stand in quotation marks, list positions in brackets."""
+    """Return a place as text such as ``columns.age.min``, with unusual names quoted and list positions in brackets."""
     text = ""
     for part in place:
         if isinstance(part, int):
@@ -89,7 +89,7 @@ def clip_text(text: str, limit: int = 60) -> str:
 
 
 def locate_field(entry: Any) -> tuple[str | int, ...]:
-    """Return the place as the spec's author knows it: without pydantic's names of union branches."""
+    """Return the place of a pydantic error in the spec, without pydantic's names of union branches."""
     parts = list(entry["loc"])
     if len(parts) > 2 and parts[0] == "columns" and parts[2] in KINDS:
         del parts[2]
@@ -112,7 +112,7 @@ def locate_field(entry: Any) -> tuple[str | int, ...]:
 
 
 def get_model_at(root: type[BaseModel], place: Sequence[str | int]) -> type[BaseModel]:
-    """Return the model, inside ``root``, whose field stands last in ``place``; of several kinds of a column, none."""
+    """Return the model inside ``root`` that has the last field of ``place``; models of a union are not entered."""
     model = root
     for part in place[:-1]:
         field = model.model_fields.get(str(part))
@@ -129,9 +129,9 @@ def _iterate_models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def get_model(place: Sequence[str | int], kind: str | None = None) -> type[BaseModel]:
-    """Return the model whose field stands last in ``place`` of a spec.
+    """Return the model that has the last field of ``place`` in a spec.
 
-    ``kind``: of the column or mechanism it lies in.
+    ``kind``: the kind of the column, or the name of the mechanism, around it.
     """
     if kind in MECHANISMS:
         return get_model_at(MECHANISMS[kind], place[1:])

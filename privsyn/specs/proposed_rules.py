@@ -1,4 +1,4 @@
-"""Rules that a public dictionary states in words: who is asked a question, and what the others have instead."""
+"""Rules from the words of a public dictionary: who is asked a question, and the value of everybody else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_ASKED = re.compile(r"\W*(not in universe|niu|n/a|not applicable|inapplicabl
 
 
 class ProposedRule(NamedTuple):
-    """A condition that no row should meet, and the words of the dictionary that say so."""
+    """A condition that no row should meet, its column, and the dictionary's words for it."""
 
     never: str
     column: str
@@ -34,11 +34,11 @@ class ProposedRule(NamedTuple):
 
 
 def propose_rules(columns: Mapping[str, Facts]) -> list[ProposedRule]:
-    """Return what ``columns`` say of their universes: outside, a column has its value for "not in universe", or null.
+    """Return rules by the universes of ``columns``: outside its universe, a column is "not in universe" or null.
 
-    A universe is a condition in the language of rules, or words on a smallest age, which are about the one whole column
-    that is called age.  Nothing is proposed where a condition cannot be read, or the column has no value for those who
-    are not asked.
+    A universe is a condition in the language of rules, or words about a smallest age, which refer to the only integer
+    column named age.  A column gets no rule if its universe cannot be read, or if it has no value for people who are
+    not asked.
     """
     types = {name: kind for name, facts in columns.items() if (kind := _get_type(facts)) is not None}
     ages = [n for n, f in columns.items() if f.kind == "integer" and _AGE.fullmatch(n)]
@@ -63,7 +63,7 @@ def _propose_for_column(name: str, facts: Facts, universe: str) -> Iterator[str]
 
 
 def _explain_not_asked(facts: Facts) -> str | int | float | None:
-    """Return the listed value of those who are not asked."""
+    """Return the listed value for people who are not asked; None if there is none."""
     labels = facts.labels or [""] * len(facts.values or ())
     for value, label in zip(facts.values or (), labels, strict=False):
         if isinstance(value, str | int | float) and (_NOT_ASKED.match(str(value)) or _NOT_ASKED.match(label)):
@@ -72,7 +72,7 @@ def _explain_not_asked(facts: Facts) -> str | int | float | None:
 
 
 def _describe_universe(words: str, types: Mapping[str, Type], ages: list[str]) -> str:
-    """Return the condition in a universe's words; empty if there is none."""
+    """Return a universe as a condition; empty if it cannot be read."""
     if words and _is_readable(words, types):
         return words
     limit = _BELOW.search(words) or _FROM.search(words)

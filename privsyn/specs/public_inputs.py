@@ -1,7 +1,6 @@
-"""The public files that a spec names: read where the spec is read, so that a run takes no file of its own.
+"""The public files that a spec names, read together with the spec, so that a run needs no other file.
 
-Whether one of them is the private table under another name is asked where a run is opened
-(privsyn/engine/public_inputs.py).
+When a run is opened, privsyn/engine/public_inputs.py checks that none is the private table under another name.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from privsyn.sources.public_table import (
 from privsyn.specs import messages
 
 _LOOKUP, _TOTAL = "rules[{}].lookup.table", "totals[{}].table"
-"""The fields that name a file."""
+"""Fields that name a file."""
 
 MOST_DIGITS = 18
-"""Digits of a count at most: Python reads no number of thousands."""
+"""Largest number of digits of a count: Python refuses numbers with thousands of digits."""
 
 
 def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """Return the spec with the rows of every lookup and total that names a file, and the place and hash of its prior.
+    """Return the spec with the rows of its lookup and total files, and the path and hash of its prior.
 
-    Paths are from ``folder``; ``public_files`` tells what was read.  Raises RequestError (exit 2) for a file that
-    cannot be read, lacks a column, has a value that does not fit, has another content than a stated hash, or is the
-    private table itself.
+    Paths are relative to ``folder``; ``public_files`` lists the files read.  Raises RequestError (exit 2) for a file
+    that cannot be read, lacks a column, has a value that does not fit, does not match a stated hash, or is the private
+    table itself.
     """
     spec = _with_prior(spec, folder)
     read = {
@@ -71,7 +70,7 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
 
 
 def _list_named_files(spec: ReleaseSpec) -> Iterator[tuple[str, str]]:
-    """Yield the field and the place of every file whose rows a lookup or a total lists."""
+    """Yield the field and the path of every file of a lookup or a total."""
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
             yield _LOOKUP.format(i), rule.lookup.table
@@ -86,7 +85,7 @@ def _fill_lookup(lookup: Lookup, spec: ReleaseSpec, file: ListedFile) -> dict[st
     for line, record in enumerate(read_records(file, names, field), start=2):
         where = f"{file.path.name}, line {line}"
         rows.append([parse_value(record[name], name, spec.columns[name], where, field) for name in names])
-    unique = {tuple(row): row for row in rows}  # a table of more columns may say the same twice
+    unique = {tuple(row): row for row in rows}  # a table with more columns may repeat rows
     return {"from": list(lookup.from_), "to": list(lookup.to), "rows": list(unique.values())}
 
 
@@ -130,10 +129,10 @@ def _parse_count(value: Any, where: str, field: str) -> Any:
 
 
 def parse_value(value: Any, name: str, column: Any, where: str, field: str) -> Any:
-    """Return a value of a public table as one of the column; empty text is null, unless a value of the column is.
+    """Return a value of a public table as a value of the column; empty text is null unless the column lists it.
 
-    What Parquet stores as another type than text is taken as it is.  An error shows where the value stands and not the
-    value: the file may be the private table by mistake.
+    Values that Parquet does not store as text are kept.  An error shows the place but not the value: the file may be
+    the private table by mistake.
     """
     if not isinstance(value, str):
         return value
@@ -154,7 +153,7 @@ def parse_value(value: Any, name: str, column: Any, where: str, field: str) -> A
 
 
 def _with_prior(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
-    """Return the spec with the place of its prior made absolute and the file's SHA-256 in it."""
+    """Return the spec with its prior's absolute path and SHA-256."""
     prior = spec.prior
     if prior is None or not prior.place:
         return spec

@@ -1,4 +1,4 @@
-"""Loading a release spec: YAML file, mapping or model -> ReleaseSpec, or one clear RequestError."""
+"""Load a release spec: YAML file, mapping or model -> ReleaseSpec, or one RequestError."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ _FREE_TEXTS = ("description", "unit")
 
 
 AnySpec: TypeAlias = ReleaseSpec | Mapping[str, Any] | str | Path
-"""A release spec: the model, a mapping as the YAML file has it (a draft is one), or the path of such a file."""
+"""A release spec: the model, a mapping in the form of the YAML file (such as a draft), or the path of the file."""
 
 
 def load_spec(path: Path) -> ReleaseSpec:
-    """Return the spec in the YAML file ``path``, with ``data`` made absolute from the spec's own folder.
+    """Return the spec in the YAML file ``path``; a relative ``data`` is resolved from the spec's folder.
 
-    Raises RequestError (exit 2) that names the file, line or field, and the cure.  A ``TODO`` that
-    ``spec draft`` left is refused with the field's name.  Reads nothing but this one file and the public tables that
-    its rules, totals and prior name, beside it.
+    Raises RequestError (exit 2) that names the file, line or field, and the cure; a ``TODO`` left from ``spec draft``
+    is refused.  Reads only this file and the public tables that its rules, totals and prior name.
     """
     path = Path(path)
     folder = path.absolute().parent
@@ -40,10 +39,10 @@ def load_spec(path: Path) -> ReleaseSpec:
 
 
 def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None = None) -> ReleaseSpec:
-    """Return the valid spec that a caller means: a model, a mapping as a YAML file has it, or the path of such a file.
+    """Return the valid spec from a model, a mapping in the form of a YAML file, or the path of such a file.
 
-    ``changes``: section -> fields that take the place of the spec's (None: they do not).  Raises RequestError that
-    names what is wrong or still open.
+    ``changes``: section -> fields that replace the spec's (None: keep the spec's).  Raises RequestError that names
+    the field that is wrong or still a TODO.
     """
     stated_changes = {
         name: {k: v for k, v in fields.items() if v is not None} for name, fields in (changes or {}).items()
@@ -53,7 +52,7 @@ def load_any_spec(spec: AnySpec, changes: Mapping[str, Mapping[str, Any]] | None
     if isinstance(spec, ReleaseSpec):
         if not any(stated_changes.values()):
             return spec
-        content = spec.model_dump(exclude_unset=True)  # what the spec leaves to its preset stays open
+        content = spec.model_dump(exclude_unset=True)  # fields from the preset stay unset
     elif isinstance(spec, Mapping):
         content = deepcopy(to_plain_values(spec))
     else:
@@ -75,7 +74,7 @@ def parse_spec(text: str, name: str = "the spec") -> ReleaseSpec:
 
 
 def check_spec_content(content: Mapping[str, Any]) -> ReleaseSpec:
-    """Return the spec in a mapping of the YAML file's form; ``data`` stays as written.  Raises RequestError."""
+    """Return the spec in a mapping in the form of a YAML file; ``data`` stays as written.  Raises RequestError."""
     return _validate(Document(dict(content), {}))
 
 
@@ -87,12 +86,12 @@ def override_options(
     seed: int | None = None,
     engine: str | None = None,
 ) -> ReleaseSpec:
-    """Return the spec with the command line's choices, validated again; None keeps the spec's value.
+    """Return the spec with the command line's options, validated again; None keeps the spec's value.
 
-    ``epsilon`` > 0 and 0 < ``delta`` < 1 replace ``privacy``; ``data`` is relative to the working
-    folder; ``seed`` >= 0 is ``synthesis.seed``; ``engine`` is an engine's kind.  Raises RequestError.
+    ``epsilon`` > 0 and 0 < ``delta`` < 1 replace ``privacy``; ``data`` is relative to the working folder;
+    ``seed`` >= 0 is ``synthesis.seed``; ``engine`` is an engine's kind.  Raises RequestError.
     """
-    content = spec.model_dump(exclude_unset=True)  # what was not said stays unsaid
+    content = spec.model_dump(exclude_unset=True)  # unset fields stay unset
     rows = content["mechanism"].setdefault("synthesis", {})
     changes: list[tuple[dict[str, Any], str, Any]] = [
         (content["privacy"], "epsilon", epsilon),
@@ -118,7 +117,7 @@ def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
 
 def _resolve(place: str, field: str, folder: Path, *, needs_rows: bool = True) -> str:
     if "\0" in place:
-        raise RequestError("holds a character that no path can have", "Correct the path", field)
+        raise RequestError("has a character that is not valid in a path", "Correct the path", field)
     return resolve_place(place, field, folder, needs_rows=needs_rows)
 
 
@@ -134,7 +133,7 @@ def _validate(document: Document) -> ReleaseSpec:
 
 
 def to_plain_values(value: Any) -> Any:
-    """Return mappings and sequences as YAML knows them."""
+    """Return mappings and sequences as plain dicts and lists."""
     if isinstance(value, Mapping):
         return {name: to_plain_values(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -143,9 +142,9 @@ def to_plain_values(value: Any) -> Any:
 
 
 def find_todos(content: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Return places whose value is still the draft's placeholder ``TODO``, in document order.
+    """Yield places whose value is still the placeholder ``TODO``, in document order.
 
-    A listed category value and free text may be the word TODO.
+    Listed categories and free text may be the word TODO.
     """
     if isinstance(content, dict):
         for key, value in content.items():

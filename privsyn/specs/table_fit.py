@@ -1,4 +1,4 @@
-"""How a private table fits its spec: what a release would repair.  PRIVATE, all of it."""
+"""How a private table fits its spec: the repairs of a release.  All of it is PRIVATE."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from privsyn.tasks.codecs.parsing import decode_dictionary, to_keys
 
 EXAMPLES = 5
 _TRIED = 500
-"""Most different odd values of a column that are kept, in search of examples and cures."""
+"""Largest number of distinct odd values per column that are kept for examples and cures."""
 
 
 @dataclass
 class ColumnFit:
     """PRIVATE: how one column of the table fits.
 
-    ``repairs`` counts values by what would be done to them; ``cures`` are likely ones, as sentences.
+    ``repairs``: repair -> number of values; ``cures``: likely cures, as sentences.
     """
 
     column: str
@@ -45,17 +45,16 @@ class ColumnFit:
 
 
 CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
-"""Caps of the rows of a person of which is said what they would leave out."""
+"""Caps on rows per person for which a fit reports the rows left out."""
 
 
 @dataclass
 class TableFit:
-    """PRIVATE: the whole table.
+    """PRIVATE: how the whole table fits.
 
-    ``cut`` are rows left out by the unit's identifier and max_records, ``cut_by`` those that other caps would
-    leave out; ``unread`` records that cannot be read, which are
-    not among ``rows``; ``misread`` are columns of which so much would be repaired that the spec is likely wrong;
-    ``advice``: relations that the rows show and the spec does not say.
+    ``cut``: number of rows left out by the unit's identifier and max_records; ``cut_by``: cap -> number of rows it
+    would leave out; ``unread``: number of unreadable records, not counted in ``rows``; ``misread``: columns with so
+    many repairs that the spec is likely wrong; ``advice``: relations in the rows that the spec does not state.
     """
 
     rows: int
@@ -71,7 +70,7 @@ class TableFit:
 
 
 def fit_of(spec: ReleaseSpec, source: Source, codecs: tuple[Codec, ...], *, compares: bool = True) -> TableFit:
-    """PRIVATE: how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read.
+    """PRIVATE: return how the rows of ``source`` fit.  Raises RequestError if the table breaks off while it is read.
 
     ``compares``: whether the spec can compare columns of these rows.
     """
@@ -124,7 +123,7 @@ def _describe_type(stored: pa.DataType | None) -> str:
 
 
 def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[str]:
-    """Add one batch to the fit of its column; returns its odd values as text, with their numbers."""
+    """Add one batch to the fit of its column; return its odd values as text, with their counts."""
     arrays = {name: data[name] for name in codec.sources}
     array: Any = arrays[codec.sources[0]]
     fit.nulls += int(np.count_nonzero(pc.is_null(array, nan_is_null=True)))
@@ -135,19 +134,19 @@ def _add(fit: ColumnFit, codec: Codec, data: Mapping[str, pa.Array]) -> Counter[
 
 
 def _has_leading_zeros(array: pa.Array) -> bool:
-    """Return whether a text of digits begins with a zero, which a number would lose."""
+    """Return whether any text of digits begins with a zero, which a number would lose."""
     values: Any = decode_dictionary(array)
     return bool(pa.types.is_string(values.type)) and bool(pc.any(pc.match_substring_regex(values, CODE)).as_py())
 
 
 def _count_values(array: pa.Array) -> dict[str | None, int]:
-    """Return rows of each person, by the key that privsyn.tasks.steps.encode bounds them by."""
+    """Return the number of rows per person, by the key that privsyn.tasks.steps.encode uses."""
     counted: Any = pc.value_counts(to_keys(array, pa.string()))
     return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
 
 def _cut(people: Mapping[Any, int], cap: int) -> int:
-    """Return the rows that are left out with a cap: those beyond it of each person, and all without a person."""
+    """Return the number of rows that a cap leaves out: each person's rows above it, and all rows without a person."""
     return sum(n if person is None else max(0, n - cap) for person, n in people.items())
 
 

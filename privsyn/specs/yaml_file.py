@@ -1,9 +1,8 @@
-"""Reading one YAML 1.2 document safely: plain values, the line of every field, and errors for people.
+"""Read one YAML 1.2 document safely: plain values, the line of every field, and readable errors.
 
-Mapping keys are always text, exactly as written: a column called ``2019`` or ``no`` needs no quotation marks. A
-number with a leading zero is refused, because YAML would drop the zero of a code like 02134; but a listed value, or a
-cell of a lookup, like 00708, which YAML 1.1 takes for text, is that text.  A merge (`<<: *NAME`) brings another
-mapping's fields.
+Mapping keys are always text, as written: a column called ``2019`` or ``no`` needs no quotation marks.  A number with a
+leading zero is refused, because YAML would drop the zero of a code like 02134.  But a listed value, or a cell of a
+lookup, like 00708, which YAML 1.1 reads as text, is text.  A merge (`<<: *NAME`) adds another mapping's fields.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ from privsyn.data_contracts.unicode import is_unicode
 MAX_BYTES = 20_000_000
 MAX_DEPTH = 20
 MAX_FIELDS = 5_000
-"""Fields of one mapping: as many as a spec may have columns (data_contracts/release_spec.py)."""
+"""Largest number of fields of one mapping: the largest number of columns of a spec (data_contracts/release_spec.py)."""
 MAX_NODES = 1_200_000
-"""Values of a document: enough for the longest list of categories."""
+"""Largest number of values in a document: enough for the longest list of categories."""
 MAX_REPEATED = 300_000
-"""Values that aliases may repeat: enough to share a value list, too few for a bomb."""
+"""Largest number of values repeated by aliases: enough to share a value list, too few for a YAML bomb."""
 
 DRAFT = refer_to_action("draft_spec")
-"""What a release spec can be made from."""
+"""The action that writes a first release spec, for cures."""
 
 Path = tuple[str | int, ...]
-"""Where a value stands in a document: mapping keys and list positions from the top."""
+"""Path of a value in a document: mapping keys and list positions from the top."""
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = {_TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp")}
 _ZERO_LED = re.compile(r"[-+]?0[0-9_]+(\.[0-9_]*)?")
 
-_OF_TEXTS = (("values",), ("null_values",))
-"""Lists whose items may be texts of digits."""
+_TEXT_LISTS = (("values",), ("null_values",))
+"""Lists whose items may be text of digits."""
 
-_OF_LOOKUPS = ("lookup", "rows")
-"""Where the rows of a lookup stand, whose cells may be, too."""
+_LOOKUP_ROWS = ("lookup", "rows")
+"""Place of a lookup's rows, whose cells may also be text of digits."""
 
 _TEXT_OF_YAML_1_1 = re.compile(r"0[0-9]*[89][0-9]*")
-"""Digits that YAML 1.1 takes for text, since they are no octal number: programs for it write the text so, bare."""
+"""Digits that YAML 1.1 reads as text, since they are not octal; programs for YAML 1.1 write such text unquoted."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +59,20 @@ class Document:
     lines: dict[Path, int]
 
     def line_of(self, place: Path) -> int | None:
-        """Return the line of a value, or of the innermost mapping or list around it that has one; None if none has."""
+        """Return the line of a value, or of the innermost mapping or list around it with a line; None without."""
         return next((self.lines[place[:n]] for n in range(len(place), 0, -1) if place[:n] in self.lines), None)
 
 
 def read_yaml(path: FilePath, example: Text = DRAFT) -> Document:
     """Read the mapping in the YAML file ``path``; RequestError names the file, the line and the cure.
 
-    ``example``: what a right file can be made from, for the cure.
+    ``example``: the action that writes a valid file, for the cure.
     """
     return parse_yaml(_read_text(path, example), path.name, example)
 
 
 def parse_yaml(text: str, name: str, example: Text = DRAFT) -> Document:
-    """Parse ``text``; ``name`` stands for the file in errors (RequestError), ``example`` as in :func:`read_yaml`."""
+    """Parse ``text``; ``name``: the file's name in errors (RequestError); ``example``: see :func:`read_yaml`."""
     if re.search(r"^%YAML\s+1\.[01]", text, re.MULTILINE):
         raise RequestError(f"{name} asks for an old YAML version, in which `no` means false", "Remove the %YAML line")
     yaml = YAML(typ="safe", pure=True)
@@ -90,7 +89,7 @@ def parse_yaml(text: str, name: str, example: Text = DRAFT) -> Document:
         raise _make_depth_error(name) from None
     except _TooLargeError as error:
         raise RequestError(f"{name}{error}", "Check that it is the file you meant") from None
-    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):  # the parser's own slips
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError):  # bugs of the parser
         raise RequestError(f"{name} is not valid YAML", "Compare it with " + example) from None
     if not isinstance(content, dict):
         raise RequestError(
@@ -137,15 +136,15 @@ def _make_depth_error(name: str) -> RequestError:
 
 
 class _TooDeepError(Exception):
-    """Lists and mappings in each other beyond MAX_DEPTH."""
+    """Lists and mappings are nested beyond MAX_DEPTH."""
 
 
 class _TooLargeError(Exception):
-    """More fields or values than any spec has; its text says where and how many."""
+    """The document has too many fields or values; the text says where and how many."""
 
 
 class _Composer(Composer):
-    """ruamel's composer, but it stops early at what cannot be a spec: its own limits are time and memory."""
+    """ruamel's composer with limits on depth and size; the original is limited only by time and memory."""
 
     def __init__(self, loader: Any = None) -> None:
         super().__init__(loader)
@@ -153,7 +152,7 @@ class _Composer(Composer):
         self.nodes, self.levels = 0, 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Return one node; _TooDeepError or _TooLargeError beyond the limits."""
+        """Return one node.  Raises _TooDeepError or _TooLargeError beyond the limits."""
         if self.levels > MAX_DEPTH:
             raise _TooDeepError
         if isinstance(parent, MappingNode) and len(parent.value) > MAX_FIELDS:
@@ -168,14 +167,14 @@ class _Composer(Composer):
 
 
 def _check_repeats(node: Node, name: str) -> None:
-    """Refuse a document whose aliases repeat too much, before any of it is repeated."""
+    """Raise RequestError if aliases repeat too many values, before any are repeated."""
     sizes: dict[int, int] = {}
     if _measure_size(node, sizes) - len(sizes) > MAX_REPEATED:
         raise RequestError(f"{name} repeats more than {MAX_REPEATED:,} values by aliases", "Use fewer aliases")
 
 
 def _measure_size(node: Node, sizes: dict[int, int]) -> int:
-    """Return how many values the node means, its aliases written out; each node is counted once, into ``sizes``."""
+    """Return the number of values of a node with its aliases expanded; memoize each node in ``sizes``."""
     if id(node) not in sizes:
         sizes[id(node)] = -1
         parts = [] if isinstance(node, ScalarNode) else node.value
@@ -188,7 +187,7 @@ def _measure_size(node: Node, sizes: dict[int, int]) -> int:
 
 @dataclass
 class _Builder:
-    """Turns a node graph into plain values."""
+    """Builds plain values from a node graph."""
 
     yaml: YAML
     name: str
@@ -231,7 +230,7 @@ class _Builder:
         return {**merged, **result}
 
     def _build_merged(self, node: MappingNode, path: Path) -> dict[str, Any]:
-        """Return the fields that a merge (`<<`) brings: of several mappings the first one's count."""
+        """Return the fields added by a merge (`<<`); the first of several mappings wins."""
         fields: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not (isinstance(key_node, ScalarNode) and _is_merge(key_node)):
@@ -241,8 +240,8 @@ class _Builder:
                 if not isinstance(source, MappingNode):
                     raise self._make_error(
                         key_node,
-                        "a merge (`<<`) of something that is no mapping",
-                        "Write `<<: *NAME`, and mark the mapping that it means with `&NAME`",
+                        "a merge (`<<`) of something that is not a mapping",
+                        "Write `<<: *NAME`, and mark the merged mapping with `&NAME`",
                     )
                 fields |= self.build(source, path)
         return fields
@@ -267,7 +266,7 @@ class _Builder:
             ) from None
 
     def _join_surrogates(self, node: ScalarNode, text: str) -> str:
-        """Return the text with each pair of surrogates, as JSON escapes an emoji, as the character that it means."""
+        """Return the text with each surrogate pair, JSON's escape of an emoji, joined into one character."""
         if is_unicode(text):
             return text
         joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
@@ -280,8 +279,8 @@ class _Builder:
 
 
 def _may_be_text(path: Path) -> bool:
-    """Return whether an item of a list may be a text of digits: a listed value, or a cell of a lookup's rows."""
-    return path[-2:-1] in _OF_TEXTS or path[-4:-2] == _OF_LOOKUPS
+    """Return whether an item may be text of digits: a listed value, or a cell of a lookup's rows."""
+    return path[-2:-1] in _TEXT_LISTS or path[-4:-2] == _LOOKUP_ROWS
 
 
 def _is_merge(key: ScalarNode) -> bool:

@@ -330,7 +330,7 @@ def test_a_release_of_other_codes_is_refused_before_rows_are_read(made: ReleaseS
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     result = privsyn(folder)
     shown = " ".join(result.stderr.split())
-    assert result.exit_code == 2 and "of another version" in shown and "Read tables" not in shown
+    assert result.exit_code == 2 and "from another version" in shown and "Read tables" not in shown
 
 
 def test_figures_are_no_release(made: ReleaseSummary, tmp_path: Path) -> None:
@@ -356,8 +356,8 @@ def test_only_the_rows_that_a_release_keeps_are_compared(places: Path, save: Sav
     assert report.evaluation.rows_real == 5
     assert report.evaluation.one_ways[0].real == pytest.approx((3 / 5, 2 / 5))
     # of all rows 10 of 13 are happy, of the kept ones 2 of 5: an L1 of 2 (10/13 - 2/5)
-    assert "at most 2 of a person, 5 of the 13 real rows" in report.evaluation.notes[1]
-    assert f"differ by an L1 of {2 * (10 / 13 - 2 / 5):.3g} on average" in report.evaluation.notes[1]
+    assert "at most 2 per person, 5 of the 13 real rows" in report.evaluation.notes[1]
+    assert f"is {2 * (10 / 13 - 2 / 5):.3g} for the kept rows" in report.evaluation.notes[1]
     without = save(rows.drop_columns(["pid"]), "without.parquet")
     with pytest.raises(RequestError, match=r"^data: .*pid"):
         evaluate(AskedEvaluation(report.evaluation.run, without), Settings())

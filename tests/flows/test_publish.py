@@ -258,10 +258,10 @@ def test_what_is_no_place_for_a_release_is_said(made: Release, tmp_path: Path, p
     for database, words in (
         ("postgresql://me:hunter2@db/main", "holds a password"),
         ("postgresql://db/main?table=people", "names a table or a query.*prefix names tables"),
-        ("postgresql://db", "names no database"),
-        ("s3://bucket/key", "names no database"),
-        ("people.sqlite", r"names no database. Write postgresql://HOST/NAME, duckdb"),
-        ("mysql://db/main", r"is a URL to which nothing is published. Write postgresql://HOST/NAME, duckdb"),
+        ("postgresql://db", "does not name a database"),
+        ("s3://bucket/key", "does not name a database"),
+        ("people.sqlite", r"does not name a database. Write postgresql://HOST/NAME, duckdb"),
+        ("mysql://db/main", r"is not the URL of a supported database. Write postgresql://HOST/NAME, duckdb"),
         (f"sqlite:///{tmp_path}/none/a.sqlite", "file that cannot be opened"),
         (f"duckdb:///{tmp_path}/none/a.duckdb", "file that cannot be opened"),
     ):

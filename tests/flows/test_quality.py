@@ -277,7 +277,7 @@ def test_only_a_whole_and_private_release_counts_as_public(spec: ReleaseSpec, re
     manifest.write_text(
         manifest.read_text().replace('"differentially_private": false', '"differentially_private": true')
     )
-    with pytest.raises(RequestError, match="knows no release"):
+    with pytest.raises(RequestError, match="does not know a release"):
         publish_quality(fake.released, 1.0, Settings(), data=spec.data)
     with pytest.raises(RequestError, match=r"^release: .*holds figures .*Name the release itself"):
         publish_quality(ask(release).run, 1.0, Settings())
@@ -311,7 +311,7 @@ def test_a_table_that_no_run_made_is_refused_although_the_manifest_agrees(
 
 def test_a_run_that_the_private_folder_does_not_know_is_refused(spec: ReleaseSpec, release: ReleaseSummary) -> None:
     (Settings().private_root / "runs" / release.run / "run.json").unlink()
-    with pytest.raises(RequestError, match=r"^release: .*knows no release"):
+    with pytest.raises(RequestError, match=r"^release: .*does not know a release"):
         ask(release, data=spec.data)
 
 

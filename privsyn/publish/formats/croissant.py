@@ -1,9 +1,8 @@
 """``croissant.json``: the release in the Croissant format, version 1.1, for machine-learning tools and data search.
 
-The records are read from the Parquet files; the CSV files are listed beside them. That the rows are synthetic and
-differentially private is said in words (the Responsible-AI terms), as provenance (PROV), and by the one term that a
-public vocabulary has for it (dpv:DifferentialPrivacy of the W3C Data Privacy Vocabulary), which has no place for
-epsilon: the figures stand in the words, and exactly in certificate.json.
+Records are read from the Parquet files; CSV files are listed beside them.  Words (the Responsible-AI terms), provenance
+(PROV) and dpv:DifferentialPrivacy of the W3C Data Privacy Vocabulary state that the rows are synthetic and
+differentially private.  That vocabulary has no term for epsilon: the words have it, and certificate.json exactly.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from privsyn.publish.formats.described import TELLS_NOTHING, DescribedRelease, a
 NAME = "croissant.json"
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 RECORDS = "rows"
-"""Name of the record set; its fields are called ``rows/COLUMN`` where the column's name is plain, else by number."""
+"""Name of the record set; a field is ``rows/COLUMN`` if the column's name is plain, else ``rows/column-N``."""
 
 _PLAIN = re.compile(r"(?!column-[0-9]+$)[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -95,10 +94,7 @@ CONTEXT: dict[str, Any] = {
 
 
 def build_croissant(release: DescribedRelease) -> dict[str, Any]:
-    """Return the metadata as JSON-LD.
-
-    Files with their hashes, one record set of the synthetic rows, and the promise.
-    """
+    """Return the metadata as JSON-LD: files with hashes, one record set of the synthetic rows, and the promise."""
     about = release.about
     metadata: dict[str, Any] = {
         "@context": CONTEXT,
@@ -154,7 +150,7 @@ def _describe_files(release: DescribedRelease) -> list[dict[str, Any]]:
 
 
 def _describe_file_sets(release: DescribedRelease) -> list[dict[str, Any]]:
-    """Return the parts of a synthetic table in several files, as one set."""
+    """Return the parts of a synthetic table as one file set; empty if it is one file."""
     if len(release.tables("parquet")) == 1:
         return []
     includes = "synthetic/part-*.parquet"
@@ -194,14 +190,14 @@ def _describe_responsible(release: DescribedRelease) -> dict[str, Any]:
         "rai:dataCollection": f"Generated. {release.promise}",
         "rai:dataUseCases": [about.intended_use] if about.intended_use else [],
         "rai:dataLimitations": [
-            "Small groups are blurred: a count below about three times its noise is not told from zero.",
-            "Relations of three and more columns are only kept where they follow from the measured counts.",
-            "The rows are no sample for confidence intervals: add the variance of the noise, which certificate.json "
+            "Small groups are blurred: a count below about three times its noise cannot be distinguished from zero.",
+            "Relations of three or more columns are kept only if they follow from the measured counts.",
+            "The rows are not a sample for confidence intervals: add the variance of the noise, which certificate.json "
             "states.",
             *(f"Column {name}: {TELLS_NOTHING}" for name in release.spec.unmeasured_columns),
         ],
         "rai:personalSensitiveInformation": [
-            f"None of a person. {release.promise} certificate.json holds the argument from the noise to this promise."
+            f"None about any person. {release.promise} certificate.json derives this promise from the noise."
         ],
     }
 

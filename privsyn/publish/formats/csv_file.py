@@ -1,12 +1,12 @@
-"""The synthetic table as CSV: RFC 4180 quoting, UTF-8, the Parquet's own values; or as the source's files are written.
+"""The synthetic table as CSV, in a standard form or in the form of the source's files.
 
-Texts and moments stand in quotation marks, a quotation mark inside twice; numbers, dates and booleans bare.  Numbers
-are the shortest decimals that give the same binary number; dates are 2010-01-31, moments 2010-01-31T08:30:00, booleans
-true and false.  Lines end in CR LF.  A category that begins with =, +, - or @ is written as it is: the values are the
-public spec's own, and the file must hold what the Parquet file holds; the release note warns of spreadsheets.
+The standard form is UTF-8 with RFC 4180 quoting and CR LF line ends.  Text and moments are quoted, with quotation marks
+doubled; numbers, dates and booleans are not.  Numbers are the shortest decimals that give the same binary number; dates
+are 2010-01-31, moments 2010-01-31T08:30:00, booleans true and false.  A category that begins with =, +, - or @ is not
+changed, since the file must have the Parquet file's values; the release note warns about spreadsheets.
 
-With ``like: source`` marks, encoding, the text for null and the formats of dates are those that the spec states of the
-source; a field stands in quotation marks only where it must.
+With ``like: source``, marks, encoding, the text for null and the formats of dates are the source's, as the spec states
+them; a field is quoted only if necessary.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from privsyn.storage.disk import translate_os_errors
 from privsyn.storage.table_files import open_parquet
 
 BATCH_ROWS = 1 << 14
-"""Rows written at a time: memory depends on the width of the table and its longest categories, not on its length."""
+"""Rows written at a time, so that memory does not depend on the number of rows."""
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a text begins with that a spreadsheet may take for a formula."""
+"""First characters of text that a spreadsheet may take for a formula."""
 
 
 def name_csv(parquet: str) -> str:
     """Return the name of the CSV file of a released Parquet file.
 
-    Parts lie apart, so that ``synthetic/`` holds one format.
+    CSV parts have their own folder, so that ``synthetic/`` has one format.
     """
     return parquet.removesuffix(".parquet").replace("synthetic/", "synthetic_csv/") + ".csv"
 
 
 @dataclass(frozen=True)
 class CsvStyle:
-    """How a CSV file is written, by the public spec alone.
+    """The form of a CSV file, by the public spec alone.
 
-    ``null``: what stands for null; ``formats``: column -> how its days, moments or times of day are written, with the
-    parts of strftime, where that is not ISO 8601.  ``quote`` empty: fields have no quotation marks.
+    ``null``: the text for null; ``quote``: empty if fields are not quoted; ``formats``: column -> strftime format of
+    its days, moments or times of day, if not ISO 8601.
     """
 
     null: str
@@ -59,12 +59,12 @@ class CsvStyle:
 
 
 def choose_style(spec: ReleaseSpec, ranges: Mapping[str, ValueRange]) -> CsvStyle:
-    """Return how the CSV files of a release are written; ``ranges``: the public domain of every column."""
+    """Return the form of a release's CSV files; ``ranges``: the public domain of every column."""
     if spec.like == "standard":
         return CsvStyle(get_null_text(ranges))
     listed = {text for domain in ranges.values() for text in list_categories(domain)}
     texts = (text for text in spec.null_values if text not in listed and not re.search("[0-9]", text))
-    usable = (text for text in texts if text or len(ranges) > 1)  # an empty line would be no record
+    usable = (text for text in texts if text or len(ranges) > 1)  # an empty line is not a record
     csv, columns = spec.csv, spec.released_columns
     formats = {name: columns[name].format for name in ranges if getattr(columns[name], "format", "")}
     return CsvStyle(
@@ -79,7 +79,7 @@ def choose_style(spec: ReleaseSpec, ranges: Mapping[str, ValueRange]) -> CsvStyl
 
 
 _TIMES = {"HH:MM": "%H:%M", "HH:MM:SS": "%H:%M:%S"}
-"""A time column's format with the parts of strftime; of numbers such as 1435 there is none."""
+"""Format of a time column -> strftime format; numbers such as 1435 have none."""
 
 
 def write_csv(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange], style: CsvStyle) -> None:
@@ -113,7 +113,7 @@ def _write_like_source(parquet: Path, csv: Path, ranges: Mapping[str, ValueRange
 
 
 def _write_texts(column: pa.Array, domain: ValueRange, name: str, style: CsvStyle) -> pa.Array:
-    """Return the fields of a column, shape (rows,), quoted where they must be; the style's text where null."""
+    """Return the fields of a column, shape (rows,), quoted if necessary, with the style's text for null."""
     format_ = style.formats.get(name, "")
     if pa.types.is_time(column.type):
         clock = column.cast(pa.time32("s")).cast(pa.string())
@@ -131,7 +131,7 @@ def _write_texts(column: pa.Array, domain: ValueRange, name: str, style: CsvStyl
 
 
 def _quote(texts: pa.Array, style: CsvStyle) -> pa.Array:
-    """Return the texts in quotation marks where they hold a mark or spaces at an end, or would mean null."""
+    """Return the texts, quoted if they contain a mark, begin or end with a space, or equal the text for null."""
     if not style.quote:
         return texts
     marks = re.escape(style.delimiter) + re.escape(style.quote) + "\\r\\n"
@@ -141,10 +141,7 @@ def _quote(texts: pa.Array, style: CsvStyle) -> pa.Array:
 
 
 def find_formulas(ranges: Mapping[str, ValueRange]) -> list[str]:
-    """Return columns whose name or categories a spreadsheet may take for formulas.
-
-    A function of the public spec alone.
-    """
+    """Return columns whose name or categories a spreadsheet may take for formulas, by the public spec alone."""
     columns = []
     for name, domain in ranges.items():
         if any(text.startswith(FORMULA) for text in (name, *list_categories(domain))):
@@ -160,7 +157,7 @@ def _as_written(field: pa.Field) -> pa.Field:
 
 
 def _format_column(column: pa.Array, domain: ValueRange) -> pa.Array:
-    """Moments as text; to the microsecond only where a bound of the spec, to which values are clamped, has any."""
+    """Return the values for CSV; moments as text, with microseconds only if a bound of the spec has any."""
     if pa.types.is_time(column.type):
         return column.cast(pa.time32("s"))
     if pa.types.is_dictionary(column.type):

@@ -1,6 +1,6 @@
 """``datapackage.json``: the release as a Frictionless Data Package, with a Table Schema of the synthetic table.
 
-The descriptor is of version 1 (https://specs.frictionlessdata.io), which version 2's readers read too.
+The descriptor has version 1 (https://specs.frictionlessdata.io), which readers of version 2 accept too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from privsyn.publish.formats.linked_files import (
 
 NAME = "datapackage.json"
 SCHEMA = "schema.json"
-"""The Table Schema in a file of its own, where several files share it."""
+"""File of the Table Schema, if several files share it."""
 
 LISTED_VALUES = 1_000
-"""A longer list of categories is not repeated as a constraint: checkers compare every cell with every value."""
+"""Longest list of categories that becomes a constraint: checkers compare every cell with every value."""
 
 _MEDIA = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
 
 
 def build_data_package(release: DescribedRelease) -> dict[str, Any]:
-    """Return the descriptor: every table of the folder with its hash and size, the synthetic one with its schema."""
+    """Return the descriptor: every table of the folder with hash and size, the synthetic table with its schema."""
     package: dict[str, Any] = {
         "profile": "data-package",
         "name": release.certificate.run,
@@ -58,7 +58,7 @@ def build_table_schema(release: DescribedRelease) -> dict[str, Any]:
 
 
 def list_keywords(release: DescribedRelease) -> list[str]:
-    """Return the publisher's words, then what every release is."""
+    """Return the publisher's keywords, then the keywords of every release."""
     return list(dict.fromkeys((*release.about.keywords, "synthetic data", "differential privacy", "PrivSyn")))
 
 
@@ -79,7 +79,7 @@ def _describe_publication(release: DescribedRelease) -> dict[str, Any]:
 
 
 def _describe_promise(release: DescribedRelease) -> dict[str, Any]:
-    """Return what no field of the standard is for; readers keep unknown fields."""
+    """Return the promise, for which the standard has no field; readers keep unknown fields."""
     c = release.certificate
     return {
         "epsilon": c.epsilon,
@@ -91,7 +91,7 @@ def _describe_promise(release: DescribedRelease) -> dict[str, Any]:
 
 
 def _describe_synthetic(release: DescribedRelease) -> list[dict[str, Any]]:
-    """Return one resource a file, CSV before Parquet: the CSV is what a checker reads against the schema."""
+    """Return one resource per file, CSV before Parquet, since checkers test CSV against the schema."""
     schema = SCHEMA if SCHEMA in release.files else build_table_schema(release)
     about = f"The synthetic table, {release.rows:,} rows in random order."
     if release.spec.panel is not None:
@@ -110,7 +110,7 @@ def _describe_synthetic(release: DescribedRelease) -> list[dict[str, Any]]:
 
 
 def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
-    """Return one resource a file of each table, of which the lower ones refer to those above; none of one table."""
+    """Return one resource per file of each linked table, with foreign keys to the table above; empty without."""
     spec = release.spec
     if not spec.tables:
         return []
@@ -118,7 +118,7 @@ def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
     person = spec.unit.one
     words = {
         above: f"Synthetic {person}s, with and without rows.",
-        below: f"The rows of synthetic {person}s, of each in their order.",
+        below: f"The rows of synthetic {person}s, in order within each {person}.",
     }
     for kind in ("csv", "parquet"):
         for table, ranges in list_linked_ranges(release.plan.request).items():
@@ -135,7 +135,7 @@ def _describe_linked(release: DescribedRelease) -> list[dict[str, Any]]:
                 key = str(spec.tables[upper].key)
                 refers = {"resource": name_resource(name_linked_file(upper, kind)), "fields": key}
                 schema["foreignKeys"] = [{"fields": key, "reference": refers}]
-            about = words.get(table, f"Rows of {upper}, of each in their order.")
+            about = words.get(table, f"Rows of {upper}, in order within each row above.")
             resource = {**_describe_file(release, name, kind), "description": about, "schema": schema}
             if kind == "csv":
                 resource |= {"dialect": _describe_dialect(style), "encoding": style.encoding}
@@ -152,12 +152,12 @@ def _describe_dialect(style: CsvStyle) -> dict[str, Any]:
 
 def _describe_marginals(release: DescribedRelease) -> list[dict[str, Any]]:
     names = sorted(n for n in release.files if n.startswith("marginals/"))
-    about = "Noisy counts that the synthetic table was made from, or what their numbers mean; README.md says which."
+    about = "Noisy counts that the synthetic table was made from, or the meaning of their numbers; see README.md."
     return [{**_describe_file(release, name, "parquet"), "description": about} for name in names]
 
 
 def name_resource(file: str, others: Iterable[str] = ()) -> str:
-    """Return the resource of a file; where another file in a folder above would have its name, with a point in it."""
+    """Return the resource name of a file; with a dot if a file in a folder above would have the same name."""
     name = re.sub(r"[^a-z0-9]+", "-", file.lower())
     above, _, last = file.rpartition("/")
     taken = any(name_resource(other) == name and other.count("/") < file.count("/") for other in others)
@@ -202,8 +202,7 @@ def _describe_field(name: str, column: Any, domain: ValueRange, style: CsvStyle)
 def _describe_bounds(domain: ValueRange, format_: str) -> tuple[Any, Any]:
     """Return the smallest and the largest value as the files write them.
 
-    A float32 bound has two decimals, its own shortest one and that of the same number in 64 bits; the outer one holds
-    for readers of either.
+    A float32 bound has two decimal forms, the shortest for 32 bits and for 64 bits; the outer one suits all readers.
     """
     low, high = domain.low, domain.high
     if pa.types.is_float32(domain.type):

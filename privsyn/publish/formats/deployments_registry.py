@@ -1,10 +1,10 @@
-"""``registry.yaml``: an entry in the form of the OpenDP Deployments Registry, with the fields of its tier 3.
+"""``registry.yaml``: an entry for the OpenDP Deployments Registry, with the fields of its tier 3.
 
-The form is that of https://github.com/opendp/deployments-registry-data (schemas/deployments-schema.yaml, fields
-``basic`` to ``administrative``).
+The schema is in https://github.com/opendp/deployments-registry-data (schemas/deployments-schema.yaml, fields ``basic``
+to ``administrative``).
 
-What the form requires and only the publisher knows comes from the spec's ``about``.  Where it is not given the field is
-left out, and the file says so in its first lines: a made-up curator or date would be a false statement.
+Required facts that only the publisher knows come from the spec's ``about``.  A missing fact is left out, and the first
+lines of the file say so: an invented curator or date would be a false statement.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from privsyn.publish.formats.described import DescribedRelease
 
 NAME = "registry.yaml"
 NEEDED = ("publisher", "publisher_type", "intended_use", "region", "published")
-"""Fields of ``about`` that the form requires."""
+"""Fields of ``about`` that the schema requires."""
 
 _HEAD = (
     "Entry for the OpenDP Deployments Registry, https://registry.opendp.org: check it, then send it as a pull request",
@@ -35,7 +35,7 @@ _PAPER = {
 
 
 def build_registry_entry(release: DescribedRelease) -> dict[str, Any]:
-    """Return the entry as a mapping; fields that nobody filled in are absent."""
+    """Return the entry as a mapping without empty fields."""
     return _fill(
         {
             "url_slug": _make_slug(release),
@@ -52,12 +52,12 @@ def build_registry_entry(release: DescribedRelease) -> dict[str, Any]:
 
 
 def list_missing(release: DescribedRelease) -> list[str]:
-    """Return fields of the spec that the form requires and that are empty."""
+    """Return the empty fields of the spec that the schema requires."""
     return [f"about.{name}" for name in NEEDED if not getattr(release.about, name)]
 
 
 def format_registry_yaml(release: DescribedRelease) -> str:
-    """Return the entry as YAML that readers of version 1.1 and 1.2 take alike: texts quoted, no folding, no anchors."""
+    """Return the entry as YAML that means the same in versions 1.1 and 1.2: text quoted, no folding, no anchors."""
     from ruamel.yaml import YAML  # here: only publishing writes it
 
     yaml = YAML()
@@ -68,8 +68,8 @@ def format_registry_yaml(release: DescribedRelease) -> str:
     lines = list(_HEAD)
     absent = list_missing(release)
     if absent:
-        lines.append(f"NOT COMPLETE: the form also requires what the spec leaves empty: {', '.join(absent)}.")
-        lines.append("Fill it in and run the release again: that costs nothing.")
+        lines.append(f"NOT COMPLETE: the registry also requires fields that the spec lacks: {', '.join(absent)}.")
+        lines.append("Fill them in and run the release again: that costs nothing.")
     return "".join(f"# {line}\n" for line in lines) + text.getvalue()
 
 
@@ -114,7 +114,7 @@ def _describe_privacy_loss(release: DescribedRelease) -> dict[str, Any]:
 def _compute_units(release: DescribedRelease) -> int | None:
     """Return the noisy number of people.
 
-    Known where each has one record and the rows are as many as the noisy counts say.
+    None unless each person has one record and the number of rows comes from the noisy counts.
     """
     estimated = release.spec.mechanism.synthesis.rows == "auto" and release.certificate.records_per_person == 1
     return release.rows if estimated else None
@@ -137,7 +137,7 @@ def _describe_model(release: DescribedRelease) -> dict[str, Any]:
         f"this one, epsilon {total.epsilon:.6g} is used, counted at that delta. A ledger refuses what would pass "
         "the cap.",
         "access_type": "Non-interactive",
-        "access_type_details": "Recipients get files; they ask nothing of the private table.",
+        "access_type_details": "Recipients get files; they cannot query the private table.",
     }
 
 
@@ -191,7 +191,7 @@ def _fill(value: Any) -> Any:
 
 
 def _quote(value: Any) -> Any:
-    """Return texts in quotation marks, so that no reader takes one for a date, a number or a truth value."""
+    """Return the value with its texts quoted, so that no reader takes one for a date, a number or a boolean."""
     if isinstance(value, dict):
         return {key: _quote(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -207,7 +207,7 @@ def _quote(value: Any) -> Any:
 
 
 def _represent_float(representer: Any, value: float) -> Any:
-    """Write 1.0e-09, since YAML 1.1 takes 1e-09 for a text."""
+    """Write 1.0e-09, since YAML 1.1 reads 1e-09 as text."""
     text = repr(value)
     if "e" in text and "." not in text:
         text = text.replace("e", ".0e")
@@ -215,22 +215,22 @@ def _represent_float(representer: Any, value: float) -> Any:
 
 
 NAMED_COLUMNS = 100
-"""Columns that are named one by one; longer lists are cut and counted."""
+"""Largest number of columns that are named; the rest are counted."""
 
 
 def describe_unit(release: DescribedRelease) -> str:
-    """Return what neighbouring tables are."""
+    """Return the definition of neighbouring tables."""
     c = release.certificate
     k = c.records_per_person
     return (
         f"Two tables are adjacent if one is the other with {c.unit_of_protection} added or removed: their symmetric "
-        f"difference has at most {k} record{'' if k == 1 else 's'}. The number of records is not public; a number of "
-        "privacy units beside this, if any, is a noisy estimate."
+        f"difference has at most {k} record{'' if k == 1 else 's'}. The number of records is not public; any number of "
+        "privacy units given here is a noisy estimate."
     )
 
 
 def describe_domain(release: DescribedRelease) -> str:
-    """Return which tables are protected."""
+    """Return the domain of the protected tables."""
     names = list(release.ranges)
     shown = ", ".join(names[:NAMED_COLUMNS])
     more = f" and {len(names) - NAMED_COLUMNS:,} more" if len(names) > NAMED_COLUMNS else ""
@@ -241,30 +241,31 @@ def describe_domain(release: DescribedRelease) -> str:
 
 
 def _describe_unread(release: DescribedRelease) -> str:
-    """Return which columns no look asks about; nothing without any."""
+    """Return a sentence on the columns that no look asks about; empty if there are none."""
     names = ", ".join(release.spec.unmeasured_columns)
     return f" Not looked at, and drawn at random from the request alone: {names}." if names else ""
 
 
 def describe_preprocessing(release: DescribedRelease) -> str:
-    """Return what happens before any noise, and what was tuned."""
+    """Return the processing before any noise, and the tuning."""
     unit = release.spec.unit
-    words = "All rows are taken as they are; how many a person has is the publisher's statement."
+    words = "All rows are used; the publisher states how many a person has at most."
     if unit.identifier is not None:
         words = (
-            f"At most {unit.records} rows a {unit.one} are kept, by the column {unit.identifier}, and none without it."
+            f"At most {unit.records} rows per {unit.one} are kept, by the column {unit.identifier}; rows without it "
+            "are dropped."
         )
-        words += "" if release.spec.panel is None else " One record is made of them before anything is counted."
+        words += "" if release.spec.panel is None else " One record is made from them before anything is counted."
     return (
-        "Domains, bounds and bins come from the public request, never from the private table. Values outside are "
-        f"clamped, or go where the request says; so does null where it is not wanted. {words} Settings are "
+        "Domains, bounds and bins come from the public request, never from the private table. Values outside, and "
+        f"unwanted nulls, are clamped or replaced as the request says. {words} Settings are "
         "constants of the program or public choices in the request; the program tunes none on the private table. "
         "It does not know what the publisher did before writing the request."
     )
 
 
 def describe_mechanisms(release: DescribedRelease) -> str:
-    """Return every look at the private table: how many queries, their sensitivity, their noise."""
+    """Return every look at the private table: number of queries, sensitivity and noise."""
     c = release.certificate
     versions = {name: release.versions.get(name, "") for name in ("opendp", "privsyn-flows")}
     looks = "\n".join(f"- {_look(stage, release.look(stage))}" for stage in c.stages)
@@ -273,8 +274,8 @@ def describe_mechanisms(release: DescribedRelease) -> str:
         f"{c.sensitivity}; {sum(g.queries for s in c.stages for g in s.groups):,} queries in {len(c.stages)} looks:\n"
         f"{looks}\n"
         f"- Noise is drawn by OpenDP {versions['opendp']}".rstrip()
-        + " as exact integers, so no floating-point number "
-        "is released by it, and is seeded by the system's randomness only.\n"
+        + " as exact integers, without floating-point numbers, "
+        "and seeded by the system's randomness only.\n"
         "- Side channels (running time, memory) are not covered; no running times are published.\n"
         "- What the program itself writes of private rows (encoded rows, intermediate results, noise not yet settled) "
         "stays in folders that it makes for the publisher's account alone. The publisher decides where the private "
@@ -285,7 +286,7 @@ def describe_mechanisms(release: DescribedRelease) -> str:
 
 
 def describe_composition(release: DescribedRelease) -> str:
-    """From prices to the promise, and the promise of the data set's whole life."""
+    """Return the composition of prices to the promise, and the data set's lifetime cap."""
     c, total = release.certificate, release.certificate.dataset_total
     costs = "\n".join(
         f"- {release.look(s).words}: budget rho {format_rho(s.rho_budget)}, spent {format_rho(s.rho_spent)}"
@@ -299,20 +300,20 @@ def describe_composition(release: DescribedRelease) -> str:
         f"- Lifetime of the data set: cap rho {format_rho(total.rho_cap)} (epsilon {total.epsilon_cap:g} at delta "
         f"{total.delta:g}, accountant {total.accountant}), of which rho {format_rho(total.rho)} (epsilon "
         f"{total.epsilon:.6g}) "
-        "is used with this release; an append-only ledger reserves every cost before anything is counted and refuses "
-        "what would pass the cap."
+        "is used, including this release; an append-only ledger reserves every cost before anything is counted and "
+        "refuses any release that would exceed the cap."
     )
 
 
 def post_processing(release: DescribedRelease) -> str:
-    """Return what is done to the noisy answers, none of which looks at the private table again."""
+    """Return the steps on the noisy answers, none of which looks at the private table."""
     plan = release.plan
     words = dict.fromkeys(say(step.words, plan.request) for step in plan.steps)
     return "\n".join(f"- {each}" for each in words if each)
 
 
 def describe_utility(release: DescribedRelease) -> str:
-    """Return the noise, which is public; no comparison with the private table is."""
+    """Return the noise, which is public, as the measure of utility; no comparison with the private table is."""
     spans = "; ".join(
         f"{release.look(s).words}: {_describe_noise(s, release.look(s))}" for s in release.certificate.stages
     )
@@ -323,7 +324,7 @@ def describe_utility(release: DescribedRelease) -> str:
 
 
 def format_rho(exact: str) -> str:
-    """Return a fraction of the certificate to six digits; the certificate has it exactly."""
+    """Return a fraction of the certificate to six digits."""
     return f"{float(Fraction(exact)):.6g}"
 
 
@@ -342,5 +343,5 @@ def _format_number(number: int, singular: str, plural: str) -> str:
 def _describe_noise(stage: StageCost, look: Look) -> str:
     sigmas = [g.sigma for g in stage.groups]
     if not sigmas:
-        return "none: nothing was asked"
+        return "none, since there were no queries"
     return " to ".join(dict.fromkeys(f"{s:,.4g}" for s in (min(sigmas), max(sigmas)))) + f" of {look.noise_of}"

@@ -29,10 +29,10 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class DescribedRelease:
-    """A release as its metadata sees it; nothing in it is private.
+    """The public facts of a release for its metadata.
 
-    ``ranges``: released column -> its public domain, in the table's order; ``rows``: rows of the synthetic table;
-    ``files``: what lies in the folder so far, by relative name; ``versions``: package -> version.
+    ``ranges``: released column -> its public domain, in the table's order; ``rows``: number of rows of the synthetic
+    table; ``files``: relative name -> file in the folder so far; ``versions``: package -> version.
     """
 
     plan: Plan
@@ -73,18 +73,18 @@ class DescribedRelease:
 
     @property
     def description(self) -> str:
-        """The publisher's description, then the promise and where its argument is."""
+        """The publisher's description, then the promise and a reference to the certificate."""
         parts = (self.about.description.strip(), self.promise, "certificate.json holds the argument in figures.")
         return "\n\n".join(p for p in parts if p)
 
     @property
     def licence_url(self) -> str:
-        """Web address of the licence; of an SPDX identifier, its page there."""
+        """Web address of the licence; for an SPDX identifier, its SPDX page."""
         licence = self.about.licence
         return licence if "://" in licence or not licence else f"https://spdx.org/licenses/{licence}.html"
 
     def tables(self, suffix: str) -> list[str]:
-        """Return the files that hold the synthetic rows in this format, in order: one, or the parts of a folder."""
+        """Return the files of the synthetic rows in this format, in order: one file, or parts."""
         return sorted(name for name in self.files if _TABLES[suffix].fullmatch(name))
 
 
@@ -94,15 +94,15 @@ def list_ranges(request: Request) -> dict[str, ValueRange]:
 
 
 def list_categories(domain: ValueRange) -> list[str]:
-    """Return the categories of a column of texts; none of any other column."""
+    """Return the categories of a text column; empty for any other column."""
     return domain.values.to_pylist() if domain.values is not None and pa.types.is_string(domain.type) else []
 
 
 def get_null_text(ranges: Mapping[str, ValueRange]) -> str:
-    """Return the text for null in a CSV file of these columns: empty, unless an empty text would be ambiguous.
+    """Return the text for null in a CSV file of these columns: empty, unless that is ambiguous.
 
-    An empty category would look the same in most programs, and a line with nothing in it is skipped by many: then it is
-    the first of NA, NA_, NA__ ... that is not a category.  A function of the public spec alone.
+    It is ambiguous beside an empty category, or in a single column, whose empty lines many programs skip.  Then the
+    text is the first of NA, NA_, NA__ ... that is not a category.  A function of the public spec alone.
     """
     texts = {text for domain in ranges.values() for text in list_categories(domain)}
     if "" not in texts and len(ranges) > 1:
@@ -114,7 +114,7 @@ def get_null_text(ranges: Mapping[str, ValueRange]) -> str:
 
 
 def list_files(folder: Path) -> dict[str, ManifestFile]:
-    """Return the SHA-256 and size of every file in the folder but the manifest itself, by relative name."""
+    """Return relative name -> SHA-256 and size of every file in the folder, except the manifest."""
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -126,7 +126,7 @@ def list_files(folder: Path) -> dict[str, ManifestFile]:
 
 
 def get_kind(type_: pa.DataType) -> str:
-    """Return what a column of this type holds, in one word, which is also the Table Schema's."""
+    """Return the kind of a column of this type, named as in the Table Schema."""
     if pa.types.is_boolean(type_):
         return "boolean"
     if pa.types.is_integer(type_):
@@ -141,7 +141,7 @@ def get_kind(type_: pa.DataType) -> str:
 
 
 TELLS_NOTHING = f"This column {NOT_MEASURED}."
-"""What machine-readable descriptions say beside the column."""
+"""The remark on an unmeasured column in machine-readable descriptions."""
 
 
 def format_meaning(column: Any) -> str:
@@ -151,5 +151,5 @@ def format_meaning(column: Any) -> str:
 
 
 def add_unmeasured(words: str, column: Any) -> str:
-    """Return the description of a released column, which says so if the column was not measured."""
+    """Return the description of a released column, with a remark if it was not measured."""
     return words if column.measured else f"{words} {TELLS_NOTHING}".strip()

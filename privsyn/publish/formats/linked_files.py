@@ -1,4 +1,4 @@
-"""The tables of a release whose spec has several: persons, their rows, and further ones, with new keys that join."""
+"""The tables of a release with several tables: persons, their rows, and further tables, joined by new keys."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from privsyn.tasks.panels.rows_above import number_persons, number_rows
 from privsyn.tasks.steps.decode import build_released_schema
 
 FOLDER = "tables"
-"""The folder of all tables in a released one."""
+"""The folder of the linked tables in a released folder."""
 
 
 def list_linked_tables(spec: ReleaseSpec) -> tuple[str, ...]:
-    """Return the names of all tables, each after the one above it; none where the spec has one table."""
+    """Return the names of all tables, each after the table above it; empty if the spec has one table."""
     if not spec.tables:
         return ()
     return (get_above(spec.tables)[0], get_below(spec.tables)[0], *list_further(spec.tables))
 
 
 def name_linked_file(table: str, ending: str = "parquet") -> str:
-    """Return the released file of one of the tables."""
+    """Return the released file of a linked table."""
     return f"{FOLDER}/{table}.{ending}"
 
 
 def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
-    """Return the public domains of the columns of every table, by its name, keys first."""
+    """Return table -> the public domains of its columns, keys first."""
     ranges, spec = list_ranges(request), request.spec
     above, below, *further = list_linked_tables(spec)
     persons, key = spec.tables[above], str(spec.tables[above].key)
@@ -59,15 +59,15 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
 
 
 def get_published_spec(spec: ReleaseSpec, table: str) -> ReleaseSpec:
-    """Return the spec that describes the columns of one of the tables: that of its branch, where there are several."""
+    """Return the spec that describes a table's columns: its branch's spec, if there are branches."""
     return spec.branches.get(table, spec)
 
 
 def describe_linked_column(spec: ReleaseSpec, table: str, name: str) -> Any:
-    """Return a column of one of the tables; keys are new numbers."""
+    """Return the description of a linked table's column; keys are new numbers."""
     upper = spec.tables[table].of
     if table in list_further(spec.tables) and name == spec.tables[str(upper)].key:
-        words = f"Number of the synthetic row of {upper} that the row is of."
+        words = f"Number of the synthetic row of {upper} above this row."
         return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=words)
     return get_published_spec(spec, table).get_published_column(name)
 
@@ -81,8 +81,8 @@ def write_linked_files(
 ) -> None:
     """Write every table as a Parquet file; every row has its row above.
 
-    ``synthetic``: the files of all rows, each with its person's columns, person by person; ``without``: the columns of
-    persons without rows; ``further``: the rows of further tables, each with the number of the row above.
+    ``synthetic``: the files of all rows with their persons' columns, person by person; ``without``: the persons without
+    rows; ``further``: the rows of further tables, each with the number of the row above.
     """
     ranges, files = list_linked_ranges(request), tuple(synthetic)
     above, below, *_ = ranges

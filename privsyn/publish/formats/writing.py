@@ -1,4 +1,4 @@
-"""Everything beside the Parquet files and the release note: CSV and the three descriptions, in a new folder."""
+"""Write the files beside the Parquet files into a released folder: CSV, the note and the three descriptions."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ DESCRIPTIONS = frozenset(
         deployments_registry.NAME,
     }
 )
-"""The files that only describe a release, in words that a later version may choose otherwise."""
+"""The files that only describe a release; later versions may word them differently."""
 
 
 def write_tables(folder: Path, request: Request) -> None:
-    """Write the synthetic table in the spec's other formats, one file for each Parquet file of the folder."""
+    """Write the tables in the spec's other formats, one file for each Parquet file of the folder."""
     if "csv" in request.spec.formats:
         ranges = list_ranges(request)
         for parquet in write_synthetic_files(folder):
@@ -45,12 +45,12 @@ def write_tables(folder: Path, request: Request) -> None:
 
 
 def write_synthetic_files(folder: Path) -> list[Path]:
-    """Return the Parquet files of the synthetic table: one, or the parts of a folder, in order."""
+    """Return the Parquet files of the synthetic table in order: one file, or parts."""
     return sorted(p for p in (folder / "synthetic.parquet", *folder.glob("synthetic/part-*.parquet")) if p.is_file())
 
 
 def write_note(folder: Path, note: str, pairs: Sequence[RelatedPair]) -> None:
-    """Write ``README.md``, and the picture that it shows where pairs of columns were measured."""
+    """Write ``README.md``, and its picture if pairs of columns were measured."""
     (folder / "README.md").write_text(note, encoding="utf-8")
     if pairs:
         (folder / relations_picture.NAME).write_text(relations_picture.draw_picture(pairs), encoding="utf-8")
@@ -63,9 +63,9 @@ def write_descriptions(
     rows: int,
     versions: Mapping[str, str],
 ) -> None:
-    """Write ``datapackage.json``, ``croissant.json`` and ``registry.yaml`` of the folder; the last but one step.
+    """Write ``datapackage.json``, ``croissant.json`` and ``registry.yaml``; only the manifest is written later.
 
-    ``rows``: rows of the synthetic table.  A function of its arguments and of the files.
+    ``rows``: number of rows of the synthetic table.  The result depends only on the arguments and the folder's files.
     """
     ranges = list_ranges(plan.request)
     parts = len(write_synthetic_files(folder))

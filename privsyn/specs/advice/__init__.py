@@ -1,7 +1,7 @@
-"""Advice before a release pays: relations that private rows show and rules would keep.
+"""Advice before a release: relations in the private rows that rules could keep.
 
-PRIVATE, all of it: for the steward's eyes, never for a log or a release.  Every relation is a pure function of the
-rows; whether it becomes a rule is for a public source to say.
+All of it is PRIVATE: for the steward only, never for a log or a release.  Every relation is a function of the rows; it
+may become a rule only if a public source states it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from privsyn.specs.advice.columns import AdviceColumn, build_columns
 from privsyn.specs.advice.finding import Finding
 
 LEAST_ROWS = 100
-"""Rows that a table has at least for anything to be said of it."""
+"""Smallest number of rows that are searched."""
 
 MOST_COLUMNS = 120
-"""Columns that are searched at most, the first ones: the time grows with the square of their number."""
+"""Largest number of columns searched, from the first: time grows with the square of their number."""
 
 MOST_FINDINGS = 40
-"""Relations that are listed at most."""
+"""Largest number of relations listed."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """PRIVATE: relations that rows show and the spec does not say.
+    """PRIVATE: relations in the rows that the spec does not state.
 
-    ``rows``: how many were searched; ``more``: how many further relations were found and are not listed.
+    ``rows``: number of rows searched; ``more``: number of relations found but not listed.
     """
 
     rows: int = 0
@@ -48,9 +48,9 @@ class Advice:
 
 
 def advise(spec: ReleaseSpec, rows: Mapping[str, pa.Array], *, compares: bool = True) -> Advice:
-    """PRIVATE: return relations that all ``rows`` show, or nearly all, and no rule of ``spec`` says.
+    """PRIVATE: return relations that hold in all or nearly all ``rows`` and that no rule of ``spec`` states.
 
-    ``rows``: the measured columns as a release counts them; ``compares``: whether the spec can compare columns of them.
+    ``rows``: the measured columns as a release counts them; ``compares``: whether the spec can compare its columns.
     """
     many = len(next(iter(rows.values()))) if rows else 0
     if many < LEAST_ROWS:
@@ -62,17 +62,17 @@ def advise(spec: ReleaseSpec, rows: Mapping[str, pa.Array], *, compares: bool = 
 
 
 class _Search:
-    """One search: what is found first is not said again in other words."""
+    """One search, which reports each relation once."""
 
     def __init__(self, spec: ReleaseSpec, columns: list[AdviceColumn], rows: int, compares: bool) -> None:
         self._spec, self._columns, self._rows, self._compares = spec, columns, rows, compares
         named = list_named_columns(spec, spec.released_columns, spec.row_words)
         self._ruled = [frozenset(names) for place, names in named if place[0] == "rules"]
-        self._said = {pair for names in self._ruled for pair in _pair_names(names)}
+        self._stated = {pair for names in self._ruled for pair in _pair_names(names)}
         self._sources: dict[str, set[str]] = {}
 
     def run(self) -> Iterator[Finding]:
-        """Yield findings: those that compute a column first, then those that forbid rows."""
+        """Yield findings that compute a column, then findings that forbid rows."""
         columns = self._columns
         yield from self._take_computing(dependencies.find_parts(columns))
         yield from self._take_computing(dependencies.find_bands(columns))
@@ -82,29 +82,29 @@ class _Search:
         yield from self._take_relations(arithmetic.find_triples(measured))
         yield from self._find_lookups()
         for finding in implications.find_dummies(columns):
-            if not self._is_said(finding.columns) and not self._sources.keys() & {*finding.columns}:
+            if not self._is_stated(finding.columns) and not self._sources.keys() & {*finding.columns}:
                 self._sources |= {name: set() for name in finding.columns}
-                self._said |= _pair_names(finding.columns)
+                self._stated |= _pair_names(finding.columns)
                 yield finding
         for low, high in orders.find_orders(columns):
-            if frozenset((low.name, high.name)) not in self._said:
+            if frozenset((low.name, high.name)) not in self._stated:
                 yield orders.describe_order(low, high)
         if self._compares:
             yield from self._find_near_dates()
         conditions = implications.list_conditions(columns)
-        exclusions = implications.find_exclusions(conditions, self._said)
+        exclusions = implications.find_exclusions(conditions, self._stated)
         yield from implications.describe_exclusions(exclusions, self._rows)
 
     def _find_lookups(self) -> Iterator[Finding]:
         pairs = dependencies.find_dependencies(self._columns)
-        open_pairs = [(a, b) for a, b in pairs if frozenset((a.name, b.name)) not in self._said]
-        self._said |= {frozenset((a.name, b.name)) for a, b in pairs}
-        for first, followers, alike in dependencies.reduce_dependencies(open_pairs):
+        open_pairs = [(a, b) for a, b in pairs if frozenset((a.name, b.name)) not in self._stated]
+        self._stated |= {frozenset((a.name, b.name)) for a, b in pairs}
+        for first, followers, mutual in dependencies.reduce_dependencies(open_pairs):
             free = [c for c in followers if self._may_compute(c.name, {first.name})]
             if free:
                 self._sources |= {c.name: {first.name} for c in free}
-                self._said |= _pair_names(c.name for c in free)
-                yield dependencies.describe_dependency(first, free, alike)
+                self._stated |= _pair_names(c.name for c in free)
+                yield dependencies.describe_dependency(first, free, mutual)
 
     def _find_near_dates(self) -> Iterator[Finding]:
         tied = {*self._sources} | {name for names in self._ruled for name in names if len(names) > 2}
@@ -117,19 +117,19 @@ class _Search:
         yield from self._take_computing(finding for finding in described if finding is not None)
 
     def _take_computing(self, findings: Iterable[Finding]) -> Iterator[Finding]:
-        """Yield findings of which each computes a column that no other computes, and without a circle."""
+        """Yield findings; each computed column has one rule, and no column is computed from itself."""
         for finding in findings:
             if "derive" not in finding.content:
-                if not self._is_said(finding.columns):
-                    self._said |= _pair_names(finding.columns)
+                if not self._is_stated(finding.columns):
+                    self._stated |= _pair_names(finding.columns)
                     yield finding
                 continue
             (target,) = finding.content["derive"]
             sources = {*finding.columns} - {target}
-            if self._is_said(finding.columns) or not self._may_compute(target, sources):
+            if self._is_stated(finding.columns) or not self._may_compute(target, sources):
                 continue
             self._sources[target] = sources
-            self._said |= {pair for pair in _pair_names(finding.columns) if target in pair or len(sources) > 1}
+            self._stated |= {pair for pair in _pair_names(finding.columns) if target in pair or len(sources) > 1}
             yield finding
 
     def _may_compute(self, target: str, sources: set[str]) -> bool:
@@ -141,7 +141,7 @@ class _Search:
                 waiting += self._sources.get(name, ())
         return target not in self._sources and target not in behind
 
-    def _is_said(self, names: Iterable[str]) -> bool:
+    def _is_stated(self, names: Iterable[str]) -> bool:
         return any({*names} <= ruled for ruled in self._ruled)
 
 

@@ -1,4 +1,4 @@
-"""Search for numbers that are computed from others: copies, sums, products, ratios, and days between dates.
+"""Search for numbers computed from others: copies, sums, products, ratios, and days between dates.
 
 PRIVATE: a pure function of private rows.
 """
@@ -16,37 +16,37 @@ from privsyn.specs.advice.columns import AdviceColumn, Floats, Mask, format_valu
 from privsyn.specs.advice.finding import Finding, make_rule
 
 ODD_NULLS = 0.01
-"""Share of the rows at most in which a computed column is null and its sources are known, or the other way round."""
+"""Largest share of rows in which only the computed column, or only a source, is null."""
 
 SCREENED = 256
-"""Rows on which most triples are refused."""
+"""Rows on which most triples are rejected."""
 
 MANY = 30
-"""Amounts from which on fewer rows are screened."""
+"""Number of amounts above which fewer rows are screened."""
 
 SCREENED_SHARE = 0.97
-"""Share of these that keep a relation at least, for all rows to be asked."""
+"""Smallest share of screened rows that keep a relation, for all rows to be checked."""
 
 LEAST_ROWS = 30
-"""Rows at least in which every part of a relation matters."""
+"""Smallest number of rows in which every part of a relation matters."""
 
 WITHIN = 0.01
-"""How far a value may be from the computed one, as a share of it, in a relation that does not hold in every row."""
+"""Largest relative distance of a value from the computed one, in a relation that does not hold in every row."""
 
 KEPT = 0.99
-"""Share of the rows that keep such a relation at least."""
+"""Smallest share of rows that keep such a relation."""
 
 MOST_BY_CHANCE = 0.2
-"""Share of the rows that keep a relation at most where its values are shuffled."""
+"""Largest share of rows that keep a relation after its values are shuffled."""
 
 LEAST_SPREAD = 0.05
-"""Standard deviation of the logarithms of each factor at least, with its power."""
+"""Smallest standard deviation of the logarithm of each factor, with its power."""
 
 MOST_TERMS = 8
-"""Terms of a sum at most."""
+"""Largest number of terms of a sum."""
 
 _FACTORS = (1, 10, 100, 1_000, 10_000, 0.1, 0.01, 0.001, 0.0001, 2, 0.5, 4, 0.25, 7, 12, 24, 52, 60, 365, 703, 1 / 12)
-"""Factors that a constant is rounded to if it is near."""
+"""Usual factors; a constant near one is rounded to it."""
 
 YEAR = 365.25
 _SCALES = {1: "", 24: " * 24", 1_440: " * 1440"}
@@ -54,9 +54,9 @@ _SCALES = {1: "", 24: " * 24", 1_440: " * 1440"}
 
 @dataclass(frozen=True, eq=False)
 class ArithmeticRelation:
-    """PRIVATE: ``target`` is ``computed``, as ``expression`` says it, where ``known``.
+    """PRIVATE: ``target`` equals ``expression`` of ``sources``, where all are known.
 
-    ``exact``: whether it holds in every row, but for rounding; ``share``: of the rows within WITHIN, or exact ones.
+    ``exact``: whether it holds in every row, up to rounding; ``share``: share of rows within WITHIN (1 if exact).
     """
 
     target: AdviceColumn
@@ -73,10 +73,10 @@ class ArithmeticRelation:
 
 
 def describe_relation(relation: ArithmeticRelation, all_rows: int) -> Finding | None:
-    """Return the finding of a relation; None for an inexact one in too few of the rows that have the target.
+    """Return the finding of a relation; None for an inexact one whose columns are often not null together.
 
-    Where the target is often null though its sources are known, or known though they are not, no row is computed: an
-    exact relation becomes a condition.
+    If the target and its sources are often not null together, an exact relation becomes a condition instead of a
+    computed column.
     """
     missing = np.any([c.null for c in relation.sources], axis=0)
     if (missing ^ relation.target.null).mean() > ODD_NULLS:
@@ -89,7 +89,7 @@ def describe_relation(relation: ArithmeticRelation, all_rows: int) -> Finding | 
 
 
 def _describe_as_condition(relation: ArithmeticRelation) -> Finding:
-    """Return the finding that a target is never further from its computed value than rounding puts it."""
+    """Return the finding that a target equals its computed value up to rounding."""
     target, expression = relation.target, relation.expression
     is_whole = target.unit >= 1 and "/" not in expression
     distance = 0.5 if is_whole else max(2 * target.unit, 1e-6)
@@ -108,15 +108,15 @@ def _floor_percent(share: float) -> str:
 
 
 def find_pairs(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
-    """Yield amounts that are another one, times a constant or plus one."""
+    """Yield amounts that equal another amount, times a constant or plus a constant."""
     amounts = [c for c in columns if c.is_amount and c.size > 2]
-    told: set[str] = set()
+    reported: set[str] = set()
     for source, target in combinations(amounts, 2):
-        if target.name in told or source.name in told:
+        if target.name in reported or source.name in reported:
             continue
         relation = _fit_line(source, target)
         if relation is not None:
-            told.add(relation.target.name)
+            reported.add(relation.target.name)
             yield relation
 
 
@@ -142,10 +142,10 @@ def _fit_line(source: AdviceColumn, target: AdviceColumn) -> ArithmeticRelation 
 
 
 def _fit_exactly(x: Floats, y: Floats, target: AdviceColumn) -> tuple[float, float] | None:
-    """Return slope and offset of a line that every point lies on; None without one."""
+    """Return slope and offset of the line through all points; None if there is none."""
     low, high = int(np.argmin(x)), int(np.argmax(x))
     if x[low] == x[high]:
-        return 1.0, 0.0  # too few rows were screened: nothing speaks against it
+        return 1.0, 0.0  # all x are equal: nothing contradicts a line
     slope = float((y[high] - y[low]) / (x[high] - x[low]))
     slope = _round_constant(slope)
     if slope == 0 or len(np.unique(x)) < 3:
@@ -167,7 +167,7 @@ def _get_numbers(*columns: AdviceColumn) -> tuple[Floats, Floats, Mask]:
 
 
 def _round_constant(value: float) -> float:
-    """Return the nearest usual factor, or the value with four digits."""
+    """Return a usual factor near the value, or the value with four digits."""
     for factor in _FACTORS:
         for sign in (1, -1):
             if abs(value - sign * factor) <= 0.005 * factor:
@@ -176,7 +176,7 @@ def _round_constant(value: float) -> float:
 
 
 def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
-    """Yield amounts that are a sum, product or ratio of others, or one over the square of another."""
+    """Yield amounts that are a sum or product of two others, or one divided by the square of another."""
     amounts = [c for c in columns if c.is_amount and c.size > 2]
     if len(amounts) < 3:
         return
@@ -195,13 +195,13 @@ def find_triples(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation
 
 
 def _spread(column: AdviceColumn, most: int) -> Floats:
-    """Return the numbers of rows spread over the table, at most ``most``."""
+    """Return numbers of at most ``most`` rows spread evenly over the table."""
     rows = len(column.numbers)
     return column.numbers[np.linspace(0, rows - 1, min(rows, most)).astype(np.int64)]
 
 
 def _screen_sums(sample: Floats, place: int, target: AdviceColumn) -> Iterator[tuple[int, int]]:
-    """Yield pairs whose sum is the target but for a constant, in nearly all rows of the sample."""
+    """Yield pairs whose sum is the target up to a constant, in nearly all sample rows."""
     rest = sample[place] - sample[:, None, :] - sample[None, :, :]
     known = ~np.isnan(rest)
     many = known.sum(axis=2)
@@ -216,7 +216,7 @@ def _screen_sums(sample: Floats, place: int, target: AdviceColumn) -> Iterator[t
 
 
 def _screen_products(logs: Floats, place: int, spreads: Floats) -> Iterator[tuple[int, int, int]]:
-    """Yield pairs whose product, or one over the other's square, is the target but for a factor."""
+    """Yield pairs whose product, or one divided by the other's square, is the target up to a factor."""
     for power in (1, -2):
         rest = logs[place] - logs[:, None, :] - power * logs[None, :, :]
         known = np.isfinite(rest)
@@ -231,7 +231,7 @@ def _screen_products(logs: Floats, place: int, spreads: Floats) -> Iterator[tupl
 
 
 def _get_tolerance(target: AdviceColumn, terms: int) -> float:
-    """Return how far rounding puts a sum from its terms: whole numbers not at all, others half a unit for each."""
+    """Return how far rounding may move a sum: not at all for whole numbers, else half a unit per number."""
     return 0.01 if target.unit >= 1 else 0.5 * (terms + 1.02) * target.unit
 
 
@@ -297,27 +297,29 @@ def _get_known(*columns: AdviceColumn) -> tuple[Floats, Floats, Floats, int]:
 
 
 def _is_unlikely(values: Floats, computed: Floats, tolerance: Floats) -> bool:
-    """Return whether few rows would keep the relation, had each row another row's value."""
+    """Return whether few rows keep the relation after values are moved to other rows."""
     shifts = [len(values) // part for part in (2, 3, 5, 7)]
     kept = [(np.abs(np.roll(values, shift) - computed) <= np.roll(tolerance, shift)).mean() for shift in shifts]
     return bool(np.mean(kept) <= MOST_BY_CHANCE)
 
 
 def _choose_targets(relations: Sequence[ArithmeticRelation]) -> Iterator[ArithmeticRelation]:
-    """Yield one relation of each three columns: an exact one first, a sum before a product, the last column of all."""
+    """Yield one relation per set of columns and per target, preferring exact ones, then sums."""
     ranked = sorted(relations, key=lambda r: (not r.exact, -r.share, "floor" in r.expression, " / " in r.expression))
-    told: set[frozenset[str]] = set()
+    reported: set[frozenset[str]] = set()
     targets: set[str] = set()
     for relation in ranked:
-        if relation.target.name in targets or any(relation.names <= names or names <= relation.names for names in told):
+        if relation.target.name in targets or any(
+            relation.names <= names or names <= relation.names for names in reported
+        ):
             continue
-        told.add(relation.names)
+        reported.add(relation.names)
         targets.add(relation.target.name)
         yield relation
 
 
 def find_long_sums(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
-    """Yield amounts that are the sum of three or more others in every row."""
+    """Yield amounts that equal the sum of three or more others in every row."""
     amounts = [c for c in columns if c.null.mean() < 0.1]
     if len(amounts) < 4:
         return
@@ -327,24 +329,24 @@ def find_long_sums(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelati
         return
     numbers = numbers[:, complete]
     products = numbers @ numbers.T / len(complete)
-    told: set[str] = set()
+    reported: set[str] = set()
     for place, target in enumerate(amounts):
-        others = [i for i in range(len(amounts)) if i != place and amounts[i].name not in told]
+        others = [i for i in range(len(amounts)) if i != place and amounts[i].name not in reported]
         terms = _fit_terms(products, place, others)
-        if not 3 <= len(terms) <= MOST_TERMS or any(amounts[i].name in told for i in terms):
+        if not 3 <= len(terms) <= MOST_TERMS or any(amounts[i].name in reported for i in terms):
             continue
         total = sum(sign * numbers[i] for i, sign in terms.items())
         tolerance = _get_tolerance(target, len(terms)) + 1e-6 * np.abs(numbers[place])
         exact = (np.abs(numbers[place] - total) <= tolerance).all()
         used = all(np.count_nonzero(numbers[i]) >= LEAST_ROWS for i in terms)
         if exact and used and min(terms.values()) > 0 and _is_unlikely(numbers[place], total, tolerance):
-            told.add(target.name)
+            reported.add(target.name)
             sources = tuple(amounts[i] for i in terms)
             yield ArithmeticRelation(target, sources, " + ".join(map(name_in_rule, sources)), len(complete), True, 1.0)
 
 
 def _fit_terms(products: Floats, place: int, others: Sequence[int]) -> dict[int, int]:
-    """Return terms with factors 1 or -1 whose sum is a column, by the columns' mean products; empty without such."""
+    """Return column -> factor 1 or -1 of a sum that fits a column, by mean products; empty if there is none."""
     scale = np.sqrt(np.maximum(np.diag(products), 1e-300))
     inside = products[np.ix_(others, others)] / scale[others] / scale[others][:, None]
     with_target = products[others, place] / scale[others]
@@ -359,7 +361,7 @@ def _fit_terms(products: Floats, place: int, others: Sequence[int]) -> dict[int,
 def find_durations(columns: Sequence[AdviceColumn]) -> Iterator[ArithmeticRelation]:
     """Yield numbers of days, hours, minutes or full years between two dates.
 
-    Of whole days between days the later date is computed, so that the number is kept as it is measured.
+    For whole days, the later date is the computed column, so that the number keeps its measured distribution.
     """
     moments = [c for c in columns if c.is_moment]
     amounts = [c for c in columns if c.is_amount and c.size > 2]
@@ -383,7 +385,7 @@ def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn
             continue
         if (np.abs(c - days * scale - offset) <= tolerance).all() and _is_unlikely(c, days * scale + offset, tolerance):
             plus = f" {'+' if offset > 0 else '-'} {format_value(abs(offset))}" if offset else ""
-            if scale == 1 and not offset and _is_of_days(end):
+            if scale == 1 and not offset and _has_days(end):
                 yield ArithmeticRelation(end, (start, amount), f"{first} + {number}", rows, True, 1.0)
             else:
                 product = f"({last} - {first}){text}" if text else f"{last} - {first}"
@@ -397,6 +399,6 @@ def _check_duration(start: AdviceColumn, end: AdviceColumn, amount: AdviceColumn
         )
 
 
-def _is_of_days(column: AdviceColumn) -> bool:
+def _has_days(column: AdviceColumn) -> bool:
     described = column.described
     return isinstance(described, DateColumn) or (isinstance(described, DatetimeColumn) and described.type == "date")

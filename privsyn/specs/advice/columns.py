@@ -1,4 +1,4 @@
-"""Columns of private rows as arrays, for the search for relations between them.  PRIVATE, all of it."""
+"""Columns of private rows as arrays, to search for relations.  All of it is PRIVATE."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MOST_ROWS = 200_000
-"""Rows that are searched at most."""
+"""Largest number of rows searched."""
 
 MOST_DECIMALS = 6
-"""Decimals of a stored number that are looked for."""
+"""Largest number of decimals tried for a stored number."""
 
 DAY = 86_400.0
 
@@ -42,14 +42,14 @@ _RESERVED = frozenset((*CONSTANTS, *FUNCTIONS, COUNT, *NEIGHBOURS))
 
 
 class RowSample:
-    """Rows of a table, evenly spread over it: all of them up to ``most``, else every second, fourth, ... one."""
+    """Rows spread evenly over a table: all rows up to ``most``, else every second, fourth, ... row."""
 
     def __init__(self, most: int = MOST_ROWS) -> None:
         self._most, self._step, self._seen = most, 1, 0
-        self._kept: list[tuple[int, pa.RecordBatch]] = []  # with the number of the first row in the table
+        self._kept: list[tuple[int, pa.RecordBatch]] = []  # (number of its first row in the table, batch)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the rows of the next batch that are due."""
+        """Take every ``step``-th row of the next batch."""
         start = -self._seen % self._step
         self._kept.append((self._seen + start, _take_every(batch, start, self._step)))
         self._seen += batch.num_rows
@@ -62,7 +62,7 @@ class RowSample:
             self._step *= 2
 
     def read(self, codecs: Collection[Codec]) -> dict[str, pa.Array]:
-        """Return the values of the columns of ``codecs`` as a release counts them."""
+        """Return the values of the codecs' columns as a release counts them."""
         parts: dict[str, list[pa.Array]] = {}
         for _, batch in self._kept:
             for codec in codecs:
@@ -86,9 +86,8 @@ def _take_every(batch: pa.RecordBatch, start: int, step: int) -> pa.RecordBatch:
 class AdviceColumn:
     """PRIVATE: one column of the rows.
 
-    ``described``: its part of the spec; ``codes``: the number of each row's value, shape (rows,), null is the last;
-    ``values``: by code, without null; ``numbers``: of an ordered column, NaN for null, moments in days since 1970; of
-    others none.
+    ``described``: its part of the spec; ``codes``: each row's code, shape (rows,), null last; ``values``: by code,
+    without null; ``numbers``: shape (rows,), NaN for null, moments in days since 1970; empty if not ordered.
     """
 
     name: str
@@ -102,17 +101,17 @@ class AdviceColumn:
 
     @property
     def size(self) -> int:
-        """How many values there are, without null."""
+        """The number of values, without null."""
         return len(self.values)
 
     @cached_property
     def null(self) -> Mask:
-        """The rows without a value."""
+        """The mask of the rows that are null."""
         return self.codes == self.size
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """How many rows each code has, null's last."""
+        """The number of rows of each code, null last."""
         return np.bincount(self.codes, minlength=self.size + 1)
 
     @property
@@ -127,7 +126,7 @@ class AdviceColumn:
 
     @property
     def is_amount(self) -> bool:
-        """Whether values are numbers that can be calculated with."""
+        """Whether values are numbers."""
         return isinstance(self.described, IntegerColumn | NumberColumn)
 
     @property
@@ -137,7 +136,7 @@ class AdviceColumn:
 
     @cached_property
     def unit(self) -> float:
-        """The smallest difference that stored numbers show, 0 for none that is found."""
+        """The resolution of the stored numbers, a power of 10; 0 if none is found."""
         if not self.is_amount:
             return 0.0
         known = self.numbers[~self.null][:2_000]
@@ -148,7 +147,7 @@ class AdviceColumn:
 
 
 def build_columns(columns: Mapping[str, Any], rows: Mapping[str, pa.Array]) -> list[AdviceColumn]:
-    """Return the columns that rules can speak of and that are not constant, in the spec's order."""
+    """Return the columns that rules can name and that are not constant, in the spec's order."""
     built = (_build_column(n, c, rows[n]) for n, c in columns.items() if n in rows and "`" not in n)
     return [column for column in built if column is not None and column.size + int(column.null.any()) > 1]
 
@@ -165,7 +164,7 @@ def _build_column(name: str, described: Any, array: pa.Array) -> AdviceColumn | 
             encoded = array.dictionary_encode() if not pa.types.is_dictionary(array.type) else array
             values = tuple(encoded.dictionary.to_pylist())
             codes = np.asarray(pc.fill_null(encoded.indices, 0)).astype(np.int64)[~null]
-            present = np.flatnonzero(np.bincount(codes, minlength=len(values)))  # a dictionary lists what no row has
+            present = np.flatnonzero(np.bincount(codes, minlength=len(values)))  # drop values that no row has
             codes, values = np.searchsorted(present, codes), tuple(values[i] for i in present)
             numbers = np.empty(0)
         case _:
@@ -176,14 +175,14 @@ def _build_column(name: str, described: Any, array: pa.Array) -> AdviceColumn | 
 
 
 def name_in_rule(column: AdviceColumn | str) -> str:
-    """Return a column as an expression names it."""
+    """Return a column's name as an expression writes it."""
     name = column if isinstance(column, str) else column.name
     is_plain = _PLAIN_NAME.fullmatch(name) and not iskeyword(name) and name not in _RESERVED
     return name if is_plain else f"`{name}`"
 
 
 def name_in_sentence(column: AdviceColumn | str) -> str:
-    """Return a column as a sentence names it."""
+    """Return a column's name as a sentence writes it."""
     return f"`{column if isinstance(column, str) else column.name}`"
 
 

@@ -1,4 +1,4 @@
-"""Search for columns that follow from one other column: parts of a number or date, bands, and public tables.
+"""Search for columns determined by one other column: parts of a number or date, bands, and lookup tables.
 
 PRIVATE: a pure function of private rows.
 """
@@ -26,26 +26,26 @@ from privsyn.specs.advice.finding import Finding, make_rule
 from privsyn.specs.draft import TODO
 
 LEAST_ROWS = 20
-"""Rows that a second value of a dependent column has at least."""
+"""Smallest number of rows of a dependent column's second most frequent value."""
 
 CHANCE = -30.0
-"""Logarithm of the largest probability with which unrelated columns would show a dependency, for each pair."""
+"""Logarithm of the largest probability that unrelated columns show a dependency, over all pairs together."""
 
 MOST_BANDS = 8
-"""Bands that an expression is written for."""
+"""Largest number of bands that an expression is written for."""
 
 ODD_NULLS = 0.01
-"""Share of the rows at most in which one of two columns is null and the other is not, though one follows from it."""
+"""Largest share of rows in which only one of a column and its determinant is null."""
 
 SCREENED = 1_000
-"""Rows on which most pairs are refused."""
+"""Rows on which most pairs are rejected."""
 
 _PARTS = (100, 10, 1_000, 10_000, 60, 3_600, 24, 7, 12, 4)
 """Divisors by which a whole number may be split into parts."""
 
 
 def find_parts(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
-    """Yield whole numbers that are a part of another one or of a date: its hundreds, its remainder, its year."""
+    """Yield whole numbers that are a part of another number or of a date: its hundreds, its remainder, its year."""
     whole = [c for c in columns if isinstance(c.described, IntegerColumn) and c.size > 2]
     wholes, found = {id(c) for c in whole}, list[tuple[AdviceColumn, AdviceColumn, str]]()
     for source, part in pair_columns(columns):
@@ -65,7 +65,7 @@ def find_parts(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
         rest = wholes_of.get((source.name, f"{name_in_rule(source)} % {size}"))
         target, text = part, expression
         columns_of: tuple[AdviceColumn, ...] = (source, part)
-        if "//" in expression and rest is not None:  # bins of the parts are finer: the whole is computed
+        if "//" in expression and rest is not None:  # bins of the parts are finer, so compute the whole
             target, columns_of = source, (source, part, rest)
             text = f"{name_in_rule(part)} * {size} + {name_in_rule(rest)}"
         yield make_rule(
@@ -77,7 +77,7 @@ def find_parts(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
 
 
 def _find_part(source: AdviceColumn, whole: Floats, part: Floats) -> str | None:
-    """Return the expression that computes one array from another; None without one."""
+    """Return the expression that computes ``part`` from ``whole``; None if there is none."""
     name = name_in_rule(source)
     if len(whole) > SCREENED and _find_part(source, whole[:SCREENED], part[:SCREENED]) is None:
         return None
@@ -96,7 +96,7 @@ def _find_part(source: AdviceColumn, whole: Floats, part: Floats) -> str | None:
 
 
 def find_bands(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
-    """Yield categories that are cut from an ordered column at a few thresholds."""
+    """Yield categories cut from an ordered column at a few thresholds."""
     ordered = [c for c in columns if c.is_ordered and c.size > 2]
     banded = [c for c in columns if c.is_discrete and 2 <= c.size <= MOST_BANDS]
     for source in ordered:
@@ -108,7 +108,7 @@ def find_bands(columns: Collection[AdviceColumn]) -> Iterator[Finding]:
 
 
 def _find_thresholds(source: AdviceColumn, band: AdviceColumn) -> tuple[list[int], list[float]] | None:
-    """Return the band codes from low to high and the lowest number of each but the first; None for no bands."""
+    """Return the bands' codes from low to high and the lowest number of each but the first; None if not bands."""
     known = ~(source.null | band.null)
     numbers, codes = source.numbers[known], band.codes[known]
     if not _are_intervals(numbers[:SCREENED], codes[:SCREENED]):
@@ -152,27 +152,27 @@ def _describe_bands(source: AdviceColumn, band: AdviceColumn, order: list[int], 
 
 
 def _are_null_together(one: AdviceColumn, other: AdviceColumn) -> bool:
-    """Return whether nearly all rows have either both or neither."""
+    """Return whether the two columns are null together in nearly all rows."""
     return bool((one.null ^ other.null).mean() <= ODD_NULLS)
 
 
 def count_known(*columns: AdviceColumn) -> str:
-    """Return in how many rows a relation of columns holds, in words."""
+    """Return the number of rows in which all columns are known, in words."""
     known = ~np.any([c.null for c in columns], axis=0)
     where = "" if known.all() else " in which all are known" if len(columns) > 2 else " in which both are known"
     return f"in all {np.count_nonzero(known):,} rows{where}"
 
 
 def _varies(column: AdviceColumn, rows: Mask | None = None) -> bool:
-    """Return whether more than a few rows have a second value, of ``rows``, or of all."""
+    """Return whether at least LEAST_ROWS rows have the second most frequent value; ``rows``: a mask (None: all)."""
     counts = np.sort(column.counts if rows is None else np.bincount(column.codes[rows]))
     return len(counts) > 1 and int(counts[-2]) >= LEAST_ROWS
 
 
 def find_dependencies(columns: Sequence[AdviceColumn]) -> list[tuple[AdviceColumn, AdviceColumn]]:
-    """Return pairs of which the second column follows from the first in every row, more than by chance.
+    """Return pairs (determinant, dependent) that hold in every row and are unlikely by chance.
 
-    A determinant has fewer values than half of the rows.
+    A determinant has fewer values than half the number of rows.
     """
     rows = len(columns[0].codes) if columns else 0
     discrete = [c for c in columns if c.is_discrete]
@@ -191,9 +191,9 @@ def find_dependencies(columns: Sequence[AdviceColumn]) -> list[tuple[AdviceColum
 
 
 def _follows(first: AdviceColumn, second: AdviceColumn, rows: int, *, nulls: bool = False) -> bool:
-    """Return whether each value of one column has one value of the other in the first ``rows`` rows.
+    """Return whether each value of the first column has one value of the second, in the first ``rows`` rows.
 
-    ``nulls``: null counts as a value, else also where nearly all rows have both or neither.
+    ``nulls``: treat null as a value; else rows with a null may be ignored if the columns are null together.
     """
     one, other = first.codes[:rows], second.codes[:rows]
     seen = np.empty(first.size + 1, np.int64)
@@ -209,7 +209,7 @@ def _follows(first: AdviceColumn, second: AdviceColumn, rows: int, *, nulls: boo
 
 
 def _compute_chance(first: AdviceColumn, second: AdviceColumn) -> float:
-    """Return the logarithm of the probability that groups of these sizes are pure, were rows drawn at random."""
+    """Return the log probability that groups of the first column's sizes are pure if rows are drawn at random."""
     shares = second.counts[second.counts > 0] / len(second.codes)
     sizes, many = np.unique(first.counts[first.counts > 1], return_counts=True)
     largest = shares.max()
@@ -220,47 +220,46 @@ def _compute_chance(first: AdviceColumn, second: AdviceColumn) -> float:
 def reduce_dependencies(
     pairs: Sequence[tuple[AdviceColumn, AdviceColumn]],
 ) -> list[tuple[AdviceColumn, list[AdviceColumn], bool]]:
-    """Return determinants with what follows from them directly, and whether both follow from each other.
+    """Return (determinant, direct dependents, whether each determines the other).
 
-    Of columns that all follow from each other the first speaks for the others; what follows through another column is
-    left out.
+    One column represents all columns that determine each other.  Dependents through another column are left out.
     """
     follows = {(a.name, b.name) for a, b in pairs}
-    speaker: dict[str, AdviceColumn] = {}
+    representative: dict[str, AdviceColumn] = {}
     for a, b in pairs:
         if (b.name, a.name) in follows:
             first, second = sorted(
                 (a, b), key=lambda c: (not isinstance(c.described, CategoricalColumn), _find_place(pairs, c))
             )
-            speaker.setdefault(second.name, speaker.get(first.name, first))
+            representative.setdefault(second.name, representative.get(first.name, first))
     direct: dict[tuple[str, bool], tuple[AdviceColumn, list[AdviceColumn], bool]] = {}
     for a, b in pairs:
-        alike = (b.name, a.name) in follows
-        if a.name in speaker or (b.name in speaker and speaker[b.name] is not a):
+        mutual = (b.name, a.name) in follows
+        if a.name in representative or (b.name in representative and representative[b.name] is not a):
             continue
         through = {
             c
-            for c in {pair[0].name for pair in pairs} - {a.name, b.name} - speaker.keys()
+            for c in {pair[0].name for pair in pairs} - {a.name, b.name} - representative.keys()
             if (a.name, c) in follows and (c, b.name) in follows
         }
-        if alike or not through:
-            direct.setdefault((a.name, alike), (a, [], alike))[1].append(b)
+        if mutual or not through:
+            direct.setdefault((a.name, mutual), (a, [], mutual))[1].append(b)
     return list(direct.values())
 
 
 def _find_place(pairs: Sequence[tuple[AdviceColumn, AdviceColumn]], column: AdviceColumn) -> int:
-    """Return the number of the first pair with a column."""
+    """Return the index of the first pair that contains ``column``."""
     return next(i for i, pair in enumerate(pairs) if column in pair)
 
 
-def describe_dependency(first: AdviceColumn, followers: Sequence[AdviceColumn], alike: bool) -> Finding:
-    """Return the finding that columns follow from one."""
+def describe_dependency(first: AdviceColumn, followers: Sequence[AdviceColumn], mutual: bool) -> Finding:
+    """Return the finding that ``followers`` follow from ``first``."""
     to = [c.name for c in followers]
     names = " and ".join(
         [", ".join(map(name_in_sentence, to[:-1])), name_in_sentence(to[-1])] if to[1:] else [name_in_sentence(to[0])]
     )
     verb = ("follows" if len(to) == 1 else "follow") + f" from {name_in_sentence(first)}"
-    back = ", and the other way round" if alike else ""
+    back = ", and the other way round" if mutual else ""
     rows = len(first.codes)
     holds_with_null = all(_follows(first, c, rows, nulls=True) for c in followers)
     where = f"in all {rows:,} rows" if holds_with_null else count_known(first, *followers)

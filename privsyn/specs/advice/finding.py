@@ -1,4 +1,4 @@
-"""What a search for relations finds: a relation, a sentence on it and a part of a spec.  PRIVATE, all of it."""
+"""A relation found in private rows, with a sentence and an entry for the spec.  All of it is PRIVATE."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ COMPARE = "compare"
 
 @dataclass(frozen=True)
 class Finding:
-    """PRIVATE: a relation that the rows show.
+    """PRIVATE: a relation in the rows.
 
-    ``kind``: dependency, order, implication, arithmetic, band, one_of or compare; ``columns``: those that it is about;
-    ``sentence``: in words, without its full stop; ``section``: of the spec that says it; ``content``: the entry of that
-    section, JSON-ready, in which ``TODO`` must be filled.
+    ``kind``: dependency, order, implication, arithmetic, band, one_of or compare; ``columns``: its columns;
+    ``sentence``: without a full stop; ``section``: section of the spec for the relation; ``content``: entry for that
+    section, JSON-ready, with ``TODO`` to fill in.
     """
 
     kind: str
@@ -32,7 +32,7 @@ class Finding:
         return {"kind": self.kind, "columns": list(self.columns), "sentence": self.sentence, "yaml": self.as_yaml()}
 
     def as_yaml(self) -> str:
-        """Return the entry as it stands in the list ``section`` of a spec, to be pasted under it."""
+        """Return the entry as YAML, to paste into the list ``section`` of a spec."""
         if not isinstance(self.content, Mapping):
             return f"  - {format_flow(self.content)}"
         lines = [f"{name}: {format_flow(value)}" for name, value in self.content.items()]
@@ -41,5 +41,5 @@ class Finding:
 
 
 def make_rule(kind: str, columns: tuple[str, ...], sentence: str, **content: Any) -> Finding:
-    """Return a finding that a rule would say, with a source to be named."""
+    """Return a finding with the rule for it, whose source is a TODO."""
     return Finding(kind, columns, sentence, RULE, {**content, "source": TODO})

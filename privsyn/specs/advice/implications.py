@@ -17,40 +17,40 @@ from privsyn.specs.advice.columns import AdviceColumn, Floats, Mask, format_valu
 from privsyn.specs.advice.finding import Finding, make_rule
 
 LEAST_ROWS = 20
-"""Rows that have each of two conditions at least."""
+"""Smallest number of rows with a condition."""
 
 LEAST_EXPECTED = 30.0
-"""Rows that would have both conditions, were columns unrelated: that none has is of a probability of e^-30."""
+"""Smallest number of rows expected to meet both conditions if unrelated: none does with probability e^-30."""
 
 WEAK = 0.5
-"""Share of the rows below which both conditions of a weak exclusion are: most rows have neither."""
+"""An exclusion is weak if each condition holds in less than this share of the rows."""
 
 LEAST_EXPECTED_OF_WEAK = 100.0
-"""Rows that would have both conditions of a weak exclusion: columns that are related a little keep more by chance."""
+"""LEAST_EXPECTED for a weak exclusion, which slightly related columns often keep by chance."""
 
 LEAST_SHARE = 0.001
-"""Share of the rows that have each of two conditions at least."""
+"""Smallest share of rows with a condition."""
 
 MOST_VALUES = 20
-"""Values of a column each of which is a condition, at most."""
+"""Largest number of values of a column whose values become conditions."""
 
 LEAST_ZEROS = 0.01
-"""Share of zeros from which a column's zero is a condition."""
+"""Smallest share of zeros for a column's zero to become a condition."""
 
 MOST_CELLS = 200_000_000
-"""Rows times conditions at most: those of later columns are left out."""
+"""Largest product of rows and conditions; later columns are left out."""
 
 _CHUNK = 4_096
-"""Rows that are counted at a time."""
+"""Rows counted at a time."""
 
 _SINGLE = "is"
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnCondition:
-    """PRIVATE: a condition on one column: it is a value, or is another one, is null or known, is 0 or another number.
+    """PRIVATE: a condition on one column: is a value or not, is null or known, is 0 or not.
 
-    ``opposite``: the number of the condition that holds elsewhere, where the column is known; -1 for none.
+    ``rows``: mask of the rows with the condition; ``opposite``: index of the opposite condition (-1: none).
     """
 
     column: AdviceColumn
@@ -61,12 +61,12 @@ class ColumnCondition:
 
     @property
     def joins(self) -> bool:
-        """Whether the condition names one of several values, so that those of one column are listed together."""
+        """Whether the condition names one of several values, which are then listed together."""
         return self.form == _SINGLE and self.column.size > 2
 
 
 def list_conditions(columns: Iterable[AdviceColumn]) -> list[ColumnCondition]:
-    """Return conditions on columns that enough rows have, and enough have not."""
+    """Return conditions on columns that enough rows meet and enough do not meet."""
     conditions: list[ColumnCondition] = []
     for column in columns:
         known = ~column.null
@@ -91,16 +91,16 @@ def list_conditions(columns: Iterable[AdviceColumn]) -> list[ColumnCondition]:
 
 
 class _Known:
-    """What is known of conditions, closed under chains: which follow from which, and which exclude each other."""
+    """Known implications and exclusions between conditions, closed under chains."""
 
     def __init__(self, conditions: Sequence[ColumnCondition], contained: Mask) -> None:
-        """``contained``: whether the rows of one condition have the other one, shape (conditions, conditions)."""
+        """``contained``: whether all rows of one condition meet the other, shape (conditions, conditions)."""
         self._opposite, self._contained = [c.opposite for c in conditions], contained
         self._follows = np.eye(len(conditions), dtype=bool)
         self.excludes = np.zeros((len(conditions), len(conditions)), dtype=bool)
 
     def add(self, one: int, other: int) -> None:
-        """Note that two conditions exclude each other, and what follows."""
+        """Note that two conditions exclude each other, with all consequences."""
         self._exclude(self._follows[:, one], self._follows[:, other])
         for start, end in ((one, self._opposite[other]), (other, self._opposite[one])):
             if self._contained[start, end] and not self._follows[start, end]:
@@ -116,9 +116,9 @@ class _Known:
 def find_exclusions(
     conditions: Sequence[ColumnCondition], known_pairs: Collection[frozenset[str]]
 ) -> list[tuple[ColumnCondition, ColumnCondition]]:
-    """Return pairs of conditions that no row has both of, against chance, without what follows from others.
+    """Return pairs of conditions that no row meets together, unlikely by chance, without consequences of other pairs.
 
-    ``known_pairs``: names of columns whose relation is said otherwise; what follows from it is left out.
+    ``known_pairs``: pairs of columns whose relation is already stated; its consequences are left out.
     """
     if not conditions:
         return []
@@ -126,31 +126,31 @@ def find_exclusions(
     many = np.diag(both)
     opposite = np.array([c.opposite for c in conditions])
     known = many + many[opposite]
-    one_way = both[:, opposite] * (many / known)[None, :]  # of rows with one condition, where the other column is known
+    one_way = both[:, opposite] * (many / known)[None, :]  # among rows with one condition and the other column known
     expected = np.minimum(one_way, one_way.T)
     shares = many / known
     weak = np.maximum(shares[:, None], shares[None, :]) < WEAK
     least = np.where(weak, LEAST_EXPECTED_OF_WEAK, LEAST_EXPECTED)
-    told = _Known(conditions, both == many[:, None])
+    known_relations = _Known(conditions, both == many[:, None])
     candidates = []
     for i, j in np.argwhere(np.triu(both == 0, 1)):
         one, other = conditions[i], conditions[j]
         if one.column is other.column or frozenset((one.column.name, other.column.name)) in known_pairs:
-            told.add(i, j)
+            known_relations.add(i, j)
         elif expected[i, j] >= least[i, j] and _is_telling(one, other):
             gap = abs(many[i] - many[conditions[j].opposite])
             candidates.append((gap, int(i), int(j)))
     kept = []
     for _, i, j in sorted(candidates):
-        if not told.excludes[i, j]:
-            told.add(i, j)
+        if not known_relations.excludes[i, j]:
+            known_relations.add(i, j)
             kept.append((i, j))
     kept.sort(key=lambda pair: -expected[pair])
     return [(conditions[i], conditions[j]) for i, j in kept]
 
 
 def _count_both(conditions: Sequence[ColumnCondition]) -> Floats:
-    """Return how many rows have each two conditions, shape (conditions, conditions)."""
+    """Return the number of rows that meet each two conditions, shape (conditions, conditions)."""
     both = np.zeros((len(conditions), len(conditions)))
     for start in range(0, len(conditions[0].rows), _CHUNK):
         matrix = np.array([c.rows[start : start + _CHUNK] for c in conditions], np.float32)
@@ -159,9 +159,9 @@ def _count_both(conditions: Sequence[ColumnCondition]) -> Floats:
 
 
 def _is_telling(one: ColumnCondition, other: ColumnCondition) -> bool:
-    """Return whether it says something that two conditions exclude each other.
+    """Return whether an exclusion of the two conditions is informative.
 
-    That two single values of many never meet is often chance, and so is that one of two columns has a value.
+    Two single values among many often never meet by chance, and two "is not" conditions say little.
     """
     if one.joins or other.joins:
         return not {_SINGLE, "zero"} >= {one.form, other.form}
@@ -169,7 +169,7 @@ def _is_telling(one: ColumnCondition, other: ColumnCondition) -> bool:
 
 
 def describe_exclusions(exclusions: Iterable[tuple[ColumnCondition, ColumnCondition]], rows: int) -> Iterator[Finding]:
-    """Yield one finding for each two columns of which conditions exclude each other."""
+    """Yield one finding per pair of columns with exclusions."""
     by_pair: dict[tuple[str, str], list[tuple[ColumnCondition, ColumnCondition]]] = defaultdict(list)
     for one, other in exclusions:
         first, second = (other, one) if _rank(other) < _rank(one) else (one, other)
@@ -181,7 +181,7 @@ def describe_exclusions(exclusions: Iterable[tuple[ColumnCondition, ColumnCondit
 
 
 def _rank(condition: ColumnCondition) -> int:
-    """Return how well a condition stands first in a sentence."""
+    """Return the rank of a condition for the first place in a sentence; lower comes first."""
     if condition.joins:
         return 0
     true = condition.form == _SINGLE and condition.column.values[condition.code] in (True, 1)
@@ -189,7 +189,7 @@ def _rank(condition: ColumnCondition) -> int:
 
 
 def _describe_pair(pairs: Sequence[tuple[ColumnCondition, ColumnCondition]], rows: int) -> Finding:
-    """Return the finding of two columns: single values of one that exclude the same of the other are listed."""
+    """Return the finding of two columns; values that exclude the same condition are listed together."""
     grouped: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], list[ColumnCondition]] = {}
     ends: dict[tuple[AdviceColumn, str, AdviceColumn, str, int], ColumnCondition] = {}
     for first, second in pairs:
@@ -233,7 +233,7 @@ def _is_true(condition: ColumnCondition) -> bool:
 
 
 def _describe(conditions: Sequence[ColumnCondition]) -> str:
-    """Return conditions on one column of one form in words."""
+    """Return conditions of one form on one column in words."""
     first = conditions[0]
     name = name_in_sentence(first.column)
     words = [format_value(first.column.values[c.code]) for c in conditions if c.code >= 0]
@@ -248,7 +248,7 @@ def _describe(conditions: Sequence[ColumnCondition]) -> str:
 
 
 def _describe_opposite(condition: ColumnCondition) -> str:
-    """Return what a column is where it is known and a condition on it does not hold."""
+    """Return in words that the column is known and the condition does not hold."""
     column = condition.column
     if condition.form == "is" and column.size == 2:
         return f"is {format_value(column.values[1 - condition.code])}"
@@ -269,7 +269,7 @@ def _describe_opposite(condition: ColumnCondition) -> str:
 
 
 def _write(conditions: Sequence[ColumnCondition]) -> str:
-    """Return conditions on one column of one form as an expression."""
+    """Return conditions of one form on one column as an expression."""
     first = conditions[0]
     column = first.column
     name = name_in_rule(column)
@@ -291,10 +291,10 @@ def _write(conditions: Sequence[ColumnCondition]) -> str:
 
 
 def find_dummies(columns: Sequence[AdviceColumn]) -> Iterator[Finding]:
-    """Yield columns of 0 and 1 of which exactly one, or at most one, is 1 in every row: at least three of them."""
+    """Yield groups of three or more columns of 0 and 1, with exactly one or at most one 1 in every row."""
     dummies = [c for c in columns if is_dummy(c.described) and c.size == 2 and not c.null.any()]
     ones = {c.name: c.codes == _code_of_one(c) for c in dummies}
-    left = sorted(dummies, key=lambda c: int(ones[c.name].sum()))  # a column for several of the others comes last
+    left = sorted(dummies, key=lambda c: int(ones[c.name].sum()))  # a column that summarizes others comes last
     while left:
         group = _find_group(left, ones)
         left = [c for c in left[1:] if c not in group]
@@ -314,9 +314,9 @@ def find_dummies(columns: Sequence[AdviceColumn]) -> Iterator[Finding]:
 
 
 def _find_group(columns: Sequence[AdviceColumn], ones: Mapping[str, Mask]) -> list[AdviceColumn]:
-    """Return the first column and others that overlap none of the group: all such if exactly one is 1 in every row.
+    """Return the first column with others that never overlap within the group, if together they cover every row.
 
-    Otherwise only those that would overlap were they unrelated.
+    Otherwise keep only columns that would overlap if they were unrelated.
     """
     every, sure = [columns[0]], [columns[0]]
     for column in columns[1:]:

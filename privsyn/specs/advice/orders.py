@@ -1,4 +1,4 @@
-"""Search for dates and amounts that are in one order in every row, and for dates near each other.
+"""Search for dates and amounts with the same order in every row, and for dates near each other.
 
 PRIVATE: a pure function of private rows.
 """
@@ -15,20 +15,20 @@ from privsyn.specs.advice.columns import AdviceColumn, Floats, name_in_rule, nam
 from privsyn.specs.advice.finding import COMPARE, Finding, make_rule
 
 LEAST_ROWS = 30
-"""Rows in which both are known, at least."""
+"""Smallest number of rows in which both columns are known."""
 
 LEAST_EXPECTED = 0.05
-"""Share of the rows that would break an order, were the columns unrelated: below, their ranges say it already."""
+"""Smallest share of rows that break the order if columns are unrelated; below, ranges already imply it."""
 
 NEAR = 0.05
-"""How far dates are apart at most in nearly all rows, as a share of their range, where `compare` is advised."""
+"""Largest distance of two dates in nearly all rows, as a share of their range, for `compare` to be advised."""
 
 _ENDS = (0.01, 0.99)
-"""The shares of rows between which a distance is said."""
+"""Quantiles of the distances that a finding reports."""
 
 
 def find_orders(columns: Sequence[AdviceColumn]) -> list[tuple[AdviceColumn, AdviceColumn]]:
-    """Return pairs of which the first is never greater than the second, without what follows from two others."""
+    """Return pairs (low, high) with low <= high in every row, without pairs implied by two others."""
     amounts = [c for c in columns if c.is_amount and c.size > 2]
     moments = [c for c in columns if c.is_moment and c.size > 2]
     found = [pair for group in (moments, amounts) for pair in pair_columns(group) if _is_ordered(*pair)]
@@ -58,13 +58,13 @@ def _have_one_unit(low: AdviceColumn, high: AdviceColumn) -> bool:
 
 
 def _compute_share_above(one: Floats, other: Floats) -> float:
-    """Return in which share of all pairs of rows the first is greater and neither is 0, were they paired at random."""
+    """Return the share of random pairs of rows in which the first is greater and neither is 0."""
     counted = np.searchsorted(np.sort(other[other != 0]), one[one != 0], side="left")
     return float(counted.sum() / len(one) / len(other))
 
 
 def describe_order(low: AdviceColumn, high: AdviceColumn) -> Finding:
-    """Return the finding that one column is never above another."""
+    """Return the finding that ``low`` is never above ``high``."""
     known = int((~(low.null | high.null)).sum())
     words = "never before" if low.is_moment else "never below"
     where = "" if known == len(low.codes) else " in which both are known"
@@ -77,9 +77,9 @@ def describe_order(low: AdviceColumn, high: AdviceColumn) -> Finding:
 
 
 def find_near_dates(columns: Sequence[AdviceColumn], computed: Collection[str]) -> Iterator[Finding]:
-    """Yield pairs of dates whose distance is small against their range; each date in one pair.
+    """Yield pairs of dates whose distance is small relative to their range; each date is in at most one pair.
 
-    ``computed``: names of columns that rules compute or tie to others.
+    ``computed``: names of columns to leave out, which rules compute or tie to others.
     """
     moments = [c for c in columns if c.is_moment and c.size > 2 and c.name not in computed]
     near = []
@@ -88,10 +88,10 @@ def find_near_dates(columns: Sequence[AdviceColumn], computed: Collection[str]) 
             width = _measure_distance(one, other)
             if width is not None:
                 near.append((width, one, other))
-    told: set[str] = set()
+    reported: set[str] = set()
     for (_, low, high), one, other in sorted(near, key=lambda entry: entry[0][0]):
-        if not told & {one.name, other.name}:
-            told |= {one.name, other.name}
+        if not reported & {one.name, other.name}:
+            reported |= {one.name, other.name}
             first, second = (one, other) if low + high >= 0 else (other, one)
             low, high = (low, high) if low + high >= 0 else (-high, -low)
             yield Finding(
@@ -109,7 +109,7 @@ def _count_range(one: AdviceColumn, other: AdviceColumn) -> float:
 
 
 def _measure_distance(one: AdviceColumn, other: AdviceColumn) -> tuple[float, float, float] | None:
-    """Return the share of the range that distances span, and their ends in days; None for dates that are not near."""
+    """Return the distances' share of the range, and their ends in days; None for dates that are not near."""
     days = other.numbers - one.numbers
     days = days[~np.isnan(days)]
     if len(days) < LEAST_ROWS or np.ptp(days) == 0:

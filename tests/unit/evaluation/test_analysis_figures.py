@@ -75,7 +75,7 @@ def test_a_condition_before_the_tilde_is_logistic_and_rare_values_are_left_out(s
     names = [f.name for f in found.figures]
     assert len([n for n in names if n.startswith("home town[")]) == 1 and "R squared" not in names
     assert "wage * wage" in names
-    assert "rows of 1 values that fewer than 30 real rows have are left out" in found.note
+    assert "rows of 1 values with fewer than 30 real rows are left out" in found.note
 
 
 def test_what_the_synthetic_table_does_not_have_is_not_known(spec: ReleaseSpec) -> None:
@@ -124,7 +124,7 @@ def test_no_row_that_takes_part_is_told_and_raises_nothing(spec: ReleaseSpec) ->
         ({"kind": "regression", "formula": "wage ~ agee"}, "analyses[0].formula: `agee` names 'agee', which is not"),
         ({"kind": "regression", "formula": "wage"}, "analyses[0].formula: `wage` is not of the form y ~ a + b."),
         ({"kind": "regression", "formula": "sex ~ wage"}, "analyses[0].formula: `sex` is neither a number nor"),
-        ({"kind": "regression", "formula": "wage ~ born"}, "analyses[0].formula: `born` is no number, condition"),
+        ({"kind": "regression", "formula": "wage ~ born"}, "analyses[0].formula: `born` is not a number, condition"),
         ({"kind": "regression", "formula": "wage ~ sex + sex"}, "analyses[0].formula: `wage ~ sex + sex` names one"),
         ({"kind": "regression", "formula": "log(sex) ~ wage"}, "analyses[0].formula: `sex` is not a number"),
         ({"kind": "quantile", "column": "sex"}, "analyses[0].column: `sex` is not a number"),

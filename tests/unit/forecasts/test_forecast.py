@@ -194,7 +194,7 @@ def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(
     alone = privsyn.forecast(
         make_spec(COLUMNS, preset="0.3"), 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1
     )
-    assert "spec's prior, which cannot fit better" in known.words[1]
+    assert "spec's prior, which fit it perfectly" in known.words[1]
     assert known.at[0].columns[0].misplaced < alone.at[0].columns[0].misplaced / 2
     assert known.at[0].sample is not None and known.at[0].sample > (alone.at[0].sample or 0)
     with pytest.raises(RequestError, match=r"^strength: made-up rows are not like the spec's prior"):
@@ -216,7 +216,7 @@ def test_further_tables_have_forecasts_of_their_own_columns_and_their_pairs_with
     rules = [{"never": "dose == 2 and previous.dose == 2"}]
     spec = make_tables_spec(make_tree_content(rules=rules), rules=[{"never": "visits.age < previous.age"}])
     made = privsyn.forecast(spec, 400, epsilons=[1], seeds=1)
-    assert "of the first two tables" in made.assumption and [*made.further] == ["drugs", "buys"]
+    assert "covers the first two tables" in made.assumption and [*made.further] == ["drugs", "buys"]
     drugs, buys = made.further.values()
     assert [c.column for c in drugs.at[0].columns] == ["day", "dose"]
     assert [c.column for c in buys.at[0].columns] == ["week", "online"]

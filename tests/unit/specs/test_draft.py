@@ -137,7 +137,7 @@ def test_the_categories_of_a_table_are_listed_only_where_a_look_is_asked_for(tmp
     arrow = pa.table(frame)
     for table_ in (frame, arrow, tmp_path / "t.parquet", arrow.to_batches()[0], pl.from_pandas(frame)):
         hidden, shown = draft(table_), draft(table_, look=True)
-        assert "CANARY" not in hidden and "a look at them lists them, privately" in hidden
+        assert "CANARY" not in hidden and "a private look at the rows lists them" in hidden
         assert sorted(parse_yaml(shown, "draft").content["columns"]["c"]["values"])[:2] == ["CANARY", "b"]
         assert "PRIVATE" in "\n".join(shown.splitlines()[:4])
     assert parse_yaml(draft(frame, look=True), "draft").content["columns"]["c"]["values"] == ["z", "CANARY", "b"]

@@ -92,7 +92,7 @@ def test_households_have_roles_and_their_own_promise() -> None:
     ("above", "below", "words"),
     [
         ({"pid": [1], "sex": [1]}, {"person": [1], "date": DAY}, "have no column of the same name"),
-        ({"a": [1], "sex": [1]}, {"a": [1], "date": DAY}, r"share a, and their names do not tell .*Say it with key"),
+        ({"a": [1], "sex": [1]}, {"a": [1], "date": DAY}, r"share a, and their names do not tell .*Name it with key"),
         ({"pid": [1], "site_id": [1]}, {"pid": [1], "site_id": [1]}, "share pid, site_id, and their names do not tell"),
         ({"pid": [1], "sex": [1]}, {"pid": [1], "sex": [1]}, "share sex beside the key pid, and a release has one"),
         ({"visit_id": [1], "sex": [1]}, {"visit_id": [1], "date": DAY}, "seems to identify a row of visits, and"),
@@ -132,7 +132,7 @@ def test_a_further_table_without_a_time_is_drafted_without_an_order() -> None:
     items = pa.table({"visit": ["v1"], "item": ["a"], "price": [1.5]})
     made = draft_tables(make_visits(20) | {"items": items})
     assert "order" not in read(made.text)["items"] and "tables.items.order" not in made.guesses
-    assert "# order: COLUMN, where rows of a row of visits follow each other in one" in made.text
+    assert "# order: COLUMN, optional: the order of rows within a row of visits" in made.text
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
     assert (tables["drugs"]["key"], tables["drugs"]["order"], tables["buys"]["order"]) == ("drug_id", "day", "week")
     assert set(parse_spec(fill_tables(made.text)).branches) == {"visits", "drugs", "buys"}
     alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
-    with pytest.raises(RequestError, match="sites has no column of the key of a table before it"):
+    with pytest.raises(RequestError, match="sites has no key of a table before it"):
         draft_tables(alone)
 
 

@@ -1,4 +1,4 @@
-"""Readers of codebooks that are no plain JSON; each states the public facts of its form.
+"""Readers of codebooks in forms other than plain JSON; each returns public facts.
 
-Belongs here: one module a form.  Does not belong here: what a draft makes of the facts (privsyn/specs/draft.py).
+Belongs here: one module per form.  Does not belong here: drafts from these facts (privsyn/specs/draft.py).
 """

@@ -23,12 +23,12 @@ _KINDS = {
 
 
 def recognizes(content: Mapping[str, Any]) -> bool:
-    """Return whether this is Croissant."""
+    """Return whether the content is Croissant."""
     return isinstance(content.get("recordSet"), list)
 
 
 def read(content: Mapping[str, Any], name: str, table: str) -> Dictionary:
-    """Return the facts about the record set called ``table``, or the only one that is no list of values."""
+    """Return the facts about the record set ``table``, or the only record set that is not a list of values."""
     sets = [entry for entry in content["recordSet"] if isinstance(entry, Mapping)]
     listed = {_get_key(entry): entry for entry in sets if _is_list(entry)}
     described = {format_value(entry.get("name") or _get_key(entry)): entry for entry in sets if not _is_list(entry)}

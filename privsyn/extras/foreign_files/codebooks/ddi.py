@@ -1,6 +1,6 @@
-"""DDI codebooks (versions 1 and 2): the variables of an XML file, by defusedxml.
+"""DDI codebooks (versions 1 and 2): the variables of an XML file, read by defusedxml.
 
-What a codebook counted in the rows (``sumStat``, ``catStat``) is a function of them and left out.
+Statistics of the rows (``sumStat``, ``catStat``) depend on private data and are left out.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _read_column(variable: Any) -> Facts:
 
 
 def _read_bounds(variable: Any, facts: Facts, label: str) -> None:
-    """Read bounds from ``valrng``, else from the label; items of ``valrng`` are a list of values."""
+    """Read bounds from ``valrng``, else from the label; note values that mean missing."""
     within = _find_child(variable, "valrng")
     range_node = _find_child(within, "range")
     if range_node is not None:
@@ -75,20 +75,20 @@ def _read_bounds(variable: Any, facts: Facts, label: str) -> None:
     elif (limits := parse_range(label)) is not None:
         facts.min, facts.max = (bound_of(limit, facts.kind) for limit in limits)
     if any(_get_tag(e) == "sumStat" for e in variable) and facts.min is None and facts.kind in ("integer", "number"):
-        facts.remarks.append("the codebook's minimum and maximum are not public, but read off the data (sumStat)")
+        facts.remarks.append("the codebook's minimum and maximum are statistics of the data (sumStat), not public")
     missing = [format_value(i.get("VALUE")) for i in _find_child(variable, "invalrng") or () if _get_tag(i) == "item"]
     if missing:
         facts.remarks.append(f"values that mean missing: {', '.join(missing[:8])}; list them in `null_values`")
 
 
 def _parse_numbers(codes: list[str]) -> list[Any]:
-    """Return codes as whole numbers where all are, and none has a zero in front."""
+    """Return the codes as whole numbers if all are whole numbers without leading zeros, else as text."""
     numbers = [parse_whole_number(code) for code in codes]
     return list(codes) if None in numbers else numbers
 
 
 def _get_tag(element: Any) -> str:
-    """Return the element's name without its namespace; comments have none."""
+    """Return the element's name without its namespace; empty for comments."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 

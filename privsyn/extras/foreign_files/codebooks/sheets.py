@@ -1,6 +1,6 @@
-"""Codebooks as a table, CSV or Excel: a row a column, or a row a value; read by pandas (Excel with openpyxl).
+"""Codebooks as a CSV or Excel table, with a row per column or per value; read by pandas (Excel with openpyxl).
 
-Columns of the codebook are known by their headings, in any order and of any case.
+The codebook's columns are recognized by their headings, in any order and letter case.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from privsyn.specs.facts import (
 _FIELD = "draft_spec.dictionary"
 
 MAX_UNPACKED = 200_000_000
-"""Bytes that the parts of a workbook may unpack to."""
+"""Largest unpacked size of a workbook in bytes."""
 
 _HEADINGS = {
     "name": "name variable column field variable_name column_name field_name variable_/_field_name var",
@@ -59,7 +59,7 @@ _SPAN = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:-|–|to|\.\.)\s*(-?\d+(?:\.\d+)?
 
 
 def read(path: Path, table: str) -> Dictionary:
-    """Return the facts of each row; rows of one name, or without one, add values to the column above."""
+    """Return the facts of each column; rows with the same name, or without one, add values to the column above."""
     rows = _read_rows(path)
     headings = {h: _KNOWN[w] for h in rows.columns if (w := "_".join(str(h).lower().split())) in _KNOWN}
     if "name" not in headings.values():
@@ -94,12 +94,12 @@ def _read_rows(path: Path) -> Any:
         ) from None
     except (MemoryError, RequestError):
         raise
-    except Exception:  # pandas and openpyxl raise errors of many kinds
+    except Exception:  # pandas and openpyxl raise many kinds of errors
         raise make_unreadable_error(path.name, "table of columns") from None
 
 
 def _read_column(rows: list[dict[str, str]]) -> Facts:
-    cells = {heading: text for row in reversed(rows) for heading, text in row.items()}  # the first row's count most
+    cells = {heading: text for row in reversed(rows) for heading, text in row.items()}  # the first row wins
     facts = Facts(description=cells.get("description", ""), unit=cells.get("unit", ""))
     facts.universe = cells.get("universe", "")
     stated_kind = cells.get("kind", "").lower()
@@ -127,7 +127,7 @@ def _read_column(rows: list[dict[str, str]]) -> Facts:
 
 
 def _parse_pairs(text: str) -> list[tuple[str, str]]:
-    """Return codes and labels of ``1 = male; 2 = female``, ``1, male | 2, female``, one a line, or of a plain list."""
+    """Return (code, label) pairs from ``1 = male; 2 = female``, ``1, male | 2, female``, lines, or a plain list."""
     separator = next((s for s in ("|", "\n", ";") if s in text), None)
     if separator is None:
         labelled = "=" in text or re.search(r"\d\s*:", text)
@@ -140,7 +140,7 @@ def _parse_pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _parse_numbers(codes: list[str], stated_kind: str) -> list[Any]:
-    """Return codes as whole numbers if all are, none has a leading zero, and the codebook does not call them text."""
+    """Return the codes as whole numbers if all are, without leading zeros, and the codebook does not call them text."""
     text = stated_kind.startswith(("string", "text", "char"))
     numbers = [parse_whole_number(code) for code in codes]
     return list(codes) if text or None in numbers else numbers

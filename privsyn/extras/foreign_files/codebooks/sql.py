@@ -1,6 +1,6 @@
-"""SQL schemas: ``CREATE TABLE`` with its CHECKs, enumerations and foreign keys, by sqlglot.  Nothing is executed.
+"""SQL schemas: ``CREATE TABLE`` with CHECKs, enumerations and foreign keys, parsed by sqlglot.  Nothing is executed.
 
-A foreign key into a table whose rows the same file inserts is a list of values.
+A foreign key into a table whose rows the same file inserts gives a list of values.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read(path: Path, table: str) -> Dictionary:
         import sqlglot
         from sqlglot import exp
     log = logging.getLogger("sqlglot")
-    before, log.disabled = log.disabled, True  # it would name statements that it does not know
+    before, log.disabled = log.disabled, True  # it would print unknown statements
     try:
         statements = [s for s in sqlglot.parse(path.read_text(encoding="utf-8-sig")) if s is not None]
     except (sqlglot.errors.SqlglotError, ValueError, RecursionError):
@@ -72,7 +72,7 @@ def read(path: Path, table: str) -> Dictionary:
 
 
 class _Schema:
-    """What the statements of a file say together."""
+    """The facts from all statements of a file."""
 
     def __init__(self, created: dict[str, Any], statements: list[Any]) -> None:
         from sqlglot import exp
@@ -108,7 +108,7 @@ class _Schema:
         return facts_by_column
 
     def rules(self, schema: Any) -> Iterator[dict[str, Any]]:
-        """Yield what CHECKs say of several columns; as in SQL, a row for which one is unknown may be."""
+        """Yield a rule for each CHECK over several columns; as in SQL, a row with an unknown result passes."""
         for check in schema.find_all(self.exp.CheckColumnConstraint, self.exp.Check):
             for part in _split_conjuncts(check.this, self.exp):
                 condition = translate_condition(part, self.exp)
@@ -155,7 +155,7 @@ class _Schema:
             facts.kind = "drop"
 
     def _refer(self, facts: Facts, reference: Any) -> None:
-        """Add the values of the column that a foreign key names, where the file inserts them."""
+        """Add the values of the column that a foreign key refers to, if the file inserts them."""
         exp, target = self.exp, reference.this
         name = target.this.name if isinstance(target, exp.Schema) else target.name
         referred_table = self.created.get(name)
@@ -177,7 +177,7 @@ class _Schema:
             facts.kind, facts.values, facts.labels = "categorical", list_values(listed, facts), labels
 
     def _check(self, condition: Any, facts_by_column: dict[str, Facts]) -> None:
-        """Add what the conjuncts of a CHECK say of single columns; other conditions say nothing here."""
+        """Add the facts about single columns from the conjuncts of a CHECK; ignore other conditions."""
         exp = self.exp
         for part in _split_conjuncts(condition, exp):
             column = part.this
@@ -217,7 +217,7 @@ class _Schema:
         setattr(facts, which, value)
 
     def _read_literal(self, node: Any) -> Any:
-        """Return the value of a constant; None for anything else, and for NULL."""
+        """Return the value of a constant; None for NULL and for anything else."""
         exp = self.exp
         match node:
             case exp.Neg():
@@ -247,13 +247,13 @@ def _split_conjuncts(condition: Any, exp: Any) -> Iterator[Any]:
 
 def _mark_identifier(facts: Facts) -> None:
     facts.kind, facts.values, facts.unique = "drop", None, True
-    facts.remarks.append("the schema calls it the primary key: an identifier")
+    facts.remarks.append("primary key in the schema, so an identifier")
 
 
 def translate_condition(node: Any, exp: Any) -> str:
-    """Return the text of a condition or of a part of one, empty if a part has no place in rules.
+    """Return a condition, or a part of one, in the language of rules; empty if rules cannot express it.
 
-    ``exp``: sqlglot's nodes.
+    ``exp``: sqlglot's module of nodes.
     """
     match node:
         case exp.Paren():

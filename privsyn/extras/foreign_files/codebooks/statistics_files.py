@@ -1,6 +1,7 @@
-"""Stata, SPSS and SAS files: names, types and labels, by pyreadstat; no row is read.
+"""Stata, SPSS and SAS files: names, types and labels, read by pyreadstat without any row.
 
-A file's labels are its maker's codebook.  These programs let any value be missing, so every column may be null.
+The labels in a file are its author's codebook.  These programs allow missing values anywhere, so every column may be
+null.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from privsyn.specs.facts import (
 _FORM = "Stata, SPSS or SAS file"
 
 _FIXED = re.compile(r"%[-0]?\d+\.([1-9]|1[0-5])fc?")
-"""Stata's format of a number with so many decimals, which nobody gets without asking for it, as ``%9.2f``."""
+"""Stata's format with a fixed number of decimals, such as ``%9.2f``; it is never a default."""
 
 
 def read(path: Path, table: str) -> Dictionary:
     """Return the facts in the file's metadata.
 
-    With a SAS file, the catalogue ``.sas7bcat`` beside it has the value labels.
+    For a SAS file, value labels come from the catalogue ``.sas7bcat`` beside it.
     """
     with need_package("pyreadstat", f"reading a {_FORM}", "codebooks", "draft_spec.dictionary"):
         import pyreadstat
@@ -38,7 +39,7 @@ def read(path: Path, table: str) -> Dictionary:
         _, metadata = getattr(pyreadstat, READERS[path.suffix.lower()])(str(path), **options)
     except MemoryError:
         raise
-    except Exception:  # pyreadstat raises errors of many kinds
+    except Exception:  # pyreadstat raises many kinds of errors
         raise make_unreadable_error(path.name, _FORM) from None
     return Dictionary(path.name, {name: _read_column(name, metadata) for name in metadata.column_names})
 
@@ -60,7 +61,7 @@ def _read_column(name: str, metadata: Any) -> Facts:
     elif stored == "string":
         facts.kind = "categorical"
     elif stored:
-        # whole bounds in a label do not make the values whole: a share of 0 to 1 has fractions
+        # whole bounds do not imply whole values: a share from 0 to 1 has fractions
         facts.kind = "integer" if stored.startswith("int") or form.endswith(".0") else "number"
     if facts.kind == "number" and (fixed := _FIXED.fullmatch(form)):
         facts.decimals = int(fixed[1])

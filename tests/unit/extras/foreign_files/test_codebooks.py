@@ -167,7 +167,7 @@ def test_ddi_takes_nothing_that_was_counted_in_the_rows(tmp_path: Path) -> None:
     counted = tmp_path / "c.xml"
     counted.write_text('<codeBook><var name="a"><sumStat type="min">3</sumStat></var></codeBook>', encoding="utf-8")
     found = parse_dictionary(counted, "c").columns["a"]
-    assert found.min is None and "read off the data" in found.remarks[0]
+    assert found.min is None and "statistics of the data" in found.remarks[0]
 
 
 @pytest.mark.parametrize("text", ["²", "--5", "9" * 5_000, "٣", "-"])
