@@ -292,23 +292,6 @@ def test_every_kind_keeps_its_rules(request_: Request) -> None:
     assert broken_rules(build_steps(request_), request_) == []
 
 
-LOOKS = {
-    "privsyn": ["one_way_marginals", "indif_scores", "measure_marginals"],
-    "adaptive": [
-        "one_way_marginals",
-        "indif_scores",
-        "measure_marginals",
-        "residual_scores_2",
-        "measure_again_2",
-    ],
-    "independent": ["one_way_marginals"],
-    "mst": ["one_way_marginals", "indif_scores", "measure_marginals"],
-    "privbayes": ["one_way_marginals", "indif_scores", "measure_marginals"],
-    "prior": ["one_way_marginals", "measure_marginals", "measure_groups", "measure_in_groups"],
-}
-"""Mechanism -> the only steps that cost budget."""
-
-
 def mutants() -> dict[str, Step]:
     """Steps of the default mechanism that each break one rule; every one keeps its name."""
     step = {step.name: step for step in STEPS}

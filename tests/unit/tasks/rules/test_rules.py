@@ -26,7 +26,6 @@ from tests.support.ruled import COLUMNS, CONDITIONS, RULES, people, ruled_spec
 from tests.support.specs import make_spec
 
 ROWS = people(400, seed=3)
-DAYS = {"kind": "date", "min": "2000-01-01", "max": "2009-12-31"}
 
 
 @pytest.fixture(scope="module")
