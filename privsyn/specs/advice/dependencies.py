@@ -225,11 +225,12 @@ def reduce_dependencies(
     One column represents all columns that determine each other.  Dependents through another column are left out.
     """
     follows = {(a.name, b.name) for a, b in pairs}
+    place = {name: number for number, name in enumerate(dict.fromkeys(c.name for pair in pairs for c in pair))}
     representative: dict[str, AdviceColumn] = {}
     for a, b in pairs:
         if (b.name, a.name) in follows:
             first, second = sorted(
-                (a, b), key=lambda c: (not isinstance(c.described, CategoricalColumn), _find_place(pairs, c))
+                (a, b), key=lambda c: (not isinstance(c.described, CategoricalColumn), place[c.name])
             )
             representative.setdefault(second.name, representative.get(first.name, first))
     direct: dict[tuple[str, bool], tuple[AdviceColumn, list[AdviceColumn], bool]] = {}
@@ -245,11 +246,6 @@ def reduce_dependencies(
         if mutual or not through:
             direct.setdefault((a.name, mutual), (a, [], mutual))[1].append(b)
     return list(direct.values())
-
-
-def _find_place(pairs: Sequence[tuple[AdviceColumn, AdviceColumn]], column: AdviceColumn) -> int:
-    """Return the index of the first pair that contains ``column``."""
-    return next(i for i, pair in enumerate(pairs) if column in pair)
 
 
 def describe_dependency(first: AdviceColumn, followers: Sequence[AdviceColumn], mutual: bool) -> Finding:
