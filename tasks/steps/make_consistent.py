@@ -145,8 +145,7 @@ class _Member:
 
 
 class _MergedMember:
-    """Like :class:`_Member`, for attributes shared by merged codes; the estimate's own codes are parts of the shared
-    ones.
+    """Like :class:`_Member`, for attributes shared by merged codes, which the estimate's own codes are parts of.
 
     ``merges``: for each shared attribute, from the estimate's codes to the shared ones, None if they are equal.
     """

@@ -79,8 +79,7 @@ def _list_cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator
 
 
 def plan_queries(figures: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
-    """Return one single-cell query per figure, each at ``rho / len(figures)``; the figure's name replaces the
-    attributes.
+    """Return one single-cell query per figure, each at ``rho / len(figures)``; its name replaces the attributes.
 
     Privacy: with the synthetic table fixed, all sums together are rho-zCDP for adding or removing one person with at
     most ``records`` = k records.  Each of k records changes each of the M compared marginals (or queries) by at most 1

@@ -19,8 +19,7 @@ from privsyn.tasks.estimation.frequent_values import CountedValues
 
 
 def build_located_domain(counted: Sequence[CountedValues]) -> Domain:
-    """Return the domain of located rows: a code for each counted value of an attribute, and one for all other
-    values."""
+    """Return the domain of located rows: a code for each counted value of an attribute, and one for all others."""
     return Domain.of({c.attribute: len(c.number) + 1 for c in counted})
 
 
