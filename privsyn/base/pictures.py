@@ -1,4 +1,4 @@
-"""Vega-Lite charts as pictures in files."""
+"""Write Vega-Lite charts as image files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from privsyn.base.errors import RequestError
 
 
 def draw_chart(chart: Mapping[str, Any], format_: str) -> bytes:
-    """Return the picture of a chart as ``svg`` or ``png``."""
+    """Return a chart as ``svg`` or ``png``."""
     import vl_convert  # here: it loads slowly
 
     if format_ == "svg":
@@ -19,7 +19,7 @@ def draw_chart(chart: Mapping[str, Any], format_: str) -> bytes:
 
 
 def write_picture(chart: Mapping[str, Any], path: Path, field: str) -> None:
-    """Draw into a .png or .svg file.  RequestError of ``field`` for another ending or a place not to be written."""
+    """Write a .png or .svg file.  RequestError about ``field`` for another ending or an unwritable place."""
     ending = path.suffix.lower().removeprefix(".")
     if ending not in ("png", "svg"):
         raise RequestError(f"{path.name!r} ends in neither .png nor .svg", "Choose one of the two", field)

@@ -1,10 +1,10 @@
-"""Traces of releases, evaluations and comparisons (OpenTelemetry) and their lineage (OpenLineage), where settings say.
+"""Traces (OpenTelemetry) and lineage (OpenLineage) of releases, evaluations and comparisons, if set.
 
-A span says a step's name and kind, how long it took, and the type of the error that ended it; an event says the names
-of a data set and of released folders.  No path, size, count or error text leaves: these may depend on private rows.
-How long a step took may, too, as on the page of a run; the promise does not cover it.
+A span has a step's name, kind and duration, and the type of the error that ended it.  An event has the names of a data
+set and of released folders.  No path, size, count or error text is sent, because these may depend on private rows.  A
+step's duration may depend on them too, as on a run's page; the promise does not cover durations.
 
-Nothing that fails here fails a run, but for a package that is not installed, which is said before it begins.
+Failures here never fail a run, except a missing package, which is reported before the run begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 
 FLUSH_MILLISECONDS = 5_000
-"""How long the end of a run waits for spans that are not delivered yet."""
+"""How long the end of a run waits for undelivered spans."""
 
 NAMESPACE, RELEASED = "privsyn", "privsyn.released"
 """OpenLineage's namespaces of jobs and data sets, and of released folders."""
@@ -35,16 +35,16 @@ _RunStep = TypeVar("_RunStep", bound=Callable[..., Any])
 
 
 class _Step(Protocol):
-    """What a span says of a step."""
+    """The attributes of a step that a span shows."""
 
     name: str
     kind: Any
 
 
 class Telemetry:
-    """The receivers that the settings name; without one, it does nothing.
+    """The receivers in the settings; does nothing without one.
 
-    Raises RequestError for a receiver whose package is not installed, or for an address that it does not take.
+    Raises RequestError if a receiver's package is missing or its address is invalid.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -55,9 +55,9 @@ class Telemetry:
     def observe(
         self, dataset: str, run: str, job: Job = "release", *, released: Sequence[str] = ()
     ) -> Iterator[Observed]:
-        """Trace what runs in the block, and tell of its begin and its end: complete, or failed by an exception.
+        """Trace the block, and report its start and its end: complete, or failed by an exception.
 
-        ``released``: names of released folders that it reads beside the data set.
+        ``released``: names of released folders that it reads, next to the data set.
         """
         with ExitStack() as open_things:
             tracer = open_things.enter_context(self._traces()) if self._traces else None
@@ -75,14 +75,14 @@ class Telemetry:
 
 
 class Observed:
-    """A run that is observed: its tracer, and the name of the folder that it released."""
+    """An observed run: its tracer, and the name of its released folder."""
 
     def __init__(self, tracer: Any) -> None:
         self._tracer = tracer
         self.released: str | None = None
 
     def trace(self, run: _RunStep) -> _RunStep:
-        """Return what runs a step, as ``run`` does, with a span around each."""
+        """Return a function that runs steps like ``run``, each in a span."""
         if self._tracer is None:
             return run
 
@@ -93,7 +93,7 @@ class Observed:
         return cast(_RunStep, run_traced)
 
     def span(self, step: str, kind: str = "private") -> AbstractContextManager[None]:
-        """Return the span of a step; its name must be public."""
+        """Return the span of a step; the step's name must be public."""
         if self._tracer is None:
             return nullcontext()
         return _span(self._tracer, step, {"privsyn.step": step, "privsyn.kind": kind})
@@ -101,7 +101,7 @@ class Observed:
 
 @contextmanager
 def _span(tracer: Any, name: str, attributes: Mapping[str, str]) -> Iterator[None]:
-    """Open a span; an error in it leaves its type and no text, which may quote a row."""
+    """Open a span; an error records only its type, because its text may quote a row."""
     from opentelemetry.trace import Status, StatusCode
 
     with tracer.start_as_current_span(
@@ -119,12 +119,12 @@ def _attempt(tell: _Tell | None, state: str, released: str | None) -> None:
         return
     try:
         tell(state, released)
-    except Exception as error:  # whatever the receiver's program raises
+    except Exception as error:  # the receiver's library may raise anything
         _logger.warning("A lineage event (%s) could not be delivered: %s.", state, type(error).__name__)
 
 
 def _open_traces(endpoint: str) -> Callable[[], Any]:
-    """Return what opens a tracer that sends its spans to ``endpoint`` until it is closed."""
+    """Return a function that opens a tracer, which sends its spans to ``endpoint`` until it is closed."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -135,7 +135,7 @@ def _open_traces(endpoint: str) -> Callable[[], Any]:
 
     @contextmanager
     def open_tracer() -> Iterator[Any]:
-        # a provider of its own: what other packages trace is not ours to send
+        # a separate provider, so that other packages' traces are not sent
         provider = TracerProvider(
             resource=Resource.create({"service.name": "privsyn", "service.version": version("privsyn-flows")}),
             shutdown_on_exit=False,
@@ -151,7 +151,7 @@ def _open_traces(endpoint: str) -> Callable[[], Any]:
 
 
 def _open_lineage(place: str) -> Callable[[Job, str, Sequence[str]], _Tell]:
-    """Return what makes, for a job and what it reads, the function that sends its events to a web address or a file."""
+    """Return a function that, given a job and its inputs, makes a sender of events to a web address or file."""
     try:
         from openlineage.client import event_v2 as events
         from openlineage.client.transport.file import FileConfig, FileTransport
