@@ -1,4 +1,4 @@
-"""How CSV files are written: what a record is, and how its fields are."""
+"""How CSV files are written: records, and their fields."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ USUAL_NULLS = (
     *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"),
     *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-"""Texts that R and pandas write or read as null."""
+"""Texts that R and pandas read or write as null."""
 
 _ONE_BYTE = re.compile(r"iso8859-[0-9]+|cp125[0-8]|cp437|cp85[0-9]|cp86[0-9]|koi8-[ru]|mac-[a-z]+")
-"""Python's names of encodings in which every byte is a character by itself: none hides or makes a line break."""
+"""Python's names of encodings with one byte per character, in which no byte can hide or make a line break."""
 
 
 class CsvOptions(FrozenModel):
@@ -89,9 +89,9 @@ class CsvOptions(FrozenModel):
 
 
 def check_csv_texts(csv: CsvOptions, columns: Mapping[str, Any]) -> None:
-    """Raise FieldError for a column whose name or values a CSV file with these options cannot hold.
+    """Raise FieldError for a column whose name or values cannot be written to CSV with these options.
 
-    columns: the released ones, whose texts are those of their ``values``.
+    columns: the released columns, whose texts are in ``values``.
     """
     marks = (csv.delimiter or ",", "\r", "\n")
     for name, column in columns.items():

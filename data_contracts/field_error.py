@@ -1,4 +1,4 @@
-"""What a model refuses, in words: the error that its validators raise."""
+"""The error that the validators of models raise."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class FieldError(ValueError):
     """A value that a model refuses.
 
-    ``problem`` says what is wrong and ``cure`` what to do, neither with a full stop; ``place`` is the field that the
-    error is about, from the field or model whose validator raises it, empty for that itself.
+    ``problem``: what is wrong; ``cure``: what to do; neither ends with a full stop.  ``place``: the wrong field,
+    relative to the field or model whose validator raises the error; empty for that field or model itself.
     """
 
     def __init__(self, problem: str, cure: str = "", place: tuple[str | int, ...] = ()) -> None:

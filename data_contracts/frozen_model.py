@@ -1,4 +1,4 @@
-"""The base of every model of a spec: immutable, strict about unknown fields, and drawn as a form."""
+"""The base of every spec model: immutable, strict about unknown fields, and shown as a form."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from privsyn.data_contracts.unicode import is_unicode
 
 @cache
 def _find_numeric_types(model: type[BaseModel]) -> frozenset[str]:
-    """Return the fields that hold numbers, or lists or mappings of them, and no booleans."""
+    """Return the fields with numbers, or lists or mappings of numbers, and without booleans."""
     parts_of = {name: set(_iterate_types(field.annotation)) for name, field in model.model_fields.items()}
     return frozenset(name for name, parts in parts_of.items() if parts & {int, float} and bool not in parts)
 
 
 def _iterate_types(annotation: Any) -> Iterator[Any]:
-    """Yield the types that an annotation is made of; choices of a ``Literal`` are not types."""
+    """Yield the types in an annotation; choices of a ``Literal`` are not types."""
     parts = () if get_origin(annotation) is Literal else get_args(annotation)
     yield from chain.from_iterable(map(_iterate_types, parts)) if parts else (annotation,)
 
@@ -48,7 +48,7 @@ def _refuse_booleans(value: Any) -> Any:
 class FrozenModel(BaseModel):
     """Base of every model of the spec: immutable, and unknown fields are refused.
 
-    ``OMITTED_AT_DEFAULT``: fields that are not written while they have their defaults.  Manifests and keys of earlier
+    ``OMITTED_AT_DEFAULT``: fields that are not written at their defaults, because manifests and keys of earlier
     versions do not know them, or the ledger fills them in.
     """
 
@@ -59,7 +59,7 @@ class FrozenModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_booleans_as_numbers(cls, content: Any) -> Any:
-        """Turn a boolean in a number's place into text, which is refused there: otherwise true would become 1."""
+        """Turn a boolean in a number's place into text, which is refused; otherwise true would become 1."""
         if not isinstance(content, Mapping):
             return content
         numeric = _find_numeric_types(cls)
@@ -79,7 +79,7 @@ class FrozenModel(BaseModel):
         return self.leave_out_unused(handler)
 
     def leave_out_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return what is written: all fields but those of OMITTED_AT_DEFAULT that have their defaults."""
+        """Return the content to write: all fields except those in OMITTED_AT_DEFAULT with their default values."""
         fields, content = type(self).model_fields, handler(self)
         unused = {
             name for name in self.OMITTED_AT_DEFAULT & fields.keys() if getattr(self, name) == fields[name].default
@@ -88,7 +88,7 @@ class FrozenModel(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """Return the JSON schema, with every limit in words: the run form is made from it (form.py)."""
+        """Return the JSON schema, with every limit in words, for the run form (form.py)."""
         schema = handler(core_schema)
         resolved = handler.resolve_ref_schema(schema)
         if "description" in resolved:  # the model's docstring

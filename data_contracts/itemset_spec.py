@@ -1,6 +1,6 @@
 """The itemset spec: one frozen model that is the YAML file of ``privsyn itemsets``.
 
-The universe of items and every bound are public: nothing here may be read off the transactions.
+The universe of items and every bound are public: nothing here may be taken from the transactions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privsyn.data_contracts.release_spec import DATASET, MAX_COLUMNS
 from privsyn.data_contracts.totals import PublicFile
 
 MAX_ITEMS = 100_000
-"""Most items of a universe."""
+"""The most items of a universe."""
 
 
 class ListLayout(FrozenModel):
@@ -138,11 +138,11 @@ class ItemsetSpec(FrozenModel):
 
     @property
     def unit_of_protection(self) -> str:
-        """One phrase for the certificate and the note: a record is a transaction."""
+        """The unit of protection as one phrase for the certificate and the note; a record is a transaction."""
         most = self.transactions_per_person
         many = "one transaction" if most == 1 else f"at most {most} transactions"
         return f"one person with {many} (declared in the spec)"
 
     def public(self) -> dict[str, Any]:
-        """Return the spec as JSON without paths: what a released folder may show."""
+        """Return the spec as JSON without paths, for a released folder."""
         return self.model_dump(mode="json", exclude={"data", "items_file", "public_files"})

@@ -1,8 +1,9 @@
-"""Tables that refer to each other: persons and their rows, or households and their members, as one spec of rows.
+"""Linked tables: persons and their rows, or households and their members, as one spec of rows.
 
-The columns of the table above are the same in every row of a person, so a release of two tables is one of linked rows
-(panels.py), beside a count of the persons that have no row.  Further tables, of the same persons or of their rows, have
-their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
+The parent table's columns are constant within a person, so a release of two tables is a release of linked rows
+(panels.py) with a count of the persons without rows.  Further tables, whose rows belong to the same persons or to their
+rows, describe their own columns: each is released as a spec of two tables, with its parent table
+(:func:`build_branch`).
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
-"""What a table may be called: its released files have the name."""
+"""Pattern of table names, which are also the names of their released files."""
 
 OF_ROWS = ("order", "with_order", "once")
-"""Fields of a spec that may stand in the table of rows."""
+"""Spec fields that may be in the table of rows."""
 
 OF_FURTHER = ("rules", "focus", "workload")
-"""Fields of a spec that a further table has of its own."""
+"""Spec fields that a further table may have."""
 
 DEEPEST = 3
-"""Tables from the one of persons or households down to the last one, at most: persons, visits, drugs of visits."""
+"""The most tables on a path from the root table down: persons, visits, drugs of visits."""
 
 
 class LinkedTable(FrozenModel):
     """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
 
-    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are of a further table; those of the first
-    table of rows are the spec's.
+    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` belong to further tables; for the first
+    table of rows they are in the spec.
     """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
@@ -85,12 +86,12 @@ class LinkedTable(FrozenModel):
     )
 
     def read_at(self, place: str) -> LinkedTable:
-        """Return the same table at another place; empty: in memory."""
+        """Return the same table at another place, empty for a table in memory."""
         return self.model_copy(update={"data": place})
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """Return the JSON schema, with what :func:`fold_tables` takes out of a table as people write it."""
+        """Return the JSON schema, including the fields that :func:`fold_tables` takes out of a written table."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         fields = handler.resolve_ref_schema(schema)["properties"]
         names = fields["columns"]["anyOf"][0]
@@ -104,11 +105,11 @@ class LinkedTable(FrozenModel):
 
 
 ONE_PLACE: Mapping[str, Any] = {"kind": "integer", "min": 1, "max": 1}
-"""The order of the rows of a further table that has none: one place, so that a hash of each row decides."""
+"""The order column of a further table without an order: one place, so that each row's hash decides."""
 
 
 def name_one_place(table: str) -> str:
-    """Return the column that says the order of the rows of a further table which has none; no table is read for it."""
+    """Return the name of the order column of a further table without an order; no table has this column."""
     return f"{table} (in no order)"
 
 
@@ -117,7 +118,7 @@ Tables = Mapping[str, LinkedTable]
 
 
 def get_above(tables: Tables) -> tuple[str, LinkedTable]:
-    """Return the table above with its name.  Raises LookupError where there is none."""
+    """Return the root table with its name.  Raises LookupError if there is none."""
     for name, table in tables.items():
         if table.of is None:
             return name, table
@@ -125,7 +126,7 @@ def get_above(tables: Tables) -> tuple[str, LinkedTable]:
 
 
 def get_below(tables: Tables) -> tuple[str, LinkedTable]:
-    """Return the first table of rows of persons, or of members, with its name.  Raises LookupError for no tables."""
+    """Return the first table of rows below the root, with its name.  Raises LookupError without tables."""
     above = get_above(tables)[0]
     of_above = {name: table.columns for name, table in tables.items() if table.of == above}
     if not of_above:
@@ -135,27 +136,28 @@ def get_below(tables: Tables) -> tuple[str, LinkedTable]:
 
 
 def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
-    """Return the first of the tables of rows of persons: the only one whose columns the spec may describe elsewhere.
+    """Return the first of the root's tables of rows, the only one whose columns may be described in the spec.
 
-    So it stays the first where a spec comes back from a store that sorts names.
+    So the first table stays the same if the spec comes back from a store that sorts names.
     """
     listed = [name for name, columns in columns_by_table.items() if isinstance(columns, list | tuple | str)]
     return (listed or [*columns_by_table])[0]
 
 
 def list_further(tables: Tables) -> tuple[str, ...]:
-    """Return the names of further tables of rows, each after the table above it."""
+    """Return the names of further tables of rows, each after its parent table."""
     if not tables:
         return ()
     first_branch = {get_above(tables)[0], get_below(tables)[0]}
     others = [name for name in tables if name not in first_branch]
-    return tuple(sorted(others, key=lambda name: tables[name].of in others))  # three tables deep at most
+    return tuple(sorted(others, key=lambda name: tables[name].of in others))  # at most three levels
 
 
 def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a spec with what its tables say of columns and rows in the fields of one table.
+    """Return a spec's content with the columns and row fields of its tables moved to the fields of a one-table spec.
 
-    What is no table is left to the model.  Raises FieldError, with its place, for tables that do not fit together.
+    Values that are not tables are left to the model.  Raises FieldError, with its place, for tables that do not fit
+    together.
     """
     folded, described_tables = dict(content), content.get("tables")
     if not isinstance(described_tables, Mapping) or not described_tables:
@@ -217,15 +219,16 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_path(tables_above: Mapping[str, str | None], name: str) -> tuple[str, ...]:
-    """Return a table and those above it, by their names; ``tables_above``: of each the one above, or None."""
+    """Return a table and its ancestors, by name; ``tables_above``: each table's parent, or None."""
     above = tables_above[name]
     return (name,) if above is None else (name, *list_path(tables_above, above))
 
 
 def _drop_table_names(marginal: Any, name: str, tables: Mapping[str, Any], place: tuple[str | int, ...]) -> Any:
-    """Return a set of the workload of a table with its question about columns by their plain names.
+    """Return a table's workload entry with plain column names in its question.
 
-    Raises FieldError where it names a table that is neither this one nor above it, whose column may be called the same.
+    Raises FieldError if the question names a table that is neither this one nor an ancestor; such a table may have a
+    column of the same name.
     """
     if not isinstance(marginal, Mapping) or not isinstance(marginal.get("question"), str):
         return marginal
@@ -239,7 +242,7 @@ def _drop_table_names(marginal: Any, name: str, tables: Mapping[str, Any], place
 
 
 def join_columns(content: Mapping[str, Any]) -> Any:
-    """Return the described columns of a folded spec, with those of its further tables."""
+    """Return the described columns of a folded spec, including its further tables."""
     columns, tables = content.get("columns"), content.get("tables")
     if not isinstance(columns, Mapping) or not isinstance(tables, Mapping):
         return columns
@@ -251,14 +254,14 @@ def join_columns(content: Mapping[str, Any]) -> Any:
 
 
 def list_described_columns(spec: Any) -> Any:
-    """Return the columns that a spec describes, with those of its further tables."""
+    """Return the columns that a spec describes, including its further tables."""
     return join_columns(
         {"columns": spec.columns, "tables": {n: {"columns": t.columns} for n, t in spec.tables.items()}}
     )
 
 
 def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the table above all and of its first table of rows, then those of all others."""
+    """Return the names of the root table, its first table of rows, and all other tables."""
     for name, table in tables.items():
         seen, above = [name], table.get("of")
         while above is not None:
@@ -293,7 +296,7 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise FieldError where the key of a table of rows is a column that names the row above, or the person."""
+    """Raise FieldError if a table of rows has the column naming its parent row, or the person, as its own key."""
     of_above = {name: {tables[table["of"]].get("key")} for name, table in tables.items() if table.get("of")}
     root = next(table.get("key") for table in tables.values() if table.get("of") is None)
     for name, keys in of_above.items():
@@ -304,7 +307,7 @@ def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the described columns of a further table, its keys among them, and an order where it has none."""
+    """Return the described columns of a further table, including its keys, and an order column if it has none."""
     table, table_place = tables[name], ("tables", name)
     above = tables[table["of"]]
     if not isinstance(table.get("columns"), Mapping):
@@ -329,7 +332,7 @@ def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[s
 
 
 def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict[str, Any]) -> Iterator[str]:
-    """Yield the names of a table's columns, its keys among them; put those that it describes into ``columns``."""
+    """Yield the names of a table's columns, including its keys; put the described ones into ``columns``."""
     described = table.get("columns", ())
     if isinstance(described, Mapping):
         both = next((c for c, d in described.items() if c in columns and c != above and columns[c] != d), None)
@@ -349,7 +352,7 @@ def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict
 
 
 def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return the unit with the cap of rows in it."""
+    """Return the unit with the cap on rows."""
     if not isinstance(described, Mapping):
         return described
     unit = dict(described)
@@ -388,7 +391,7 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
 
 
 class WithTables(Protocol):
-    """The parts of a spec that say what is public about its tables."""
+    """The parts of a spec with public facts about its tables."""
 
     tables: Any
     unit: Unit
@@ -407,18 +410,18 @@ class WithTables(Protocol):
 
     @property
     def row_words(self) -> RowWords:
-        """What rules may say of other rows of a person, and of tables."""
+        """The words that rules may use for other rows of a person, and for tables."""
 
 
 def list_constant_columns(spec: WithTables) -> tuple[str, ...]:
-    """Return the measured columns of the table above, but those that rules compute."""
+    """Return the measured columns of the root table, without those that rules compute."""
     computed = {name for rule in spec.rules for name in map_computed_columns(rule)}
     names = get_above(spec.tables)[1].columns
     return tuple(name for name in names if name in spec.measured_columns and name not in computed)
 
 
 def check_tables(spec: WithTables) -> None:
-    """Raise FieldError, with its place, where columns, order or rules do not fit the tables of the spec."""
+    """Raise FieldError, with its place, if columns, order or rules do not fit the spec's tables."""
     if not spec.tables:
         return
     (above, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
@@ -458,7 +461,7 @@ def check_tables(spec: WithTables) -> None:
 
 
 def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
-    """Raise FieldError where a column of the table above follows from one of a row."""
+    """Raise FieldError if a parent-table column follows from a column of its rows."""
     behind = {
         name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()
     }
@@ -479,15 +482,15 @@ Spec = TypeVar("Spec", bound=Any)
 
 
 def build_first_branch(spec: Spec) -> Spec:
-    """Return the spec of the table above all and its first table of rows, without the further ones."""
+    """Return the spec of the root table and its first table of rows, without further tables."""
     first_branch = (get_above(spec.tables), get_below(spec.tables))
     return spec.model_copy(update={"tables": dict(first_branch)})
 
 
 def build_branch(spec: Spec, name: str) -> Spec:
-    """Return the spec of a further table and the one above it, as one of two tables, where a row above is a person.
+    """Return the two-table spec of a further table and its parent, in which a parent row is the person.
 
-    Beside the columns of the table above stand those of the table above all: rows below depend on both.
+    The parent's columns include the root table's, because the rows depend on both.
     """
     table, (root, _) = spec.tables[name], get_above(spec.tables)
     above = _list_columns(spec, root) | _list_columns(spec, table.of)
@@ -508,15 +511,15 @@ def build_branch(spec: Spec, name: str) -> Spec:
 
 
 def _list_columns(spec: Any, name: str) -> dict[str, Any]:
-    """Return the described columns of one of the tables."""
+    """Return the described columns of one table."""
     columns = spec.tables[name].columns
     return dict(columns) if isinstance(columns, Mapping) else {c: spec.columns[c] for c in columns}
 
 
 def check_further(spec: Any, name: str, check: Any) -> None:
-    """Raise FieldError, with its place, where a further table does not fit the tables above it.
+    """Raise FieldError, with its place, if a further table does not fit its ancestors.
 
-    ``check``: raises FieldError for a spec of two tables.
+    ``check``: raises FieldError for an invalid two-table spec.
     """
     table, root = spec.tables[name], get_above(spec.tables)[0]
     for upper in dict.fromkeys((root, table.of)):

@@ -1,4 +1,4 @@
-"""What a release adds to: the earlier releases of the same unchanged data whose counts are pooled with its own."""
+"""Earlier releases of the same unchanged data whose counts are pooled with a new release."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 MOST_EARLIER = 20
-"""Earlier releases at most."""
+"""The most earlier releases."""
 
 RUN = r"^[a-z0-9][a-z0-9_-]{0,80}$"
-"""What a run may be called."""
+"""Pattern of run names."""
 
 
 class EarlierLook(FrozenModel):

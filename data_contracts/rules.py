@@ -1,4 +1,4 @@
-"""Rules between columns: public statements of the steward about every row that can be."""
+"""Rules between columns: public statements about every possible row."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class LookupRule(Statement):
 
 
 def _name_kind(value: Any) -> str | None:
-    """Return the kind of a rule, a mapping or a model, by the field that names it; None for no known kind."""
+    """Return the kind of a rule, a mapping or a model, by the field that names it; None for an unknown kind."""
     for kind in ("derive", "lookup", "one_of", "never"):
         if (kind in value) if isinstance(value, Mapping) else hasattr(value, kind):
             return kind
@@ -153,7 +153,7 @@ Columns = Mapping[str, Any]
 
 
 def infer_type(column: Any) -> Type:
-    """Return the type that a column has in expressions."""
+    """Return a column's type in expressions."""
     match column:
         case IntegerColumn() | NumberColumn():
             return "number"
@@ -170,39 +170,39 @@ def infer_type(column: Any) -> Type:
 
 
 def map_computed_columns(rule: Any) -> tuple[str, ...]:
-    """Return the columns that one rule derives from their row, or looks up."""
+    """Return the columns that a rule derives from the same row, or looks up."""
     if isinstance(rule, Derive):
         return tuple(name for name, text in rule.derive.items() if not names_neighbour(text))
     return rule.lookup.to if isinstance(rule, LookupRule) else ()
 
 
 def map_continued_columns(rule: Any) -> tuple[str, ...]:
-    """Return the columns that one rule derives from another row of the person."""
+    """Return the columns that a rule derives from another row of the person."""
     if not isinstance(rule, Derive):
         return ()
     return tuple(name for name, text in rule.derive.items() if names_neighbour(text))
 
 
 def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
-    """Return the columns that rules derive or look up, in the rules' order."""
+    """Return the columns that rules derive or look up, in rule order."""
     return tuple(name for rule in rules for name in map_computed_columns(rule))
 
 
 def list_conditions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[int, Node]:
-    """Return the conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.
+    """Return the conditions of the ``never`` rules, by rule number from 0; ``columns``: the released columns.
 
-    ``words``: of the rows of a person that they may name.
+    ``words``: for the rows of a person that they may name.
 
-    Raises FieldError for one that is not an expression over the columns.
+    Raises FieldError for a condition that is no expression over the columns.
     """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {i: parse_condition(rule.never, types, words) for i, rule in enumerate(rules) if isinstance(rule, Never)}
 
 
 def list_expressions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[str, Node]:
-    """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError.
+    """Return the expressions of the derived columns; ``columns``: the released columns.  Raises FieldError.
 
-    Columns that follow from another row of a person are not among them (:func:`list_continued_expressions`).
+    Columns that follow from another row of a person are left out (:func:`list_continued_expressions`).
     """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {
@@ -215,7 +215,7 @@ def list_expressions(rules: Sequence[Any], columns: Columns, words: RowWords = O
 
 
 def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: RowWords) -> dict[str, Node]:
-    """Return the expressions of the columns that follow from another row of a person.  Raises FieldError."""
+    """Return the expressions of columns that follow from another row of a person.  Raises FieldError."""
     types = {name: infer_type(column) for name, column in columns.items()}
     return {n: parse_expression(r.derive[n], types, words) for r in rules for n in map_continued_columns(r)}
 
@@ -223,8 +223,8 @@ def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: Ro
 def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> tuple[str, ...]:
     """Return the computed columns, each after the columns that it needs.  Raises FieldError for a circle.
 
-    Columns that follow from another row are not among them, but their circles are refused: in one row, of which the
-    first is each person's ``first``, or through the row before and the row after.
+    Columns that follow from another row are left out, but their circles are refused: within a row, including a person's
+    ``first``, or through the row before and the row after.
     """
     continued = list_continued_expressions(rules, columns, words)
     expressions = {**list_expressions(rules, columns, words), **continued}
@@ -239,7 +239,7 @@ def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWor
 
 
 _BOTH_WAYS = {"previous", "next"}
-"""A column that follows from the row before may follow from itself there; one that goes both ways may not."""
+"""A column may follow from itself in the row before, but not in both directions."""
 
 
 def _sort_columns(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ def _sort_columns(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
 
 
 def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> None:
-    """Check rules by the columns' names and kinds, and ``words`` of rows, alone.  Raises FieldError at its place."""
+    """Check rules by the columns' names and kinds, and by ``words`` for rows.  Raises FieldError at its place."""
     if len(rules) > MAX_RULES:
         raise FieldError(f"at most {MAX_RULES} rules", place=("rules",))
     taken: set[str] = set()
@@ -273,12 +273,12 @@ def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_RO
 
 
 def _names_member(part: Node) -> bool:
-    """Return whether a part of an expression is a column of the member of a role."""
+    """Return whether a part of an expression is a column of a role's member."""
     return part.op == "of row" and part.value.row not in NEIGHBOURS
 
 
 def _is_of_every_row(part: Node) -> bool:
-    """Return whether a part of an expression is of a row that every row has: itself, or the person's first."""
+    """Return whether a part refers to a row that always exists: the row itself, or the person's first."""
     return part.op == "column" or (part.op == "of row" and part.value.row == "first")
 
 
@@ -339,7 +339,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
 
 
 def _check_lookup(lookup: Lookup, columns: Columns) -> None:
-    """Check that the values fit the columns, and that each value of one key column has a row, or may give null."""
+    """Check that the values fit the columns, and that each value of a single key column has a row, or may give null."""
     names = (*lookup.from_, *lookup.to)
     for i, name in enumerate(names):
         odd = next((v for v in dict.fromkeys(row[i] for row in lookup.rows) if not holds(columns[name], v)), lookup)
@@ -371,9 +371,9 @@ def _claim_column(names: Sequence[str], columns: Columns, taken: set[str]) -> No
 
 
 def check_texts(node: Node, columns: Mapping[str, Any], place: tuple[str, ...]) -> None:
-    """Raise FieldError at ``place`` for a text that a column in ``node`` is compared with and does not list.
+    """Raise FieldError at ``place`` for a text in ``node`` that is compared with a column but not among its values.
 
-    A slip would forbid other rows than are meant; `other` may always be compared with.
+    A misspelling would forbid the wrong rows; `other` is always allowed.
     """
     for part in node.walk():
         named = [a.column for a in part.args if a.column is not None]

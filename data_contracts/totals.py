@@ -1,4 +1,4 @@
-"""Known totals: counts of the table that are published elsewhere, and are honoured without any budget."""
+"""Known totals: counts of the table that are published elsewhere and honoured without any budget."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.prior import check_statement
 
 MOST_COUNTS = 20_000
-"""Counts of one total at most: they stand in the manifest."""
+"""The most counts of one total, because the manifest lists them."""
 
 MOST_CELLS = 2_000_000
-"""Pairs of values that two columns of a total may have."""
+"""The most pairs of values of a total's two columns."""
 
 MOST_ROWS = (1 << 31) - 1
 
 Counts = dict[tuple[Any, ...], int]
-"""Values of the total's columns -> rows that have them, those above 0."""
+"""Values of the total's columns -> number of rows, above 0."""
 
 
 class KnownTotal(FrozenModel):
@@ -93,18 +93,18 @@ class KnownTotal(FrozenModel):
 
     @property
     def known(self) -> bool:
-        """Whether the counts are there: those of a file are, once the spec's file is read."""
+        """Whether the counts are loaded; a file's counts are loaded with the spec's file."""
         return self.rows is not None or bool(self.counts)
 
     def by_value(self) -> Counts:
-        """Return the counts above 0 by the values of the columns; of all rows under ``()``."""
+        """Return the counts above 0 by the values of the columns; the number of all rows has the key ``()``."""
         if self.rows is not None:
             return {(): self.rows}
         counts = {tuple(row[name] for name in self.columns): int(row[self.count] or 0) for row in self.counts}
         return {values: count for values, count in counts.items() if count}
 
     def public(self) -> dict[str, Any]:
-        """Return what a certificate says of it; the counts are in the manifest."""
+        """Return the total for a certificate; the counts are in the manifest."""
         left_out = {"table", "counts", "count", *(() if self.sha256 else ("sha256",))}
         content = self.model_dump(mode="json", exclude=left_out)
         if self.rows is None:
@@ -117,8 +117,8 @@ def check_totals(
 ) -> None:
     """Raise FieldError, with its place, for totals that cannot be honoured or contradict each other.
 
-    columns: the released ones; computed: those that rules compute or tie to others, which are not counted by
-    themselves.  No private count takes part: whether totals are true of the table is never asked.
+    columns: the released columns; computed: the columns that rules compute or tie to others, which are not counted
+    themselves.  No private count is used: the totals are never compared with the table.
     """
     if mechanism.name != "privsyn" or not isinstance(mechanism, PrivSyn) or mechanism.selection.scores != "one_ways":
         raise FieldError(
@@ -202,12 +202,12 @@ def _name_total(columns: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def _write_value(value: Any) -> str:
-    """Return a value of a row of counts as YAML has it."""
+    """Return a value in a row of counts as YAML writes it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows: int | Literal["auto"]) -> None:
-    """Check that the totals agree, that exact pairs make no circle, and that something is left to measure."""
+    """Check that the totals agree, that exact pairs form no circle, and that something is left to measure."""
     first = sum(totals[0].by_value().values())
     for i, total in enumerate(totals):
         rows_of_total = sum(total.by_value().values())
