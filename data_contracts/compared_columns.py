@@ -40,7 +40,7 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], c
     for i, pair in enumerate(pairs):
         place = ("compare", i)
         if len(pair) != 2 or pair[0] == pair[1]:
-            raise FieldError("names something else than two columns", "Name the two that are compared", place)
+            raise FieldError("must name two different columns", "Name the two columns to compare", place)
         for name in pair:
             check_drawn_column(name, columns, computed, place, does="measures")
             if name in seen:
@@ -60,7 +60,7 @@ def _check_alike(first: str, column: Any, second: str, other: Any, place: tuple[
     check_same_kind(first, column, second, other, place, numbers=numbers)
     if get_step(column) != get_step(other) or getattr(column, "per_day", 0) != getattr(other, "per_day", 0):
         raise FieldError(
-            f"values of {first!r} and {second!r} have other steps",
+            f"values of {first!r} and {second!r} have different steps",
             "Give both the same `step`, `decimals`, `resolution` or `format`",
             place,
         )

@@ -98,7 +98,7 @@ def check_csv_texts(csv: CsvOptions, columns: Mapping[str, Any]) -> None:
         for text in (name, *(v for v in getattr(column, "values", ()) if isinstance(v, str))):
             if text.encode(csv.encoding, "replace").decode(csv.encoding) != text:
                 raise FieldError(
-                    f"{name!r} has a text that {csv.encoding} cannot hold, and CSV files are to be like the source's",
+                    f"{name!r} has a text that {csv.encoding} cannot encode, and `like: source` writes CSV files in it",
                     "Take the field out, or correct `csv.encoding`",
                     ("like",),
                 )

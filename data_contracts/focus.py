@@ -159,7 +159,7 @@ def _list_columns(question: str) -> tuple[str, ...]:
         raise FieldError(problem, "Take the question out", ("question",))
     if parsed.what in ("correlation", "regress"):
         raise FieldError(
-            f"{parsed.what}() has no cells that could be measured",
+            f"{parsed.what}() has no cells to measure",
             "Ask for a count, a share, a mean or a quantile, or name `columns`",
             ("question",),
         )
@@ -169,7 +169,7 @@ def _list_columns(question: str) -> tuple[str, ...]:
 def _list_person_columns(parsed: ParsedQuestion) -> tuple[str, ...]:
     """Return the columns by which persons are counted, and the question's figure.  Raises FieldError."""
     if parsed.what == "share" and parsed.where:
-        raise FieldError("a question about persons takes no further condition", "Group by a constant column")
+        raise FieldError("a question about persons cannot have a further condition", "Group by a constant column")
     summary = parsed.summary
     if summary is None:
         raise FieldError("says nothing of a person's rows together", f"Write, say, {EXAMPLE}")

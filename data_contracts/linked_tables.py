@@ -167,24 +167,28 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             problem = f"calls a table {str(name)[:60]!r}"
             raise FieldError(problem, "Begin with a letter, with at most 48 letters, digits and _", ("tables",))
         if not isinstance(table, Mapping):
-            raise FieldError("is no table", "Write `{data: ..., columns: {...}}`, and `key` or `of`", ("tables", name))
+            raise FieldError(
+                "is not a table", "Write `{data: ..., columns: {...}}`, and `key` or `of`", ("tables", name)
+            )
         if not isinstance(table.get("of"), str | None):
-            raise FieldError("is no name of a table", "Write the name of the table above", ("tables", name, "of"))
+            raise FieldError("is not a table name", "Write the name of the table above", ("tables", name, "of"))
         if not isinstance(table.get("columns", ()), Mapping | list | tuple | str):
             problem = "are neither described nor listed"
             raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", ("tables", name, "columns"))
         place = name_one_place(name)
         if place in table.get("columns", ()) and table.get("order") != place:
-            problem = f"have {place!r}, the name of the order of rows that have none"
+            problem = f"have {place!r}, a name reserved for rows without an order"
             raise FieldError(problem, "Rename the column", ("tables", name, "columns"))
     tables = {name: dict(table) for name, table in described_tables.items()}
     above, below, *further = _arrange(tables)
     if content.get("data") or content.get("query"):
-        raise FieldError("says where one table is, and the spec has several", "Write `data` in each of them", ("data",))
+        raise FieldError(
+            "gives the place of one table, but the spec has several", "Write `data` in each of them", ("data",)
+        )
     key = tables[above].get("key")
     described = content.get("columns")
     if not isinstance(described, Mapping | None):
-        raise FieldError("is no mapping of columns", "Leave it out, or write `{NAME: {kind: ...}}`", ("columns",))
+        raise FieldError("is not a mapping of columns", "Leave it out, or write `{NAME: {kind: ...}}`", ("columns",))
     columns = dict(described or {})
     for name in (above, below):
         tables[name]["columns"] = [*_take_columns(name, tables[name], key, columns)]
@@ -195,7 +199,7 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         )
     for name, field in product((above, below), OF_FURTHER):
         if tables[name].get(field):
-            problem = f"is a field of further tables, and `{field}` of the first two tables is the spec's"
+            problem = "is for further tables only; for the first two tables it is a field of the spec"
             raise FieldError(problem, f"Write it in `{field}` of the spec", ("tables", name, field))
     _check_keys(tables)
     for field in OF_ROWS:
@@ -270,7 +274,7 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
                     f"{name!r} is below itself", "Name the table above in `of`, and none in that", ("tables", name)
                 )
             if above not in tables:
-                problem = f"names {str(above)[:60]!r}, which is no table of the spec"
+                problem = f"names {str(above)[:60]!r}, which is not a table of the spec"
                 raise FieldError(problem, f"Name one of {', '.join(tables)}", ("tables", name, "of"))
             seen.append(above)
             above = tables[above].get("of")
@@ -284,13 +288,13 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     below = [name for name, table in tables.items() if table.get("of") in roots]
     if not below:
         raise FieldError(
-            "two tables are one above, with a `key`, and one that is `of` it",
+            "linked tables need a table with a `key`, and a table of rows that is `of` it",
             "Write a spec of one table without `tables`, or add the other one",
             ("tables",),
         )
     if len(roots) > 1:
-        problem = f"{' and '.join(roots)} are of no other table, and one table of persons or households is above all"
-        raise FieldError(problem, f"Write `of: {roots[0]}` in what is of it", ("tables", roots[1]))
+        problem = f"{' and '.join(roots)} have no `of`, but only one table, of persons or households, can be at the top"
+        raise FieldError(problem, f"Write `of: {roots[0]}` in the other table", ("tables", roots[1]))
     first = _choose_first({name: tables[name].get("columns") for name in below})
     return [roots[0], first, *(name for name in tables if name not in (roots[0], first))]
 
@@ -302,7 +306,7 @@ def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
     for name, keys in of_above.items():
         key = tables[name].get("key")
         if isinstance(key, str) and key in {*keys, root}:
-            problem = f"is {key!r}, which names the row above, and several rows of {name} may be of one"
+            problem = f"is {key!r}, which identifies the row above, so several rows of {name} may share it"
             raise FieldError(problem, "Name a column that identifies a row, or take it out", ("tables", name, "key"))
 
 
@@ -314,12 +318,12 @@ def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[s
         problem = f"{name!r} has no columns of its own: only those of the first two tables can be described elsewhere"
         raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", (*table_place, "columns"))
     if above.get("key") is None:
-        problem = f"nothing identifies a row of {table['of']}, and {name} is of it"
+        problem = f"{table['of']} has no key, but {name} is `of` it"
         raise FieldError(problem, "Write `key: COLUMN`", ("tables", table["of"], "key"))
     if "once" in table:
         raise FieldError("is about the roles in a household", "Take it out", (*table_place, "once"))
     if table.get("max") is None:
-        problem = f"nothing says how many rows of a row of {table['of']} are kept at most"
+        problem = f"the most rows to keep per row of {table['of']} is missing"
         raise FieldError(problem, "Write `max: K`, a public number", (*table_place, "max"))
     keys = [key for key in (above["key"], table.get("key")) if isinstance(key, str)]
     columns = {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
@@ -364,7 +368,7 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
     if most is not None:
         unit["max_records"] = most
     if unit.get("max_records") is None:
-        problem = f"nothing says how many rows of {above} are kept at most"
+        problem = f"the most rows to keep per row of {above} is missing"
         raise FieldError(problem, "Write `max: K`, a public number", ("tables", below, "max"))
     if most is not None and not (type(most) is int and 2 <= most <= MOST_RECORDS):
         cure = f"Keep a whole number, from 2 to {MOST_RECORDS:,}"
@@ -372,16 +376,16 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
     key, identifier = tables[above].get("key"), unit.get("household_id") or unit.get("person_id")
     if identifier is None:
         raise FieldError(
-            "two tables are about persons or households with all of their rows",
+            "linked tables protect persons or households with all their rows",
             f"Write `unit: {{person_id: {key}}}`, or `household_id` where a row of {above} is a household",
             ("unit",),
         )
     if key is None:
-        problem, cure = f"nothing identifies a row of {above}", f"Write `key: {identifier}`"
+        problem, cure = f"{above} has no key", f"Write `key: {identifier}`"
         raise FieldError(problem, cure, ("tables", above, "key"))
     if identifier != key:
         raise FieldError(
-            f"is about {identifier!r}, and the table above is by {key!r}: one record of that can change without "
+            f"is about {identifier!r}, and the table above is by {key!r}: one record of it can change without "
             "leaving the table",
             f"Write `unit: {{household_id: {key}}}`, whose promise is about the household with everybody in it, or "
             f"`{{person_id: {key}}}` where a row of {above} is a person",
@@ -430,7 +434,7 @@ def check_tables(spec: WithTables) -> None:
         unknown = next((c for c in table.columns if c not in spec.columns), None)
         if unknown is not None:
             place = ("tables", name, "columns")
-            raise FieldError(f"names {unknown!r}, which nothing describes", "Describe it in `columns`", place)
+            raise FieldError(f"names {unknown!r}, which is not described", "Describe it in `columns`", place)
     nowhere = next((c for c in spec.columns if c not in {*persons.columns, *rows.columns}), None)
     if nowhere is not None:
         raise FieldError(f"{nowhere!r} is in neither table", "List it in one of them", ("columns", nowhere))
@@ -441,11 +445,11 @@ def check_tables(spec: WithTables) -> None:
             ("constant",),
         )
     if spec.order is not None and spec.order not in rows.columns:
-        problem = f"names {spec.order!r}, which is no column of {below}"
+        problem = f"names {spec.order!r}, which is not a column of {below}"
         raise FieldError(problem, "Name one of its columns", ("tables", below, "order"))
     if spec.order is None:
         raise FieldError(
-            f"nothing says in which order rows of {below} follow each other",
+            f"the order of the rows of {below} is missing",
             "Write `order: COLUMN`, a column of this table: of whole numbers, dates or moments, or the roles of the "
             "members of households",
             ("tables", below, "order"),

@@ -181,28 +181,28 @@ def check_panel(spec: WithPanel) -> None:
     if spec.order is None:
         if spec.unit.household_id is not None:
             raise FieldError(
-                "nothing says in which roles the members of a household are",
+                "the column with the roles of household members is missing",
                 "Write `order: COLUMN`, the categorical column of their roles, with the head first among its `values`",
                 ("order",),
             )
         for field in ("constant", "with_order", "once"):
             if getattr(spec, field):
                 raise FieldError(
-                    "is about the rows of a person in their order, and the spec gives none",
+                    "needs the order of a person's rows, and the spec gives none",
                     "Name the column in `order`, or take this field out",
                     (field,),
                 )
         return
     if spec.unit.identifier is None:
         raise FieldError(
-            "links the rows of a person, and nothing says which rows are a person's",
+            "links the rows of a person, but no column identifies the person",
             "Write `unit: {person_id: COLUMN, max_records: K}`, or take `order` out",
             ("order",),
         )
     if spec.unit.max_records == 1:
         one = "person" if spec.unit.household_id is None else "household"
         raise FieldError(
-            f"of one row a {one} no row follows another",
+            f"keeps one row per {one}, so no row follows another",
             "Keep 2 rows or more, or take `order` out",
             ("unit", "max_records"),
         )
@@ -217,8 +217,8 @@ def check_panel(spec: WithPanel) -> None:
     continued = next((n for rule in spec.rules for n in map_continued_columns(rule) if n in panel.carried), None)
     if continued is not None:
         raise FieldError(
-            f"{continued!r} is derived from another row, and is the order, constant, or grows with the order",
-            "Take it out of one of both",
+            f"{continued!r} is derived from another row, so it cannot be the order, constant, or grow with the order",
+            "Take it out of one of the two",
             ("rules",),
         )
     _check_rest(spec, panel)
@@ -255,7 +255,7 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
             ("order",),
         )
     if spec.with_order:
-        raise FieldError("roles are no numbers, so nothing grows with them", "Take the field out", ("with_order",))
+        raise FieldError("roles are not numbers, so nothing grows with them", "Take the field out", ("with_order",))
     unknown = next((role for role in spec.once if role not in column.values), None)
     if unknown is not None or len({*spec.once}) < len(spec.once):
         raise FieldError(
@@ -281,16 +281,16 @@ def _check_order(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
             f"the spec measures no column {panel.order!r}", "Name a column that is released and measured", ("order",)
         )
     if not isinstance(column, ORDERS) or panel.order in computed:
-        reason = "made by a rule" if panel.order in computed else f"of the kind {column.kind!r}"
+        reason = "made by a rule" if panel.order in computed else f"of kind {column.kind!r}"
         raise FieldError(
-            f"{panel.order!r} puts no rows in order: it is {reason}",
+            f"{panel.order!r} cannot order rows: it is {reason}",
             "Name a column of whole numbers (`integer`), dates or moments",
             ("order",),
         )
     for field in ("exact", "heaps"):
         if getattr(column, field, ()):
             raise FieldError(
-                f"{panel.order!r} has `{field}`, and the order is by its values alone",
+                f"{panel.order!r} has `{field}`, and the order must use its values alone",
                 f"Take its `{field}` out",
                 ("columns", panel.order, field),
             )
@@ -317,7 +317,7 @@ def _check_carried(spec: WithPanel, panel: Panel, computed: Collection[str]) -> 
         column, order = spec.columns[name], spec.columns[panel.order]
         if not isinstance(column, IntegerColumn) or column.exact or column.heaps:
             raise FieldError(
-                f"{name!r} does not grow by whole steps: it is no `integer` column, or has `exact` or `heaps`",
+                f"{name!r} does not grow by whole steps: it is not an `integer` column, or has `exact` or `heaps`",
                 "Name plain columns of whole numbers",
                 ("with_order",),
             )

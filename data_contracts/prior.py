@@ -141,7 +141,7 @@ def _check_levels(
 def _explain_missing_group(column: Any, twice: bool, computed: bool) -> str:
     """Return the problem with a group column, empty if there is none."""
     if column is None:
-        return "is no column that the spec releases"
+        return "is not a released column"
     if column.kind not in ("categorical", "boolean"):
         return f"is of the kind {column.kind}, not categorical or boolean"
     if computed:

@@ -83,7 +83,7 @@ def parse_question(text: str) -> ParsedQuestion:
         return ParsedQuestion("persons", "", parse_names(head[by_at[1] :]) if by_at else (), where)
     if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
         raise FieldError(
-            f"{text[:200]!r} is no question",
+            f"{text[:200]!r} is not a question",
             "Write columns (`sex, income where age >= 65`), or `mean(age) by sex`, `share(happy)`, `median(age)`, "
             "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`, `count persons where ever(job == 'none')`",
             ("columns",),
@@ -95,7 +95,7 @@ def parse_question(text: str) -> ParsedQuestion:
 def _check_not_negated(text: str) -> None:
     if _NEGATED.match(text):
         raise FieldError(
-            "`not` does not go before a statement about a person", "Ask without it, and take the rest", ("where",)
+            "`not` cannot stand before a statement about a person", "Ask without it, and subtract", ("where",)
         )
 
 

@@ -95,7 +95,7 @@ def _check_branch(spec: ReleaseSpec) -> None:
         computed = (*map_computed_columns(rule), *map_continued_columns(rule), *getattr(rule, "one_of", ()))
         other = next((column for column in computed if column not in table.columns), None)
         if other is not None:
-            problem = f"makes {other!r}, which is no column of {name}, and the rows above are made before"
+            problem = f"makes {other!r}, which is not a column of {name}; rows above are made first"
             raise FieldError(problem, f"Make columns of {name} alone", ("rules", i))
     check_tables(spec)
     check_panel(spec)
@@ -106,7 +106,7 @@ def _check_branch(spec: ReleaseSpec) -> None:
     summary_columns = dict(list_summary_columns(spec.workload, spec.released_columns))
     for place, named in list_named_columns(spec, spec.released_columns, spec.row_words):
         if place[0] in OF_FURTHER and {*table.columns}.isdisjoint((*named, *summary_columns.get(place, ()))):
-            problem = f"names no column of {name}, and the rows above are made before"
+            problem = f"names no column of {name}, but rows above are made first"
             raise FieldError(problem, f"Add a column of {name}, or write it in `{place[0]}` of the spec", place)
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
@@ -123,13 +123,13 @@ def _check_targets(spec: ReleaseSpec) -> None:
     field = "workload" if spec.focus is None else "focus"
     if not isinstance(spec.mechanism, PrivSyn | Aim):
         raise FieldError(
-            f"the mechanism {spec.mechanism.name!r} knows no targets, so nothing can count more",
+            f"the mechanism {spec.mechanism.name!r} does not support targets",
             "Take the field out, or choose the mechanism privsyn or aim",
             (field,),
         )
     if isinstance(spec.mechanism, PrivSyn) and spec.mechanism.selection.criterion != "expected_error":
         raise FieldError(
-            f"pairs are chosen by {spec.mechanism.selection.criterion!r}, which knows no targets",
+            f"pairs are chosen by {spec.mechanism.selection.criterion!r}, which does not support targets",
             "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
             (field,),
         )
@@ -155,7 +155,7 @@ def _check_first_tables(spec: ReleaseSpec) -> None:
     for place, named in (*list_named_columns(spec, released, words), *summary_columns):
         other = next((column for column in named if column in table_of), None)
         if other is not None:
-            problem = f"names {other!r}, a column of {table_of[other]}, and is about the first two tables"
+            problem = f"names {other!r}, a column of {table_of[other]}, but is about the first two tables"
             cure = (
                 f"Write it in `tables.{table_of[other]}.{place[0]}`"
                 if place[0] in OF_FURTHER
@@ -409,7 +409,7 @@ class ReleaseSpec(FrozenModel):
     @classmethod
     def _query(cls, query: str, info: ValidationInfo) -> str:
         if query and "://" not in info.data.get("data", "://"):
-            raise FieldError("goes with the URL of a database, and `data` is none", "Take it out")
+            raise FieldError("needs the URL of a database in `data`", "Take it out")
         return query
 
     @field_validator("formats")

@@ -226,7 +226,7 @@ class _Reader:
             part = part.replace(f"_column_{i}_", f"`{name}`")
         if isinstance(tree, ast.Attribute) and self._words == ONE_ROW:
             return FieldError(
-                f"`{part}` is of nothing that is known here",
+                f"`{part}` refers to nothing known here",
                 "Write the column alone, or before the point one of the tables that rows are linked in",
             )
         called = (*FUNCTIONS, COUNT) if self._words.rows else FUNCTIONS
@@ -282,7 +282,7 @@ class _Reader:
                 "List the role in `once`, or count its members: `count(ROLE == 'child') > 3`",
             )
         _refuse(
-            f"`{self._text}` has {word!r} before a point, which names no row and no table",
+            f"`{self._text}` has {word!r} before a point, which is neither a row nor a table",
             f"Write one of {', '.join((*words.rows, *words.tables))} there",
         )
 
@@ -343,7 +343,7 @@ class _Reader:
         if isinstance(op, ast.Is | ast.IsNot):
             left_node, right_node = self.read(left), self._read_after_is(right)
             if right_node.op != "null":
-                _refuse(f"`{self._text}` compares by `is` with something else than null", "Use == there")
+                _refuse(f"`{self._text}` compares with `is`, which works for null only", "Use == there")
             node = Node("is null", "truth", (left_node,))
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
         left_node, right_node = self.read(left), self.read(right)
@@ -352,7 +352,7 @@ class _Reader:
         left_node, right_node = self._match_types(left_node, right_node)
         sign = COMPARISONS[type(op)]
         if sign not in ("==", "!=") and left_node.type in ("text", "truth"):
-            _refuse(f"`{self._text}` orders a {left_node.type}", "A text or a truth value is equal to another, or not")
+            _refuse(f"`{self._text}` orders a {left_node.type}", "Use == or != for texts and truth values")
         return Node(sign, "truth", (left_node, right_node))
 
     def _parse_membership(self, member: Node, right: ast.expr) -> Node:

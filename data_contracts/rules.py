@@ -101,7 +101,7 @@ class Lookup(FrozenModel):
     @model_validator(mode="after")
     def _check_rows(self) -> Lookup:
         if bool(self.table) == bool(self.rows):
-            raise FieldError("give either `table`, a CSV file, or `rows`, not both and not neither")
+            raise FieldError("give either `table`, a CSV file, or `rows`")
         names = (*self.from_, *self.to)
         if len(set(names)) != len(names):
             raise FieldError("names a column twice in `from` and `to`")
@@ -266,7 +266,7 @@ def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_RO
     dummies = {name for rule in rules if isinstance(rule, OneOf) for name in rule.one_of}
     for name in list_computed_columns(rules):
         if name in dummies:
-            raise FieldError(f"{name!r} is computed and one of `one_of`, too", place=("rules",))
+            raise FieldError(f"{name!r} is both computed and in `one_of`", place=("rules",))
     order_computed_columns(rules, columns, words)
     if len(set(list_computed_columns(rules))) == len(columns):
         raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
@@ -299,7 +299,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                     raise FieldError(
                         f"`{text}` follows from a member's role or a count, and a column is derived from its own row, "
                         "or from the previous, next or first one",
-                        "Measure the column, and say what may not be in `never`",
+                        "Measure the column, and write the impossible cases in `never`",
                         ("derive", name),
                     )
                 if not node.columns:
@@ -353,8 +353,8 @@ def _check_lookup(lookup: Lookup, columns: Columns) -> None:
     missing = [value for value in wanted if value not in listed]
     if missing and not all(is_nullable(columns[name]) for name in lookup.to):
         raise FieldError(
-            f"the table says nothing for {lookup.from_[0]!r} = {missing[0]!r}",
-            "Add a row for it, or let what it gives be nullable",
+            f"the table has no row for {lookup.from_[0]!r} = {missing[0]!r}",
+            "Add a row for it, or make the looked-up columns nullable",
             ("lookup",),
         )
 

@@ -68,7 +68,7 @@ def check_unmeasured(spec: Named) -> None:
         field = next((field for field in COUNTING if getattr(column, field, ())), None)
         if field is not None:
             raise FieldError(
-                f"`{field}` says what is counted of the column, and {name!r} is not measured",
+                f"`{field}` chooses how the column is counted, but {name!r} is not measured",
                 f"Take out `{field}`, or `measured: false`",
                 ("columns", name, field),
             )
@@ -223,7 +223,7 @@ def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tup
     bins = [list(pairwise(column.edge_values())) for column in (one, other)]
     if len(bins[0]) != len(bins[1]) or any(_compute_overlap(a, b) < MIN_OVERLAP for a, b in zip(*bins, strict=True)):
         raise FieldError(
-            f"the bins of {first!r} and {second!r} do not lie at the same places",
+            f"the bins of {first!r} and {second!r} are not at the same places",
             "Give both the same `edges`, or the same `bins` from about the same `min` to about the same `max`",
             place,
         )

@@ -123,7 +123,7 @@ def parse_summary(text: str) -> Summary | None:
     argument = respell_argument(match[2])
     if argument is None:
         raise FieldError(
-            "says several things of a person's rows", "Ask for each alone, or join conditions in one bracket"
+            "makes several statements about a person's rows", "Ask for each alone, or join conditions in one bracket"
         )
     return Summary(function, argument, match[3], number or 0.0)
 
@@ -201,7 +201,7 @@ def check_summaries(spec: WithSummaries) -> None:
         if marginal.summary is not None:
             if not marginal.measured:
                 raise FieldError(
-                    "is about several rows and not measured, so nothing could answer it",
+                    "is about several rows but not measured, so it cannot be answered",
                     "Write `measured: true`, which presets before 0.4 leave out, or take the question out",
                     ("workload", i, "measured"),
                 )

@@ -256,7 +256,7 @@ def _check_no_circle(totals: Sequence[KnownTotal]) -> None:
         touched = [group for group in groups if group & set(total.columns)]
         if any(group >= set(total.columns) for group in touched):
             raise FieldError(
-                "closes a circle of pairs of columns, which rows cannot be made to have exactly",
+                "closes a circle of pairs of columns, which cannot all be exact",
                 "Write `hold: close` for one of the circle",
                 ("totals", i, "hold"),
             )

@@ -92,4 +92,4 @@ def check_zone(name: str) -> str:
 
 
 def _make_zone_error(name: str) -> FieldError:
-    return FieldError(f"`zone` ({name[:80]!r}) is no time zone", "Write one such as Europe/Berlin or UTC")
+    return FieldError(f"`zone` ({name[:80]!r}) is not a time zone", "Write one such as Europe/Berlin or UTC")

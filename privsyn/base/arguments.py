@@ -154,11 +154,11 @@ def _check(name: str, annotation: str, value: Any) -> Any:
 def _describe(value: Any, kind: ArgumentKind) -> str:
     """Describe an argument of the wrong kind; a text that is no path has the right type but no name in it."""
     names_no_path = isinstance(value, str) and kind.fits("path")
-    return "an empty text, or one with a zero character," if names_no_path else type(value).__name__
+    return "an empty text or one with a null character" if names_no_path else type(value).__name__
 
 
 def _make_error(name: str, kind: ArgumentKind, value: str) -> RequestError:
     """Return the error; the example for an unnamed argument (``*by``) is the bare value."""
     example = kind.example if name.startswith("*") else f"{name}={kind.example}"
-    words = f"{name.removeprefix('*')} is {kind.words}, and {value} was given"
+    words = f"{name.removeprefix('*')} must be {kind.words}, not {value}"
     return RequestError(words, f"Write for example {example}")

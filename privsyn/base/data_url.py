@@ -77,21 +77,21 @@ class DataUrl:
             host = f"[{host}]" if ":" in host else host  # an IPv6 address
             options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
             if "\0" in unquote(text):
-                raise ValueError("no path and no SQL has a byte 0")
+                raise ValueError("paths and SQL have no null byte")
         except ValueError:
             raise RequestError("is a URL that cannot be read", f"Write {FORMS}", name) from None
         known_options = OPTIONS.get(parts.scheme)
         if known_options is None:
-            problem = f"is a URL ({parts.scheme}://), and tables are not read from there"
+            problem = f"is a URL ({parts.scheme}://), a kind that is not supported"
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
         needs_rows = needs_rows and _ROWS[0] in known_options
         has_user = parts.scheme in ("postgresql", *SERVER_SCHEMES) or parts.scheme.endswith("abfs")
         if password is not None or "password" in dict(options) or (user and not has_user):
             cure = _PASSWORD_CURE if parts.scheme == "postgresql" else _KEY_CURE
-            raise RequestError("holds a password or a key, and specs and notes are kept", cure, name)
+            raise RequestError("holds a password or a key, but specs and notes are stored", cure, name)
         _check_options(parts.scheme, [option for option, _ in options], name, needs_rows=needs_rows)
         if parts.fragment:
-            raise RequestError("has a mark #, which ends a URL", "Write %23 in its place", name)
+            raise RequestError("has a #, which ends a URL", "Write %23 instead", name)
         if parts.scheme in (*FILE_SCHEMES, "delta") and host:
             problem = f"names the host {host!r}, and {parts.scheme} is a file here"
             raise RequestError(problem, f"Write {parts.scheme}:///FILE with three slashes, four before a root", name)
@@ -187,7 +187,7 @@ def _check_options(scheme: str, options: list[str], name: str, *, needs_rows: bo
         if option not in OPTIONS[scheme] or options.count(option) > 1:
             problem = f"has the option {option[:40]!r}" + (" twice" if options.count(option) > 1 else "")
             known_options = ", ".join(OPTIONS[scheme]) or "none"
-            raise RequestError(problem, f"Known are {known_options}; others are read from the environment", name)
+            raise RequestError(problem, f"Allowed are {known_options}; others come from the environment", name)
     if _ROWS[0] not in OPTIONS[scheme]:
         return
     rows = [option for option in options if option in _ROWS]

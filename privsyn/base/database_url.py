@@ -40,7 +40,7 @@ def check_server_url(address: str, password_file: Path | None = None) -> str:
                 f"Prefect's server cannot take the option {name!r}",
                 "Leave it out, or set "
                 + mention("settings.ledger")
-                + " and PREFECT_SERVER_DATABASE_CONNECTION_URL in this one's place",
+                + " and PREFECT_SERVER_DATABASE_CONNECTION_URL instead",
                 FIELD,
             )
     query = {names[name]: value for name, value in url.query.items()}

@@ -17,7 +17,7 @@ def expand_path(path: str | Path, field: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        problem = f"{str(path)[:200]!r} begins with the home folder of a user that is not known here"
+        problem = f"{str(path)[:200]!r} begins with the home folder of an unknown user"
         raise RequestError(problem, "Write the folder's whole path", field) from None
 
 
@@ -37,5 +37,5 @@ def make_safe_name(name: str, field: str = "") -> str:
     """Return ``name`` if it is safe in a path (lower-case letters, digits, - and _); RequestError otherwise."""
     if not SAFE_NAME.fullmatch(name):
         cure = "Use small letters, digits, - and _, at most 81, a letter or digit first"
-        raise RequestError(f"{name!r} is not a name for a file", cure, field)
+        raise RequestError(f"{name!r} is not a valid file name", cure, field)
     return name

@@ -134,7 +134,7 @@ class Settings(BaseSettings):
             name = str(first["loc"][0]) if first["loc"] else "settings"
             description = type(self).model_fields[name].description if name in type(self).model_fields else ""
             raise RequestError(
-                f"{first['input']!r} will not do: {first['msg']}",
+                f"{first['input']!r} is not valid: {first['msg']}",
                 f"Correct it or leave it out ({str(description).rstrip('.')})",
                 f"settings.{name}",
             ) from None
@@ -153,7 +153,7 @@ class Settings(BaseSettings):
         """Return the root's own setting, or its folder in ``out``; RequestError that names an invalid setting."""
         field = f"settings.{name if chosen else 'out'}"
         if re.match(r"(s3|gs|abfs):/", str(chosen or self.out)):
-            problem = "is in an object store, and releases are made in a folder here"
+            problem = "is in an object store, but releases are made in a local folder"
             cure = "Name a folder, and the store as " + mention("settings.released_store") + ": it gets a copy of each"
             raise RequestError(problem, cure, field)
         root = (expand_path(chosen, field) if chosen else expand_path(self.out, field) / name).absolute()

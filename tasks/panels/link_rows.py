@@ -147,7 +147,7 @@ class Linker:
         """Return a figure of each person."""
         codec = self._plan.get_codec(name)
         if not isinstance(codec, PersonFigureCodec):
-            raise TypeError(f"{name!r} is no figure of a person")
+            raise TypeError(f"{name!r} is not a figure of a person")
         return codec.draw(self._draws[name](coarse[name], rng), rng)
 
     def _make_next(

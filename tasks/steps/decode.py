@@ -158,7 +158,7 @@ def _make_valid_row(plan: EncodingPlan, recode: Recode, codes: Mapping[str, int]
     fine = {a: int(np.flatnonzero(recode[a].kept & (recode[a].coarse == code))[0]) for a, code in codes.items()}
     row = find_valid_row(plan, fine)
     if row is None:
-        raise ValueError("the rules leave no row")
+        raise ValueError("no row satisfies the rules")
     return row
 
 

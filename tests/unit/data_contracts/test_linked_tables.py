@@ -77,7 +77,7 @@ def test_a_question_of_one_table_names_no_column_of_another_that_is_called_the_s
 def test_no_column_has_the_name_of_the_order_of_rows_in_none(table: str) -> None:
     content = make_tree_content()
     content[table]["columns"][f"{table} (in no order)"] = {"kind": "integer", "min": 0, "max": 9}
-    with pytest.raises(ValidationError, match=r"the name of the order of rows that have none\. Rename the column"):
+    with pytest.raises(ValidationError, match=r"a name reserved for rows without an order\. Rename the column"):
         make_tables_spec(content)
 
 
@@ -116,7 +116,7 @@ LOOKED_UP = {"lookup": {"from": "day", "to": "dose", "table": "doses.csv"}}
         ({"rules": [{"never": "dose == 2 and day < 3"}]}, "Write it in `tables.drugs.rules`"),
         ({"rules": [{"never": "count(drugs.dose == 2) > 1"}]}, "names 'dose', a column of drugs"),
         ({"rules": [{"derive": {"dose": "day - 1"}}]}, "names 'dose', a column of drugs"),
-        ({"focus": {"columns": ["online"]}}, "names 'online', a column of buys, and is about the first two tables"),
+        ({"focus": {"columns": ["online"]}}, "names 'online', a column of buys, but is about the first two tables"),
         ({"workload": [{"columns": ["dose", "day"]}]}, "Write it in `tables.drugs.workload`"),
         ({"workload": [{"question": "count persons where ever(dose == 2)"}]}, "names 'dose', a column of drugs"),
         ({"rules": [{"never": "drugs.doze == 2"}]}, "'doze', which is not a released column of drugs"),
@@ -134,26 +134,29 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
     [
         (change("drugs", of="drugs"), "'drugs' is below itself"),
         (change("visits", of="drugs"), "'visits' is below itself"),
-        (change("drugs", of="visit"), "names 'visit', which is no table of the spec"),
-        (change("buys", of=None), "persons and buys are of no other table"),
+        (change("drugs", of="visit"), "names 'visit', which is not a table of the spec"),
+        (change("buys", of=None), "persons and buys have no `of`"),
         (change("doses", **DEEP), "'doses' lies below 3 tables, drugs and visits and persons, and 2 is the most"),
-        (change("visits", key=None), "nothing identifies a row of visits, and drugs is of it"),
+        (change("visits", key=None), "visits has no key, but drugs is `of` it"),
         (
             change("drugs", key="visit"),
-            "is 'visit', which names the row above, and several rows of drugs may be of one",
+            "is 'visit', which identifies the row above, so several rows of drugs may share it",
         ),
-        (change("visits", key="pid"), "is 'pid', which names the row above, and several rows of visits may be of one"),
-        (change("drugs", max=None), "nothing says how many rows of a row of visits are kept at most"),
+        (
+            change("visits", key="pid"),
+            "is 'pid', which identifies the row above, so several rows of visits may share it",
+        ),
+        (change("drugs", max=None), "the most rows to keep per row of visits is missing"),
         (change("drugs", max=1), "greater than or equal to 2"),
         (change("visits", max=100_000), "is 100000, and rows are linked to each other"),
         (change("visits", max="3"), "is '3', and rows are linked to each other"),
-        (change("drugs", order=None, with_order=["day"]), "nothing says in which order rows of drugs"),
-        (change("drugs", order="dosage"), "names 'dosage', which is no column of drugs"),
+        (change("drugs", order=None, with_order=["day"]), "the order of the rows of drugs is missing"),
+        (change("drugs", order="dosage"), "names 'dosage', which is not a column of drugs"),
         (change("drugs", once=["a"]), "is about the roles in a household"),
         (change("drugs", columns=["day"]), "has no columns of its own"),
         (change("drugs", columns=AGAIN), "'job' is a column of visits and of drugs"),
-        (change("drugs", rules=NEVER_ABOVE), "names no column of drugs, and the rows above are made before"),
-        (change("drugs", rules=[{"derive": {"age": "dose + 1"}}]), "makes 'age', which is no column of drugs"),
+        (change("drugs", rules=NEVER_ABOVE), "names no column of drugs, but rows above are made first"),
+        (change("drugs", rules=[{"derive": {"age": "dose + 1"}}]), "makes 'age', which is not a column of drugs"),
         (change("drugs", rules=[{"never": "dose == 2 and buys.online == 1"}]), "Write one of previous, next, first"),
         (change("drugs", rules=[{"never": "dose == 'high'"}]), "dose"),
         (change("drugs", rules=[LOOKED_UP]), "names a file"),
