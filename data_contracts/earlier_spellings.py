@@ -68,7 +68,7 @@ def _join_places(section: str, outside: Any, inside: Any) -> Any:
     for name in outside:
         if name in inside and inside[name] != outside[name]:
             place = (section, name) if section in SECTIONS else (section,)
-            raise FieldError("stands in the spec and in its `mechanism`", "Leave out one of them", place)
+            raise FieldError("is given in the spec and in its `mechanism`", "Leave one of them out", place)
     return {**outside, **inside}
 
 
@@ -109,5 +109,5 @@ def _rename_field(section: str, value: Any) -> Any:
     if section == "synthesis" and "kappa" in current and not current.pop("kappa"):
         return current
     if section == "synthesis" and "kappa" in value:
-        raise FieldError("is gone since 0.3.0: it made no release better", "Leave it out", ("synthesis", "kappa"))
+        raise FieldError("was removed in 0.3.0, because it improved no release", "Leave it out", ("synthesis", "kappa"))
     return current

@@ -123,12 +123,12 @@ class ItemsetSpec(FrozenModel):
         if (self.top is None) == (self.at_least is None):
             raise FieldError("give either `top` (how many itemsets) or `at_least` (a share of the transactions)")
         if self.items_file and self.items:
-            raise FieldError("stands beside `items`", "Leave one of them out", ("items_file",))
+            raise FieldError("cannot be given together with `items`", "Leave one of them out", ("items_file",))
         if not self.items_file and len(self.items) < 2:
             raise FieldError("has fewer than two items", "List the universe, from a public source", ("items",))
         if self.layout.kind == "wide" and len(self.items) > MAX_COLUMNS:
             raise FieldError(
-                f"is wide, and such a table has at most {MAX_COLUMNS:,} columns",
+                f"is wide, but a table has at most {MAX_COLUMNS:,} columns",
                 "Store the transactions as lists or pairs",
                 ("layout",),
             )

@@ -205,7 +205,7 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
     for field in OF_ROWS:
         if field in tables[below]:
             if content.get(field):
-                raise FieldError(f"is given in {below}, too", "Give one of them", (field,))
+                raise FieldError(f"is also given in {below}", "Give one of them", (field,))
             folded[field] = tables[below].pop(field)
     for name in further:
         tables[name]["columns"] = _describe_further(name, tables)
@@ -280,7 +280,7 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
             above = tables[above].get("of")
         if len(seen) > DEEPEST:
             problem = (
-                f"{name!r} lies below {len(seen) - 1} tables, {' and '.join(seen[1:])}, and {DEEPEST - 1} is the most"
+                f"{name!r} lies below {len(seen) - 1} tables, {' and '.join(seen[1:])}, but {DEEPEST - 1} is the limit"
             )
             cure = f"Sum its rows up in columns of {seen[1]}, such as their number"
             raise FieldError(problem, cure, ("tables", name, "of"))
@@ -372,7 +372,7 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
         raise FieldError(problem, "Write `max: K`, a public number", ("tables", below, "max"))
     if most is not None and not (type(most) is int and 2 <= most <= MOST_RECORDS):
         cure = f"Keep a whole number, from 2 to {MOST_RECORDS:,}"
-        raise FieldError(f"is {most!r}, and rows are linked to each other", cure, ("tables", below, "max"))
+        raise FieldError(f"is {most!r}, but rows are linked to each other", cure, ("tables", below, "max"))
     key, identifier = tables[above].get("key"), unit.get("household_id") or unit.get("person_id")
     if identifier is None:
         raise FieldError(
@@ -440,7 +440,7 @@ def check_tables(spec: WithTables) -> None:
         raise FieldError(f"{nowhere!r} is in neither table", "List it in one of them", ("columns", nowhere))
     if spec.constant:
         raise FieldError(
-            f"the columns of {above} are constant, and no others",
+            f"with tables, exactly the columns of {above} are constant",
             f"Take it out, or list them in {above}",
             ("constant",),
         )

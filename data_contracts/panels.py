@@ -237,7 +237,7 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
         )
     if panel.order not in spec.columns:
         raise FieldError(
-            f"names {panel.order!r} as the column of the members' roles, and the spec describes no such column",
+            f"names {panel.order!r} as the column of the members' roles, but the spec does not describe it",
             _ROLES,
             ("order",),
         )
@@ -267,8 +267,8 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
     many = count_compositions(roles, len(spec.once), panel.most)
     if many > MOST_COMPOSITIONS:
         raise FieldError(
-            f"{panel.most} members of {roles} roles can be in {many:,} compositions, and {MOST_COMPOSITIONS:,} is the "
-            "most",
+            f"{panel.most} members of {roles} roles can be in {many:,} compositions, but {MOST_COMPOSITIONS:,} is the "
+            "limit",
             f"Lower it, name more roles in `once`, or join values of {panel.order!r}",
             ("unit", "max_records"),
         )

@@ -39,7 +39,7 @@ class Improvement(FrozenModel):
         names = [look.run for look in earlier]
         twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
         if twice is not None:
-            raise FieldError(f"names the run {twice!r} twice", "Take one out: the same counts say nothing new")
+            raise FieldError(f"names the run {twice!r} twice", "Take one out: the same counts add nothing")
         return earlier
 
     @property

@@ -103,7 +103,7 @@ def check_prior(
         _check_levels(mechanism, prior, released, computed)
     elif prior is not None and not uses_prior(mechanism):
         raise FieldError(
-            "only the mechanism privsyn with scores of `one_ways`, and the mechanism prior, know how to use a prior",
+            "only the mechanism privsyn with scores of `one_ways`, and the mechanism prior, can use a prior",
             "Take the field out, or choose one of them",
             ("prior",),
         )

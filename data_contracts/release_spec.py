@@ -135,7 +135,7 @@ def _check_targets(spec: ReleaseSpec) -> None:
         )
     if len(spec.measured_sets) < sum(marginal.measured for marginal in spec.workload):
         raise FieldError(
-            "sets of columns are measured for rows made by sweeps only",
+            "sets of columns can be measured only for rows made by sweeps",
             "Write `measured: false`, or `mechanism: {synthesis: {method: sweep}}`",
             ("workload",),
         )
@@ -476,7 +476,7 @@ class ReleaseSpec(FrozenModel):
         check_compared(self.compare, self.measured_columns, computed)
         if self.compare and self.order is not None:
             raise FieldError(
-                "differences of columns are not kept where rows of a person are linked",
+                "differences of columns are not kept for linked rows",
                 "Take it out, or state what holds in `rules`",
                 ("compare",),
             )

@@ -297,7 +297,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                 check_texts(node, columns, ("derive", name))
                 if any(part.op == COUNT or _names_member(part) for part in node.walk()):
                     raise FieldError(
-                        f"`{text}` follows from a member's role or a count, and a column is derived from its own row, "
+                        f"`{text}` follows from a member's role or a count, but a column is derived from its own row, "
                         "or from the previous, next or first one",
                         "Measure the column, and write the impossible cases in `never`",
                         ("derive", name),

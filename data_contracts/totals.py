@@ -87,7 +87,7 @@ class KnownTotal(FrozenModel):
             raise FieldError("names a column twice in `columns`", "Name it once")
         if self.count in self.columns:
             raise FieldError(
-                f"{self.count!r} is one of `columns`, and the column of counts, too", "Name another", ("count",)
+                f"{self.count!r} is both one of `columns` and the column of counts", "Name another", ("count",)
             )
         return self
 
@@ -147,7 +147,7 @@ def _check_one(total: KnownTotal, columns: Mapping[str, Any], computed: Collecti
             )
         if not isinstance(columns[name], CategoricalColumn | BooleanColumn):
             raise FieldError(
-                f"the column {name!r} is of kind {columns[name].kind!r}, and totals are of columns that list their "
+                f"the column {name!r} is of kind {columns[name].kind!r}, but totals need columns that list their "
                 "values",
                 "Name a categorical or boolean column",
                 ("columns",),
@@ -228,7 +228,7 @@ def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows
     _check_no_circle(totals)
     if columns and set(columns) <= {name for total in totals for name in total.columns}:
         raise FieldError(
-            "give the counts of every column, and nothing is left to count of single columns",
+            "give the counts of every column, so no single column is left to measure",
             "Leave the total of one column out",
             ("totals",),
         )

@@ -174,7 +174,7 @@ def build_tree_hierarchy(
     leaves = list_tree_leaves(tree)
     listed = [label for code, label in enumerate(labels) if code != null]
     if len(set(listed)) != len(listed):
-        raise FieldError(f"`hierarchies` of {column!r}: two of its values have the same label", "It can have none")
+        raise FieldError(f"`hierarchies` of {column!r}: two of its values have the same label", "Remove its hierarchy")
     if null is not None and labels[null] in leaves and labels[null] not in listed:
         raise FieldError(f"`hierarchies` of {column!r} lists {labels[null]!r}, which has its own place", "Leave it out")
     for label in leaves:

@@ -128,7 +128,7 @@ def test_sets_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
     with pytest.raises(ValidationError, match="6 columns are too many to be measured together"):
         make_spec(many, workload=[{"columns": columns, "measured": True}])
     gum = {"name": "privsyn", "synthesis": {"method": "gum"}}
-    with pytest.raises(ValidationError, match="for rows made by sweeps only"):
+    with pytest.raises(ValidationError, match="only for rows made by sweeps"):
         make_spec(workload=[{"columns": SET, "measured": True}], mechanism=gum)
 
 

@@ -120,7 +120,7 @@ LOOKED_UP = {"lookup": {"from": "day", "to": "dose", "table": "doses.csv"}}
         ({"workload": [{"columns": ["dose", "day"]}]}, "Write it in `tables.drugs.workload`"),
         ({"workload": [{"question": "count persons where ever(dose == 2)"}]}, "names 'dose', a column of drugs"),
         ({"rules": [{"never": "drugs.doze == 2"}]}, "'doze', which is not a released column of drugs"),
-        ({"with_order": ["age"]}, "is given in visits, too"),
+        ({"with_order": ["age"]}, "is also given in visits"),
     ],
 )
 def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[str, Any], words: str) -> None:
@@ -136,7 +136,7 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         (change("visits", of="drugs"), "'visits' is below itself"),
         (change("drugs", of="visit"), "names 'visit', which is not a table of the spec"),
         (change("buys", of=None), "persons and buys have no `of`"),
-        (change("doses", **DEEP), "'doses' lies below 3 tables, drugs and visits and persons, and 2 is the most"),
+        (change("doses", **DEEP), "'doses' lies below 3 tables, drugs and visits and persons, but 2 is the limit"),
         (change("visits", key=None), "visits has no key, but drugs is `of` it"),
         (
             change("drugs", key="visit"),
@@ -148,8 +148,8 @@ def test_what_is_about_the_first_two_tables_names_no_further_one(fields: dict[st
         ),
         (change("drugs", max=None), "the most rows to keep per row of visits is missing"),
         (change("drugs", max=1), "greater than or equal to 2"),
-        (change("visits", max=100_000), "is 100000, and rows are linked to each other"),
-        (change("visits", max="3"), "is '3', and rows are linked to each other"),
+        (change("visits", max=100_000), "is 100000, but rows are linked to each other"),
+        (change("visits", max="3"), "is '3', but rows are linked to each other"),
         (change("drugs", order=None, with_order=["day"]), "the order of the rows of drugs is missing"),
         (change("drugs", order="dosage"), "names 'dosage', which is not a column of drugs"),
         (change("drugs", once=["a"]), "is about the roles in a household"),

@@ -104,7 +104,7 @@ MANY = [f"role {i}" for i in range(12)]
         ({"unit": {"household_id": "age", "max_records": 5}}, "list the column 'age' under `columns`"),
         ({"order": None}, "the column with the roles of household members is missing"),
         ({"order": "age"}, "roles are values of a `categorical` column"),
-        ({"order": "nothing"}, "the spec describes no such column"),
+        ({"order": "nothing"}, "but the spec does not describe it"),
         ({"once": ["nobody"]}, "names 'nobody', which 'role' does not list"),
         ({"once": ["head", "head"]}, "names a role twice"),
         ({"with_order": ["age"]}, "roles are not numbers"),
@@ -112,7 +112,7 @@ MANY = [f"role {i}" for i in range(12)]
         ({"mechanism": {"name": "mst"}}, "does not link the rows of a person"),
         (
             {"columns": {**HOUSEHOLD_COLUMNS, "role": {"kind": "categorical", "values": MANY}}, "once": []},
-            "5 members of 13 roles can be in 8,567 compositions, and 5,000 is the most",
+            "5 members of 13 roles can be in 8,567 compositions, but 5,000 is the limit",
         ),
     ],
 )
