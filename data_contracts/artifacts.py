@@ -1,4 +1,4 @@
-"""References to artifacts: what steps hand each other instead of tables."""
+"""References to artifacts, which steps pass on instead of tables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Zone(StrEnum):
 
 
 class StepKind(StrEnum):
-    """The three kinds of step; each is treated by its own rules."""
+    """The three kinds of step; each has its own rules."""
 
     TRANSFORM = "transform"
-    """Private rows to private rows; draws nothing, costs nothing."""
+    """Private rows to private rows; draws no noise, costs nothing."""
     RELEASE = "release"
     """Exact counts to noisy counts with receipts; the only way from private to released."""
     POSTPROCESS = "postprocess"
@@ -26,10 +26,10 @@ class StepKind(StrEnum):
 
 
 class LookKind(StrEnum):
-    """What a release step measures; later steps ask for all earlier looks of a kind."""
+    """What a release step measures; later steps ask for all earlier looks of one kind."""
 
     RUNGS = "rungs"
-    """Intervals that double in width, to choose cells."""
+    """Intervals of doubling widths, to choose cells."""
     ONE_WAYS = "one-ways"
     SCORES = "scores"
     """How strongly pairs of columns are related."""
@@ -40,28 +40,28 @@ class LookKind(StrEnum):
     VALUES = "values"
     """Counts of single values inside cells."""
     TRIPLES = "triples"
-    """How much two columns say of a third."""
+    """The interaction of three columns beyond their pairs."""
     SETS = "sets"
-    """Joint counts of named sets in merged codes."""
+    """Joint counts of named sets, in merged codes."""
     RESIDUALS = "residuals"
-    """How far rows made so far are from the private ones."""
+    """Distances between the current synthetic rows and the private ones."""
     TRANSITIONS = "transitions"
-    """A row's codes, by the codes of the next row."""
+    """A row's codes by the next row's codes."""
     LINKED_ROWS = "linked rows"
     """Columns over all rows of all persons."""
     WITHOUT_ROWS = "without rows"
-    """Persons, or households, that have no rows."""
+    """Persons or households without rows."""
     ITEMS = "items"
     """Items, and sets of items, of persons."""
     FIGURES = "figures"
-    """Figures of how close a released table is."""
+    """Quality figures of a released table."""
 
 
 class ArtifactRef(BaseModel):
     """One table on disk: small, free of private values, safe in Prefect's database and UI.
 
-    ``key`` is the lineage key of the step that made it.  ``check`` proves that the file is whole:
-    an HMAC under the private zone's key, so that not even a hash of private data leaves the zone.
+    ``key`` is the lineage key of the step that made it.  ``check`` proves that the file is complete: an HMAC under the
+    private zone's key, so that not even a hash of private data leaves the zone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

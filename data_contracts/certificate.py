@@ -1,6 +1,6 @@
-"""The certificate and the manifest: what a release says of itself.
+"""The certificate and the manifest of a release.
 
-No path, no time, no exact count: everything in them is public.
+They have no path, time or exact count: everything in them is public.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 NO_RELATION_MEASURED: Final = "no relation was measured: columns are independent of each other"
-"""What a release says of itself where no two columns were counted together."""
+"""A release's statement if no two columns were counted together."""
 
 RELATIONS_OF_PRIOR: Final = "no relation was measured: any that the rows show is the public prior's"
-"""What it says then, where it had a public prior."""
+"""The statement for a release with a public prior."""
 
 
 RELATIONS_BY_TREND: Final = "no two columns were counted together: rows show only how numbers and moments rise together"
-"""What it says then, where it asked for trends."""
+"""The statement for a release that asked for trends."""
 
 
 def explain_missing_relations(*, prior: bool, trends: bool = False) -> str:
-    """Return what note, console, certificate and report say of a release that counted no two columns together.
+    """Return the statement in note, console, certificate and report if no two columns were counted together.
 
-    ``trends``: whether it asked how numbers and moments rise together.
+    ``trends``: whether the release asked how numbers and moments rise together.
     """
     if prior:
         return RELATIONS_OF_PRIOR
@@ -48,7 +48,7 @@ class QueryGroup(_Model):
 class StageCost(_Model):
     """What one release step cost: its exact budget, and the sum of its prices rounded up at the 30th decimal.
 
-    ``reason``: why its queries have the sensitivity that their groups state.
+    ``reason``: why its queries have the sensitivity stated in their groups.
     """
 
     step: str

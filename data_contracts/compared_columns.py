@@ -1,4 +1,4 @@
-"""Pairs of columns whose values are compared in every row: which may be, and the attribute of their difference."""
+"""Pairs of columns that are compared in every row: allowed pairs, and the attribute of their difference."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NUMBERS = (IntegerColumn, NumberColumn)
 
 
 def name_difference_attribute(first: str, second: str) -> str:
-    """Return the attribute of the difference of two columns; the released table has no such column."""
+    """Return the attribute name of the difference of two columns; the released table has no such column."""
     return f"{first} minus {second}"
 
 
 def get_step(column: Binned) -> float | None:
-    """Return the smallest difference of two values of a column, in the numbers of its edges; None without one."""
+    """Return the smallest difference between values of a column, in the numbers of its edges; None if there is none."""
     match column:
         case IntegerColumn():
             return float(column.step or 1)
@@ -32,15 +32,15 @@ def get_step(column: Binned) -> float | None:
 
 
 def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], computed: Collection[str]) -> None:
-    """Raise FieldError, with its place, for a pair of ``compare`` whose values have no difference.
+    """Raise FieldError, with its place, for a pair in ``compare`` whose values cannot be subtracted.
 
-    columns: the released ones that are measured; computed: those that rules compute or tie to others.
+    columns: the measured released columns; computed: the columns that rules compute or tie to others.
     """
     seen: set[str] = set()
     for i, pair in enumerate(pairs):
         place = ("compare", i)
         if len(pair) != 2 or pair[0] == pair[1]:
-            raise FieldError("names something else than two columns", "Name the two that are compared", place)
+            raise FieldError("must name two different columns", "Name the two columns to compare", place)
         for name in pair:
             check_drawn_column(name, columns, computed, place, does="measures")
             if name in seen:
@@ -55,12 +55,12 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], c
 
 
 def _check_alike(first: str, column: Any, second: str, other: Any, place: tuple[str | int, ...]) -> None:
-    """Raise FieldError unless values of both columns can be subtracted, in steps of one size."""
+    """Raise FieldError unless the columns' values can be subtracted and have equal steps."""
     numbers = isinstance(column, NUMBERS) and isinstance(other, NUMBERS)
     check_same_kind(first, column, second, other, place, numbers=numbers)
     if get_step(column) != get_step(other) or getattr(column, "per_day", 0) != getattr(other, "per_day", 0):
         raise FieldError(
-            f"values of {first!r} and {second!r} have other steps",
+            f"values of {first!r} and {second!r} have different steps",
             "Give both the same `step`, `decimals`, `resolution` or `format`",
             place,
         )

@@ -1,7 +1,7 @@
 """The comparison: every run of every method on one table, as one frozen model that is also its JSON file.
 
-Everything in it is a function of the real table without noise: a ``Comparison`` is private, and so is every table and
-picture of it.
+Everything in it is computed from the real table without noise, so a ``Comparison``, its tables and its pictures are
+private.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOTICE = (
     "PRIVATE: computed from the real rows without noise, and the methods' own noise has a known seed. For comparing "
     "methods on data that is public or that stays with you; nothing here is a release, and no budget was charged."
 )
-"""What stands at the top of everything that shows a comparison."""
+"""Heads everything that shows a comparison."""
 
 Outcome = Literal["done", "not installed", "did not fit", "did not finish", "failed"]
 
@@ -34,9 +34,9 @@ class ComparedMethod(PrivateResult):
 class MethodRun(PrivateResult):
     """One method at one epsilon with one seed.
 
-    seconds: wall time of the method alone, without metrics, kernels compiled beforehand; rows: of its table;
-    marginals: the attribute sets measured besides the one-ways; receipts_epsilon: the epsilon that its noise
-    guarantees at the comparison's delta, None without receipts. All but ``note`` are None or empty unless "done".
+    seconds: wall time of the method alone, without metrics, with precompiled kernels; rows: of its table; marginals:
+    the attribute sets measured besides the one-ways; receipts_epsilon: the epsilon that its noise guarantees at the
+    comparison's delta, None without receipts. All but ``note`` are None or empty unless "done".
     """
 
     method: str

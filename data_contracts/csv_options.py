@@ -1,4 +1,4 @@
-"""How CSV files are written: what a record is, and how its fields are."""
+"""How CSV files are written: records, and their fields."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ USUAL_NULLS = (
     *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"),
     *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-"""Texts that R and pandas write or read as null."""
+"""Texts that R and pandas read or write as null."""
 
 _ONE_BYTE = re.compile(r"iso8859-[0-9]+|cp125[0-8]|cp437|cp85[0-9]|cp86[0-9]|koi8-[ru]|mac-[a-z]+")
-"""Python's names of encodings in which every byte is a character by itself: none hides or makes a line break."""
+"""Python's names of encodings with one byte per character, in which no byte can hide or make a line break."""
 
 
 class CsvOptions(FrozenModel):
@@ -86,7 +86,7 @@ class CsvOptions(FrozenModel):
 
 
 def check_csv_texts(csv: CsvOptions, columns: Mapping[str, Any]) -> None:
-    """Raise FieldError for a column whose name or values a CSV file with these options cannot hold.
+    """Raise FieldError for a column whose name or values cannot be written to CSV with these options.
 
     columns: the released ones, whose texts are in their ``values``.
     """
@@ -95,7 +95,7 @@ def check_csv_texts(csv: CsvOptions, columns: Mapping[str, Any]) -> None:
         for text in (name, *(v for v in getattr(column, "values", ()) if isinstance(v, str))):
             if text.encode(csv.encoding, "replace").decode(csv.encoding) != text:
                 raise FieldError(
-                    f"{name!r} has a text that {csv.encoding} cannot hold, and CSV files are to be like the source's",
+                    f"{name!r} has a text that {csv.encoding} cannot encode, and `like: source` writes CSV files in it",
                     "Take the field out, or correct `csv.encoding`",
                     ("like",),
                 )

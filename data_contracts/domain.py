@@ -1,4 +1,4 @@
-"""The domain: which attributes there are and how many codes each has."""
+"""The domain: the attributes and their numbers of codes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Merge = NDArray[np.int64]
 """The merged code of each code of an attribute."""
 
 Merges = Sequence[Merge | None]
-"""Of each attribute of a marginal its merge, None where the marginal has the attribute's codes."""
+"""A marginal's merges, one per attribute; None for an attribute in its own codes."""
 
 
 @dataclass(frozen=True)
 class Domain:
-    """Attributes and their number of codes, in table order."""
+    """Attributes and their numbers of codes, in table order."""
 
     attributes: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -64,7 +64,7 @@ class Domain:
 
 
 def drop_attributes(domain: Domain, names: Collection[str]) -> Domain:
-    """Return the domain without these attributes; the same where it has none of them."""
+    """Return the domain without these attributes."""
     return Domain.of({a: domain.size(a) for a in domain.attributes if a not in names})
 
 

@@ -1,6 +1,6 @@
-"""Spellings of a release spec that earlier versions took: read as today's, or refused in words where they are gone.
+"""Earlier spellings of a release spec: translated to today's, or refused with a message if they are gone.
 
-The options of a mechanism stood at the top of a spec before there were several mechanisms; they still may.
+Before there were several mechanisms, the mechanism's options were at the top of a spec; this still works.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 from privsyn.data_contracts.field_error import FieldError
 
 SECTIONS = ("split", "compression", "selection", "consistency", "synthesis")
-"""Options of the mechanism that may stand at the top of a spec."""
+"""Options of the mechanism that may be at the top of a spec."""
 
 EARLIER_SECTIONS = (*SECTIONS, "adaptive")
-"""Everything that may stand at the top of a spec besides its fields."""
+"""Everything that may be at the top of a spec besides its fields."""
 
 RENAMED = {
     ("split", "again"): "remeasure_one_ways",
@@ -24,19 +24,19 @@ RENAMED = {
 """(section, earlier name) -> today's name."""
 
 ROUNDS = {"rounds": "rounds", "share": "rounds_share", "scores": "scores_share", "triples": "triples"}
-"""Fields of the earlier section ``adaptive`` -> options of the mechanism of that name."""
+"""Fields of the earlier section ``adaptive`` -> options of the mechanism ``adaptive``."""
 
 
 PRESETS = {"default": "0.3", 0.3: "0.3", 0.4: "0.4"}
-"""Earlier names of presets, and those that YAML takes for numbers -> today's names."""
+"""Earlier names of presets, and names that YAML reads as numbers -> today's names."""
 
 
 def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``content`` with today's names, every option under ``mechanism``.
+    """Return ``content`` with today's names, and every option under ``mechanism``.
 
-    A spec that says ``preset: default``, as every manifest before 0.4.0 does, keeps the defaults of 0.3.
+    A spec with ``preset: default``, as in every manifest before 0.4.0, keeps the defaults of 0.3.
 
-    Raises FieldError where an option is given twice.
+    Raises FieldError if an option is given twice.
     """
     current = dict(content)
     preset = current.get("preset")
@@ -59,21 +59,21 @@ def translate_to_current(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _join_places(section: str, outside: Any, inside: Any) -> Any:
-    """Return what stands at the top of a spec and in its ``mechanism``.
+    """Return the merged options from the top of a spec and from its ``mechanism``.
 
-    Raises FieldError where both give a field another value.
+    Raises FieldError if they give a field different values.
     """
     if not isinstance(outside, Mapping) or not isinstance(inside, Mapping):
-        return inside if isinstance(outside, Mapping) else outside  # whichever the model refuses
+        return inside if isinstance(outside, Mapping) else outside  # the model refuses it
     for name in outside:
         if name in inside and inside[name] != outside[name]:
             place = (section, name) if section in SECTIONS else (section,)
-            raise FieldError("stands in the spec and in its `mechanism`", "Leave out one of them", place)
+            raise FieldError("is given in the spec and in its `mechanism`", "Leave one of them out", place)
     return {**outside, **inside}
 
 
 def as_written(place: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
-    """Return the places in a spec's file that may have given the model's value at ``place``, today's spelling first."""
+    """Return the places in a spec's file that may have set the model's value at ``place``, today's spelling first."""
     places = [place]
     if len(place) > 1 and place[0] == "mechanism":
         inner = place[1:]
@@ -89,7 +89,7 @@ def as_written(place: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
 
 
 def _translate_rounds(section: Any) -> dict[str, Any]:
-    """Return the options that the earlier section ``adaptive`` stands for; none where it asks for no further round."""
+    """Return the options for the earlier section ``adaptive``; empty if it asks for no further round."""
     if not isinstance(section, Mapping):
         raise FieldError("must be a mapping", "Write `mechanism: {name: adaptive, rounds: 1}`", ("adaptive",))
     unknown = [name for name in section if name not in ROUNDS]
@@ -102,12 +102,12 @@ def _translate_rounds(section: Any) -> dict[str, Any]:
 
 
 def _rename_field(section: str, value: Any) -> Any:
-    """Return a section with today's names of its fields, without those that are gone."""
+    """Return a section with today's names of its fields, without removed fields."""
     if not isinstance(value, Mapping):
         return value
     current = {RENAMED.get((section, name), name): field_value for name, field_value in value.items()}
     if section == "synthesis" and "kappa" in current and not current.pop("kappa"):
         return current
     if section == "synthesis" and "kappa" in value:
-        raise FieldError("is gone since 0.3.0: it made no release better", "Leave it out", ("synthesis", "kappa"))
+        raise FieldError("was removed in 0.3.0, because it improved no release", "Leave it out", ("synthesis", "kappa"))
     return current

@@ -1,8 +1,7 @@
-"""The engine: where private rows are counted.
+"""The engine that counts private rows.
 
-Every engine gives the same integers, so the field is not part of a step's key, of a manifest or of a request's record.
-A cluster's address is none of it: whoever names a scheduler names a program that this one believes, so only the
-operator does (a setting).
+Every engine gives the same integers, so the field is not part of a step's key, a manifest or a request's record.  A
+cluster's address is not in a spec: this program trusts its scheduler, so only the operator names one (a setting).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The evaluation: every figure of the private report, as one frozen model that is also its JSON file.
 
-Everything in it is a function of the private table: an ``Evaluation`` is written to the private zone only. Shares are
-of a table's rows, 0..1.
+Everything in it is computed from the private table, so an ``Evaluation`` is written to the private zone only.  Shares
+are of a table's rows, 0..1.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from privsyn.data_contracts.frozen_model import PrivateResult, ResultModel
 class Metric(PrivateResult):
     """One figure of one table.
 
-    ``value`` is None where it cannot be computed; ``note`` then says why.  ``high`` is None for a metric without an
-    upper bound.  ``references`` are values to compare with (Majority, NonPriv, a random guess ...).  ``subsample``: as
-    good as a random sample of this share of the real rows (0..1), None where that reading is not computed.
+    ``value`` is None if it cannot be computed; ``note`` then says why.  ``high`` is None for a metric without an upper
+    bound.  ``references`` are values to compare with (Majority, NonPriv, a random guess ...).  ``subsample``: as good
+    as a random sample of this share of the real rows (0..1), None if not computed.
     """
 
     name: str
@@ -49,8 +49,8 @@ class TableScores(PrivateResult):
 class MisreadColumn(PrivateResult):
     """A column with so many repairs that the spec is likely wrong.
 
-    ``column`` is empty for whole records.  ``repairs``: repair -> its share of the rows, 0..1; ``words`` says them;
-    ``cures`` are sentences.  ``counted``: whether repaired values stand in a bin of their own in all comparisons.
+    ``column`` is empty for whole records.  ``repairs``: repair -> its share of the rows, 0..1; ``words`` describes
+    them; ``cures`` are sentences.  ``counted``: whether repaired values have a separate bin in all comparisons.
     """
 
     column: str
@@ -83,7 +83,7 @@ class Statistic(PrivateResult):
     """One figure of one column, real and synthetic, and the band of the noise around the synthetic one.
 
     ``kind``: a ``value`` of the column, a ``width`` (a difference of values) or a ``share`` of rows (0..1).  The band
-    is two standard deviations of the noise to either side, None where nothing is known of the noise.
+    is two noise standard deviations to either side, None if the noise is unknown.
     """
 
     name: str
@@ -97,8 +97,8 @@ class Statistic(PrivateResult):
 class ColumnStatistics(PrivateResult):
     """Mean, standard deviation, quantiles and shares of exact values of one column with an order.
 
-    ``form``: numbers, or seconds since 1970 (``date``, ``moment``) or since midnight (``time``).  Nulls and values
-    that cannot be read have no part.  Empty ``statistics``: one of the tables has no value.
+    ``form``: numbers, or seconds since 1970 (``date``, ``moment``) or since midnight (``time``).  Nulls and unreadable
+    values are left out.  Empty ``statistics``: one of the tables has no value.
     """
 
     column: str
@@ -110,7 +110,7 @@ class ColumnStatistics(PrivateResult):
 class AnalysisFigure(PrivateResult):
     """One figure of an analysis, real and synthetic; None where a table does not have it.
 
-    ``std_error``: of the real figure, the real rows taken as a sample.  ``apart``: the difference in such errors.
+    ``std_error``: of the real figure, with the real rows as a sample.  ``apart``: the difference in such errors.
     ``close``: the synthetic figure is within 15 % of the real one, or within two standard errors.
     """
 
@@ -136,10 +136,9 @@ class AnalysisResult(PrivateResult):
 class PanelFigure(PrivateResult):
     """A figure of persons with several rows over time, in the real and the synthetic table.
 
-    ``column``: which it is about, empty for persons as such.  ``real`` and ``synthetic``: the figure of both tables,
-    None where it is a distance of the two only, or is not known.  ``distance``: of shares an L1 distance in 0..2, or
-    the largest difference.  ``sample`` and ``sample_distance``: the same of a random tenth of the real persons, to
-    compare with.
+    ``column``: the figure's column, empty for persons as such.  ``real`` and ``synthetic``: the figure of each table,
+    None if unknown or if it is only a distance.  ``distance``: an L1 distance of shares in 0..2, or the largest
+    difference.  ``sample`` and ``sample_distance``: the same for a random tenth of the real persons, to compare with.
     """
 
     name: str
@@ -151,17 +150,16 @@ class PanelFigure(PrivateResult):
     sample_distance: float | None = None
 
     def of_table(self, name: str) -> PanelFigure:
-        """Return the figure of a further table, whose name it begins with."""
+        """Return the figure with the name of its further table in front."""
         return self.model_copy(update={"name": f"{name}: {self.name}"})
 
 
 class Pair(PrivateResult):
     """One pair of columns.
 
-    ``l1``: synthetic against real, 0..2.  ``consistent_l1``: the noisy consistent marginal against real, None where
-    the pair is in no measured marginal.  ``cause``: the larger part of the error: noise, synthesis, or that the pair
-    was not selected; misread where one of its columns is.  Associations are in 0..1 (nominal) or -1..1 (both
-    ordered), None where undefined.
+    ``l1``: synthetic against real, 0..2.  ``consistent_l1``: the noisy consistent marginal against real, None if no
+    measured marginal contains the pair.  ``cause``: the larger part of the error: noise, synthesis, or not selected;
+    misread if one of its columns is.  Associations are in 0..1 (nominal) or -1..1 (both ordered), None if undefined.
     """
 
     a: str
@@ -188,9 +186,9 @@ class SizeError(PrivateResult):
 class StageError(PrivateResult):
     """Mean L1 error to the real marginals after one stage, over ``marginals`` marginals.
 
-    Over the measured marginals: as measured (noise), after consistency, after synthesis.  Over the pairs in no
-    measured marginal: after synthesis, and what independence of the real one-ways would give.  0..2, but "measured"
-    has no upper bound (noise).
+    Over the measured marginals: as measured (noise), after consistency, after synthesis.  Over the pairs in no measured
+    marginal: after synthesis, and under independence of the real one-ways.  0..2, but "measured" has no upper bound
+    (noise).
     """
 
     stage: Literal["measured", "consistent", "synthetic", "not selected", "not selected, if independent"]
@@ -263,8 +261,8 @@ class Evaluation(PrivateResult):
 class QualityFigure(ResultModel):
     """One noisy figure: ``value`` = ``noisy_sum`` / (``compared`` x rows of the synthetic table).
 
-    ``noise_sd``: standard deviation of the noise in ``value``, ``sigma`` that in ``noisy_sum``.  The value is not
-    clamped: noise may take it below 0.
+    ``noise_sd``: standard deviation of the noise in ``value``; ``sigma``: of the noise in ``noisy_sum``.  The value is
+    not clamped: noise may make it negative.
     """
 
     name: str

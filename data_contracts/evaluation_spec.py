@@ -1,4 +1,4 @@
-"""The settings of an evaluation: which label, which groups, how many queries, which analyses of published papers.
+"""The settings of an evaluation: labels, groups, numbers of queries, analyses of published papers.
 
 No default looks at data: ``auto`` choices follow from the public spec.
 """

@@ -1,4 +1,4 @@
-"""What a model refuses, in words: the error that its validators raise."""
+"""The error that the validators of models raise."""
 
 from __future__ import annotations
 

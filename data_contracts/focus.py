@@ -1,4 +1,4 @@
-"""Targets: which columns and marginals count more than others where budget is shared.  Public, as all of the spec."""
+"""Targets: columns and marginals that count more than others when budget is shared.  Public, like all of the spec."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from privsyn.data_contracts.rules import infer_type
 from privsyn.data_contracts.summaries import EXAMPLE, Summary
 
 MOST_MEASURED = 5
-"""Columns of a set that is measured as one table, at most."""
+"""The most columns of a set that is measured as one table."""
 
 MOST_WEIGHT = 100.0
-"""A target counts at most so many times as much as anything else."""
+"""The most that a target counts, relative to anything else."""
 
 
 def _check_focus(columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class NamedMarginal(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _name_by_question(cls, content: Any) -> Any:
-        """Return the content with the columns that its question names."""
+        """Return the content with the columns named by its question."""
         if not isinstance(content, Mapping) or not isinstance(content.get("question"), str):
             return content
         of_question, named = _list_columns(content["question"]), content.get("columns") or ()
@@ -129,19 +129,19 @@ class NamedMarginal(FrozenModel):
 
     @property
     def asked(self) -> ParsedQuestion | None:
-        """The question, where it is one."""
+        """The parsed question, if there is one."""
         return None if self.question is None else parse_question(self.question)
 
     @property
     def summary(self) -> Summary | None:
-        """The statement about a person whose share or number the question asks for; None where it is about rows."""
+        """The person statement whose share or number the question asks for; None for a question about rows."""
         return None if self.asked is None or not self.asked.about_persons else self.asked.summary
 
 
 def _list_columns(question: str) -> tuple[str, ...]:
-    """Return the columns, and figures of persons, that a question names, each once.
+    """Return the columns and person figures that a question names, without duplicates.
 
-    Raises FieldError for what has no cells.
+    Raises FieldError for a question without cells.
     """
     try:
         parsed = parse_question(question)
@@ -155,7 +155,7 @@ def _list_columns(question: str) -> tuple[str, ...]:
         raise FieldError(problem, "Take the question out", ("question",))
     if parsed.what in ("correlation", "regress"):
         raise FieldError(
-            f"{parsed.what}() has no cells that could be measured",
+            f"{parsed.what}() has no cells to measure",
             "Ask for a count, a share, a mean or a quantile, or name `columns`",
             ("question",),
         )
@@ -163,9 +163,9 @@ def _list_columns(question: str) -> tuple[str, ...]:
 
 
 def _list_person_columns(parsed: ParsedQuestion) -> tuple[str, ...]:
-    """Return what persons are counted by: columns, and the figure that a question is about.  Raises FieldError."""
+    """Return the columns by which persons are counted, and the question's figure.  Raises FieldError."""
     if parsed.what == "share" and parsed.where:
-        raise FieldError("a question about persons takes no further condition", "Group by a constant column")
+        raise FieldError("a question about persons cannot have a further condition", "Group by a constant column")
     summary = parsed.summary
     if summary is None:
         raise FieldError("says nothing of a person's rows together", f"Write, say, {EXAMPLE}")
@@ -173,9 +173,9 @@ def _list_person_columns(parsed: ParsedQuestion) -> tuple[str, ...]:
 
 
 def parse_conditions(marginal: NamedMarginal, released: Mapping[str, Any]) -> tuple[Node, ...]:
-    """Return the conditions of a marginal's question, none without one; ``released``: the released columns.
+    """Return the conditions of a marginal's question, empty without one; ``released``: the released columns.
 
-    Raises FieldError for what is no condition.
+    Raises FieldError for an invalid condition.
     """
     if marginal.asked is None or not marginal.asked.conditions or marginal.summary is not None:
         return ()
@@ -188,7 +188,7 @@ def check_targets(
 ) -> None:
     """Raise FieldError for a target that is not measured: a column that is not ``released``, or is ``computed``.
 
-    Or for a question whose condition is none.
+    Also for a question with an invalid condition.
     """
     named: list[tuple[tuple[str | int, ...], str]] = []
     named += [] if focus is None else [(("focus", "columns"), name) for name in focus.columns]

@@ -1,4 +1,4 @@
-"""How a run form shows the spec: limits in words, fields that are left to the preset, and one object for a choice.
+"""Adapt the spec's JSON schema to a run form: limits in words, empty preset fields, one object per choice.
 
 A form shows titles, descriptions, choices and defaults, seldom limits, and sends every default that it shows.  So
 limits are said in words too.  A field whose default depends on the preset is shown empty, with its values in words;
@@ -18,25 +18,25 @@ _NUMBERS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _LIMITS = (*_NUMBERS, "pattern", "minLength", "maxLength")
 
 _ROLE = re.compile(r":[a-z][a-z:]*:(?=`)")
-"""What reST writes before a name in code quotes to link it: ``:func:``, ``:py:class:``."""
+"""reST roles before names in code quotes: ``:func:``, ``:py:class:``."""
 
 _WHERE_BINS_ARE_OPEN = "where a column of numbers or moments has no bins of its own"
 
 
 def write_form_text(docstring: str) -> str:
-    """Return a docstring as a form shows it: Markdown, one line a paragraph, one backtick on each side of code."""
+    """Return a docstring as Markdown for a form: one line per paragraph, single backticks around code."""
     text = _ROLE.sub("", docstring).replace("``", "`")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text.strip()))
 
 
 def explain(fields: Mapping[str, Schema]) -> None:
-    """Say the limits of each property in its description, in place, and repeat them under ``allOf``; title each.
+    """Describe each property's limits in words, in place, repeat them under ``allOf``, and give it a title.
 
     The repetition means the same.  Prefect's form passes on only the keywords it knows, which are not the limits, but
     it passes ``allOf`` on whole.  So a wrong value is refused beside its field.
     """
     for name, field in fields.items():
-        field.setdefault("title", name.replace("_", " ").title())  # else a part is shown by its model's name
+        field.setdefault("title", name.replace("_", " ").title())  # otherwise the form shows the model's name
         limits = {limit: field[limit] for limit in _LIMITS if limit in field}
         if limits:
             field["allOf"] = [limits]
@@ -48,11 +48,11 @@ def explain(fields: Mapping[str, Schema]) -> None:
 def leave_to_preset(field: Schema, default: Any, preset: str, value: Any, where: str = "") -> None:
     """Show a property empty, in place; if it stays empty, the preset decides.
 
-    ``value``: what ``preset`` says instead of ``default``, which may be the same; ``where``: words that say which
-    columns ``default`` is for, where it is not for all.
+    ``value``: the value under ``preset`` instead of ``default``, possibly equal; ``where``: the columns that
+    ``default`` applies to, in words, unless all.
     """
     field.pop("default", None)
-    if "anyOf" in field:  # a constant that stands first is shown, and sent
+    if "anyOf" in field:  # the form shows and sends a constant that comes first
         field["anyOf"].sort(key=lambda each: "const" in each)
     if field.get("type") == "boolean":  # a switch cannot be empty; a list of two can
         field["enum"] = [True, False]
@@ -65,7 +65,7 @@ def leave_to_preset(field: Schema, default: Any, preset: str, value: Any, where:
 
 
 def leave_to_ledger(field: Schema) -> None:
-    """Show an optional choice as a list that starts empty, in place; if it stays empty, the ledger decides."""
+    """Show an optional choice as an initially empty list, in place; if it stays empty, the ledger decides."""
     field.pop("default", None)
     field |= field.pop("anyOf")[0]
 
@@ -73,15 +73,15 @@ def leave_to_ledger(field: Schema) -> None:
 def leave_options(
     options: Schema, preset: Mapping[str, Any], open_bins: Mapping[str, Any], resolve: Callable[[Schema], Schema]
 ) -> None:
-    """Show a mechanism's options empty, in place, those in its sections likewise.
+    """Show a mechanism's options empty, in place, including those in its sections.
 
-    ``preset``: the paper's values; ``open_bins``: the default preset's where a column's bins are left open.
+    ``preset``: the paper's values; ``open_bins``: the default preset's values for columns with open bins.
     """
     for name, field in options.items():
         if "$ref" in field:
             field.pop("default", None)
             leave_options(resolve(field)["properties"], preset.get(name, {}), open_bins.get(name, {}), resolve)
-        elif "default" in field and name != "name":  # mechanisms share sections: each is said once
+        elif "default" in field and name != "name":  # mechanisms share sections: describe each once
             paper = preset.get(name, field["default"])
             if name in open_bins:
                 leave_to_preset(field, open_bins[name], "paper", paper, _WHERE_BINS_ARE_OPEN)
@@ -90,7 +90,7 @@ def leave_options(
 
 
 def merge_into_one_object(field: Schema, resolve: Callable[[Schema], Schema]) -> None:
-    """Show a choice of models that have ``name`` for discriminator as one object with all their properties, in place.
+    """Show a choice of models, distinguished by ``name``, as one object with all their properties, in place.
 
     Prefect's form matches an object to the model that has most of its properties, whatever their values are.  So it
     cannot hold models that share properties beside each other.  Here the name is a list to choose from, and each
@@ -121,7 +121,7 @@ def merge_into_one_object(field: Schema, resolve: Callable[[Schema], Schema]) ->
 
 
 def describe_limits(field: Mapping[str, Any]) -> str:
-    """Return a sentence such as ``From 1 to 10,000.``; empty for a property without limits on its number."""
+    """Return a sentence such as ``From 1 to 10,000.``; empty without limits on the number."""
     low, above = field.get("minimum"), field.get("exclusiveMinimum")
     high, below = field.get("maximum"), field.get("exclusiveMaximum")
     if low is not None and high is not None:
@@ -139,7 +139,7 @@ def _describe(field: Schema, words: str) -> None:
 
 
 def _format_number(value: float) -> str:
-    """Return ``2^53`` for a large power of two, else with commas or as short as it gets."""
+    """Return ``2^53`` for a large power of two, else a number with commas or in its shortest form."""
     size = abs(int(value))
     if size > 2**31 and size & (size - 1) == 0:
         return f"{'-' if value < 0 else ''}2^{size.bit_length() - 1}"
@@ -147,5 +147,5 @@ def _format_number(value: float) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return the value as the spec writes it, in code quotes."""
+    """Return the value as written in a spec, in code quotes."""
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"

@@ -1,4 +1,4 @@
-"""The base of every model of a spec: immutable, strict about unknown fields, and drawn as a form."""
+"""The base of every spec model: immutable, strict about unknown fields, and shown as a form."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from privsyn.data_contracts.unicode import is_unicode
 
 @cache
 def _find_numeric_types(model: type[BaseModel]) -> frozenset[str]:
-    """Return the fields that hold numbers, or lists or mappings of them, and no booleans."""
+    """Return the fields with numbers, or lists or mappings of numbers, and without booleans."""
     parts_of = {name: set(_iterate_types(field.annotation)) for name, field in model.model_fields.items()}
     return frozenset(name for name, parts in parts_of.items() if parts & {int, float} and bool not in parts)
 
 
 def _iterate_types(annotation: Any) -> Iterator[Any]:
-    """Yield the types that an annotation is made of; choices of a ``Literal`` are not types."""
+    """Yield the types in an annotation; choices of a ``Literal`` are not types."""
     parts = () if get_origin(annotation) is Literal else get_args(annotation)
     yield from chain.from_iterable(map(_iterate_types, parts)) if parts else (annotation,)
 
@@ -59,7 +59,7 @@ class FrozenModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_booleans_as_numbers(cls, content: Any) -> Any:
-        """Turn a boolean in a number's place into text, which is refused there: otherwise true would become 1."""
+        """Turn a boolean in a number's place into text, which is refused; otherwise true would become 1."""
         if not isinstance(content, Mapping):
             return content
         numeric = _find_numeric_types(cls)
@@ -88,7 +88,7 @@ class FrozenModel(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """Return the JSON schema, with every limit in words: the run form is made from it (form.py)."""
+        """Return the JSON schema, with every limit in words, for the run form (form.py)."""
         schema = handler(core_schema)
         resolved = handler.resolve_ref_schema(schema)
         if "description" in resolved:  # the model's docstring

@@ -1,4 +1,4 @@
-"""Tables that refer to each other: persons and their rows, or households and their members, as one spec of rows.
+"""Linked tables: persons and their rows, or households and their members, as one spec of rows.
 
 The columns of the table above are the same in every row of a person.  So a release of two tables is a release of
 linked rows (panels.py) with a count of the persons that have no row.  Further tables, of the same persons or of their
@@ -25,16 +25,16 @@ from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
-"""What a table may be called: its released files have the name."""
+"""Pattern of table names, which are also the names of their released files."""
 
 OF_ROWS = ("order", "with_order", "once")
-"""Fields of a spec that may stand in the table of rows."""
+"""Spec fields that may be in the table of rows."""
 
 OF_FURTHER = ("rules", "focus", "workload")
-"""Fields of a spec that a further table has of its own."""
+"""Spec fields that a further table may have."""
 
 DEEPEST = 3
-"""Tables from the one of persons or households down to the last one, at most: persons, visits, drugs of visits."""
+"""The most tables on a path from the root table down: persons, visits, drugs of visits."""
 
 
 class LinkedTable(FrozenModel):
@@ -86,12 +86,12 @@ class LinkedTable(FrozenModel):
     )
 
     def read_at(self, place: str) -> LinkedTable:
-        """Return the same table at another place; empty: in memory."""
+        """Return the same table at another place, empty for a table in memory."""
         return self.model_copy(update={"data": place})
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """Return the JSON schema, with what :func:`fold_tables` takes out of a table as people write it."""
+        """Return the JSON schema, including the fields that :func:`fold_tables` takes out of a written table."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         fields = handler.resolve_ref_schema(schema)["properties"]
         names = fields["columns"]["anyOf"][0]
@@ -105,11 +105,11 @@ class LinkedTable(FrozenModel):
 
 
 ONE_PLACE: Mapping[str, Any] = {"kind": "integer", "min": 1, "max": 1}
-"""The order of the rows of a further table that has none: one place, so that a hash of each row decides."""
+"""The order column of a further table without an order: one place, so that each row's hash decides."""
 
 
 def name_one_place(table: str) -> str:
-    """Return the column that says the order of the rows of a further table which has none; no table is read for it."""
+    """Return the name of the order column of a further table without an order; no table has this column."""
     return f"{table} (in no order)"
 
 
@@ -118,7 +118,7 @@ Tables = Mapping[str, LinkedTable]
 
 
 def get_above(tables: Tables) -> tuple[str, LinkedTable]:
-    """Return the table above with its name.  Raises LookupError where there is none."""
+    """Return the root table with its name.  Raises LookupError if there is none."""
     for name, table in tables.items():
         if table.of is None:
             return name, table
@@ -126,7 +126,7 @@ def get_above(tables: Tables) -> tuple[str, LinkedTable]:
 
 
 def get_below(tables: Tables) -> tuple[str, LinkedTable]:
-    """Return the first table of rows of persons, or of members, with its name.  Raises LookupError for no tables."""
+    """Return the first table of rows below the root, with its name.  Raises LookupError without tables."""
     above = get_above(tables)[0]
     of_above = {name: table.columns for name, table in tables.items() if table.of == above}
     if not of_above:
@@ -136,27 +136,28 @@ def get_below(tables: Tables) -> tuple[str, LinkedTable]:
 
 
 def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
-    """Return the first of the tables of rows of persons: the only one whose columns the spec may describe elsewhere.
+    """Return the first of the root's tables of rows, the only one whose columns may be described in the spec.
 
-    So it stays the first where a spec comes back from a store that sorts names.
+    So the first table stays the same if the spec comes back from a store that sorts names.
     """
     listed = [name for name, columns in columns_by_table.items() if isinstance(columns, list | tuple | str)]
     return (listed or [*columns_by_table])[0]
 
 
 def list_further(tables: Tables) -> tuple[str, ...]:
-    """Return the names of further tables of rows, each after the table above it."""
+    """Return the names of further tables of rows, each after its parent table."""
     if not tables:
         return ()
     first_branch = {get_above(tables)[0], get_below(tables)[0]}
     others = [name for name in tables if name not in first_branch]
-    return tuple(sorted(others, key=lambda name: tables[name].of in others))  # three tables deep at most
+    return tuple(sorted(others, key=lambda name: tables[name].of in others))  # at most three levels
 
 
 def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a spec with what its tables say of columns and rows in the fields of one table.
+    """Return a spec's content with the columns and row fields of its tables moved to the fields of a one-table spec.
 
-    What is no table is left to the model.  Raises FieldError, with its place, for tables that do not fit together.
+    Values that are not tables are left to the model.  Raises FieldError, with its place, for tables that do not fit
+    together.
     """
     folded, described_tables = dict(content), content.get("tables")
     if not isinstance(described_tables, Mapping) or not described_tables:
@@ -166,24 +167,28 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
             problem = f"calls a table {str(name)[:60]!r}"
             raise FieldError(problem, "Begin with a letter, with at most 48 letters, digits and _", ("tables",))
         if not isinstance(table, Mapping):
-            raise FieldError("is no table", "Write `{data: ..., columns: {...}}`, and `key` or `of`", ("tables", name))
+            raise FieldError(
+                "is not a table", "Write `{data: ..., columns: {...}}`, and `key` or `of`", ("tables", name)
+            )
         if not isinstance(table.get("of"), str | None):
-            raise FieldError("is no name of a table", "Write the name of the table above", ("tables", name, "of"))
+            raise FieldError("is not a table name", "Write the name of the table above", ("tables", name, "of"))
         if not isinstance(table.get("columns", ()), Mapping | list | tuple | str):
             problem = "are neither described nor listed"
             raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", ("tables", name, "columns"))
         place = name_one_place(name)
         if place in table.get("columns", ()) and table.get("order") != place:
-            problem = f"have {place!r}, the name of the order of rows that have none"
+            problem = f"have {place!r}, a name reserved for rows without an order"
             raise FieldError(problem, "Rename the column", ("tables", name, "columns"))
     tables = {name: dict(table) for name, table in described_tables.items()}
     above, below, *further = _arrange(tables)
     if content.get("data") or content.get("query"):
-        raise FieldError("says where one table is, and the spec has several", "Write `data` in each of them", ("data",))
+        raise FieldError(
+            "gives the place of one table, but the spec has several", "Write `data` in each of them", ("data",)
+        )
     key = tables[above].get("key")
     described = content.get("columns")
     if not isinstance(described, Mapping | None):
-        raise FieldError("is no mapping of columns", "Leave it out, or write `{NAME: {kind: ...}}`", ("columns",))
+        raise FieldError("is not a mapping of columns", "Leave it out, or write `{NAME: {kind: ...}}`", ("columns",))
     columns = dict(described or {})
     for name in (above, below):
         tables[name]["columns"] = [*_take_columns(name, tables[name], key, columns)]
@@ -194,13 +199,13 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
         )
     for name, field in product((above, below), OF_FURTHER):
         if tables[name].get(field):
-            problem = f"is a field of further tables, and `{field}` of the first two tables is the spec's"
+            problem = "is for further tables only; for the first two tables it is a field of the spec"
             raise FieldError(problem, f"Write it in `{field}` of the spec", ("tables", name, field))
     _check_keys(tables)
     for field in OF_ROWS:
         if field in tables[below]:
             if content.get(field):
-                raise FieldError(f"is given in {below}, too", "Give one of them", (field,))
+                raise FieldError(f"is also given in {below}", "Give one of them", (field,))
             folded[field] = tables[below].pop(field)
     for name in further:
         tables[name]["columns"] = _describe_further(name, tables)
@@ -218,15 +223,16 @@ def fold_tables(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_path(tables_above: Mapping[str, str | None], name: str) -> tuple[str, ...]:
-    """Return a table and those above it, by their names; ``tables_above``: of each the one above, or None."""
+    """Return a table and its ancestors, by name; ``tables_above``: each table's parent, or None."""
     above = tables_above[name]
     return (name,) if above is None else (name, *list_path(tables_above, above))
 
 
 def _drop_table_names(marginal: Any, name: str, tables: Mapping[str, Any], place: tuple[str | int, ...]) -> Any:
-    """Return a set of the workload of a table with its question about columns by their plain names.
+    """Return a table's workload entry with plain column names in its question.
 
-    Raises FieldError where it names a table that is neither this one nor above it, whose column may be called the same.
+    Raises FieldError if the question names a table that is neither this one nor an ancestor; such a table may have a
+    column of the same name.
     """
     if not isinstance(marginal, Mapping) or not isinstance(marginal.get("question"), str):
         return marginal
@@ -268,13 +274,13 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
                     f"{name!r} is below itself", "Name the table above in `of`, and none in that", ("tables", name)
                 )
             if above not in tables:
-                problem = f"names {str(above)[:60]!r}, which is no table of the spec"
+                problem = f"names {str(above)[:60]!r}, which is not a table of the spec"
                 raise FieldError(problem, f"Name one of {', '.join(tables)}", ("tables", name, "of"))
             seen.append(above)
             above = tables[above].get("of")
         if len(seen) > DEEPEST:
             problem = (
-                f"{name!r} lies below {len(seen) - 1} tables, {' and '.join(seen[1:])}, and {DEEPEST - 1} is the most"
+                f"{name!r} lies below {len(seen) - 1} tables, {' and '.join(seen[1:])}, but {DEEPEST - 1} is the limit"
             )
             cure = f"Sum its rows up in columns of {seen[1]}, such as their number"
             raise FieldError(problem, cure, ("tables", name, "of"))
@@ -282,42 +288,42 @@ def _arrange(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
     below = [name for name, table in tables.items() if table.get("of") in roots]
     if not below:
         raise FieldError(
-            "two tables are one above, with a `key`, and one that is `of` it",
+            "linked tables need a table with a `key`, and a table of rows that is `of` it",
             "Write a spec of one table without `tables`, or add the other one",
             ("tables",),
         )
     if len(roots) > 1:
-        problem = f"{' and '.join(roots)} are of no other table, and one table of persons or households is above all"
-        raise FieldError(problem, f"Write `of: {roots[0]}` in what is of it", ("tables", roots[1]))
+        problem = f"{' and '.join(roots)} have no `of`, but only one table, of persons or households, can be at the top"
+        raise FieldError(problem, f"Write `of: {roots[0]}` in the other table", ("tables", roots[1]))
     first = _choose_first({name: tables[name].get("columns") for name in below})
     return [roots[0], first, *(name for name in tables if name not in (roots[0], first))]
 
 
 def _check_keys(tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise FieldError where the key of a table of rows is a column that names the row above, or the person."""
+    """Raise FieldError if a table of rows has the column naming its parent row, or the person, as its own key."""
     of_above = {name: {tables[table["of"]].get("key")} for name, table in tables.items() if table.get("of")}
     root = next(table.get("key") for table in tables.values() if table.get("of") is None)
     for name, keys in of_above.items():
         key = tables[name].get("key")
         if isinstance(key, str) and key in {*keys, root}:
-            problem = f"is {key!r}, which names the row above, and several rows of {name} may be of one"
+            problem = f"is {key!r}, which identifies the row above, so several rows of {name} may share it"
             raise FieldError(problem, "Name a column that identifies a row, or take it out", ("tables", name, "key"))
 
 
 def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the described columns of a further table, its keys among them, and an order where it has none."""
+    """Return the described columns of a further table, including its keys, and an order column if it has none."""
     table, table_place = tables[name], ("tables", name)
     above = tables[table["of"]]
     if not isinstance(table.get("columns"), Mapping):
         problem = f"{name!r} has no columns of its own: only the first two tables' columns can be described elsewhere"
         raise FieldError(problem, "Write `columns: {NAME: {kind: ...}}`", (*table_place, "columns"))
     if above.get("key") is None:
-        problem = f"nothing identifies a row of {table['of']}, and {name} is of it"
+        problem = f"{table['of']} has no key, but {name} is `of` it"
         raise FieldError(problem, "Write `key: COLUMN`", ("tables", table["of"], "key"))
     if "once" in table:
         raise FieldError("is about the roles in a household", "Take it out", (*table_place, "once"))
     if table.get("max") is None:
-        problem = f"nothing says how many rows of a row of {table['of']} are kept at most"
+        problem = f"the most rows to keep per row of {table['of']} is missing"
         raise FieldError(problem, "Write `max: K`, a public number", (*table_place, "max"))
     keys = [key for key in (above["key"], table.get("key")) if isinstance(key, str)]
     columns = {**table["columns"], **{key: {"kind": "drop"} for key in keys if key not in table["columns"]}}
@@ -330,7 +336,7 @@ def _describe_further(name: str, tables: Mapping[str, dict[str, Any]]) -> dict[s
 
 
 def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict[str, Any]) -> Iterator[str]:
-    """Yield the names of a table's columns, its keys among them; put those that it describes into ``columns``."""
+    """Yield the names of a table's columns, including its keys; put the described ones into ``columns``."""
     described = table.get("columns", ())
     if isinstance(described, Mapping):
         both = next((c for c, d in described.items() if c in columns and c != above and columns[c] != d), None)
@@ -350,7 +356,7 @@ def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict
 
 
 def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Return the unit with the cap of rows in it."""
+    """Return the unit with the cap on rows."""
     if not isinstance(described, Mapping):
         return described
     unit = dict(described)
@@ -362,24 +368,24 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
     if most is not None:
         unit["max_records"] = most
     if unit.get("max_records") is None:
-        problem = f"nothing says how many rows of {above} are kept at most"
+        problem = f"the most rows to keep per row of {above} is missing"
         raise FieldError(problem, "Write `max: K`, a public number", ("tables", below, "max"))
     if most is not None and not (type(most) is int and 2 <= most <= MOST_RECORDS):
         cure = f"Keep a whole number, from 2 to {MOST_RECORDS:,}"
-        raise FieldError(f"is {most!r}, and rows are linked to each other", cure, ("tables", below, "max"))
+        raise FieldError(f"is {most!r}, but rows are linked to each other", cure, ("tables", below, "max"))
     key, identifier = tables[above].get("key"), unit.get("household_id") or unit.get("person_id")
     if identifier is None:
         raise FieldError(
-            "two tables are about persons or households with all of their rows",
+            "linked tables protect persons or households with all their rows",
             f"Write `unit: {{person_id: {key}}}`, or `household_id` where a row of {above} is a household",
             ("unit",),
         )
     if key is None:
-        problem, cure = f"nothing identifies a row of {above}", f"Write `key: {identifier}`"
+        problem, cure = f"{above} has no key", f"Write `key: {identifier}`"
         raise FieldError(problem, cure, ("tables", above, "key"))
     if identifier != key:
         raise FieldError(
-            f"is about {identifier!r}, and the table above is by {key!r}: one record of that can change without "
+            f"is about {identifier!r}, and the table above is by {key!r}: one record of it can change without "
             "leaving the table",
             f"Write `unit: {{household_id: {key}}}`, whose promise is about the household with everybody in it, or "
             f"`{{person_id: {key}}}` where a row of {above} is a person",
@@ -389,7 +395,7 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
 
 
 class WithTables(Protocol):
-    """The parts of a spec that say what is public about its tables."""
+    """The parts of a spec with public facts about its tables."""
 
     tables: Any
     unit: Unit
@@ -408,18 +414,18 @@ class WithTables(Protocol):
 
     @property
     def row_words(self) -> RowWords:
-        """What rules may say of other rows of a person, and of tables."""
+        """The words that rules may use for other rows of a person, and for tables."""
 
 
 def list_constant_columns(spec: WithTables) -> tuple[str, ...]:
-    """Return the measured columns of the table above, but those that rules compute."""
+    """Return the measured columns of the root table, without those that rules compute."""
     computed = {name for rule in spec.rules for name in map_computed_columns(rule)}
     names = get_above(spec.tables)[1].columns
     return tuple(name for name in names if name in spec.measured_columns and name not in computed)
 
 
 def check_tables(spec: WithTables) -> None:
-    """Raise FieldError, with its place, where columns, order or rules do not fit the tables of the spec."""
+    """Raise FieldError, with its place, if columns, order or rules do not fit the spec's tables."""
     if not spec.tables:
         return
     (above, persons), (below, rows) = get_above(spec.tables), get_below(spec.tables)
@@ -428,22 +434,22 @@ def check_tables(spec: WithTables) -> None:
         unknown = next((c for c in table.columns if c not in spec.columns), None)
         if unknown is not None:
             place = ("tables", name, "columns")
-            raise FieldError(f"names {unknown!r}, which nothing describes", "Describe it in `columns`", place)
+            raise FieldError(f"names {unknown!r}, which is not described", "Describe it in `columns`", place)
     nowhere = next((c for c in spec.columns if c not in {*persons.columns, *rows.columns}), None)
     if nowhere is not None:
         raise FieldError(f"{nowhere!r} is in neither table", "List it in one of them", ("columns", nowhere))
     if spec.constant:
         raise FieldError(
-            f"the columns of {above} are constant, and no others",
+            f"with tables, exactly the columns of {above} are constant",
             f"Take it out, or list them in {above}",
             ("constant",),
         )
     if spec.order is not None and spec.order not in rows.columns:
-        problem = f"names {spec.order!r}, which is no column of {below}"
+        problem = f"names {spec.order!r}, which is not a column of {below}"
         raise FieldError(problem, "Name one of its columns", ("tables", below, "order"))
     if spec.order is None:
         raise FieldError(
-            f"nothing says in which order rows of {below} follow each other",
+            f"the order of the rows of {below} is missing",
             "Write `order: COLUMN`, a column of this table: of whole numbers, dates or moments, or the roles of the "
             "members of households",
             ("tables", below, "order"),
@@ -459,7 +465,7 @@ def check_tables(spec: WithTables) -> None:
 
 
 def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
-    """Raise FieldError where a column of the table above follows from one of a row."""
+    """Raise FieldError if a parent-table column follows from a column of its rows."""
     behind = {
         name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()
     }
@@ -480,13 +486,13 @@ Spec = TypeVar("Spec", bound=Any)
 
 
 def build_first_branch(spec: Spec) -> Spec:
-    """Return the spec of the table above all and its first table of rows, without the further ones."""
+    """Return the spec of the root table and its first table of rows, without further tables."""
     first_branch = (get_above(spec.tables), get_below(spec.tables))
     return spec.model_copy(update={"tables": dict(first_branch)})
 
 
 def build_branch(spec: Spec, name: str) -> Spec:
-    """Return the spec of a further table and the one above it, as one of two tables, where a row above is a person.
+    """Return the two-table spec of a further table and its parent, in which a parent row is the person.
 
     The columns of the top table stand beside the columns of the table above: rows below depend on both.
     """
@@ -509,15 +515,15 @@ def build_branch(spec: Spec, name: str) -> Spec:
 
 
 def _list_columns(spec: Any, name: str) -> dict[str, Any]:
-    """Return the described columns of one of the tables."""
+    """Return the described columns of one table."""
     columns = spec.tables[name].columns
     return dict(columns) if isinstance(columns, Mapping) else {c: spec.columns[c] for c in columns}
 
 
 def check_further(spec: Any, name: str, check: Any) -> None:
-    """Raise FieldError, with its place, where a further table does not fit the tables above it.
+    """Raise FieldError, with its place, if a further table does not fit its ancestors.
 
-    ``check``: raises FieldError for a spec of two tables.
+    ``check``: raises FieldError for an invalid two-table spec.
     """
     table, root = spec.tables[name], get_above(spec.tables)[0]
     for upper in dict.fromkeys((root, table.of)):

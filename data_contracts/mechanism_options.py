@@ -1,6 +1,6 @@
-"""The options of every mechanism: what the field ``mechanism`` of a release spec may say.
+"""The options of every mechanism, as in the field ``mechanism`` of a release spec.
 
-Each class is one mechanism; ``name`` tells them apart.  Where a default differs from the paper's value, the field's
+Each class is one mechanism, identified by ``name``.  If a default differs from the paper's value, the field's
 description says why.
 """
 
@@ -26,10 +26,10 @@ from privsyn.data_contracts.step_options import (
 )
 
 MOST_ROUNDS = 9
-"""Further rounds at most."""
+"""The most further rounds."""
 
 MOST_AIM_ROUNDS = 16
-"""Rounds of `aim` at most."""
+"""The most rounds of `aim`."""
 
 
 class Mechanism(FrozenModel):
@@ -40,12 +40,12 @@ class Mechanism(FrozenModel):
 
     @property
     def package(self) -> tuple[str, str] | None:
-        """The package that the options ask for and that may not be installed, and the extra that installs it."""
+        """The optional package that the options need, and the extra that installs it; None if there is none."""
         return None
 
     @model_serializer(mode="wrap")
     def _serialize_name_first(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Put the name first, also where defaults are left out: it tells the options apart."""
+        """Put the name first, even if defaults are left out, because it identifies the mechanism."""
         return {"name": self.name, **serialize(self)}
 
 
@@ -63,9 +63,9 @@ class PrivSyn(Mechanism):
 
 
 class RoundShares(NamedTuple):
-    """The third stage's budget: of its first measurement, and of the scores and the measurement of each further round.
+    """Shares of the third stage: of its first measurement, and of each further round's scores and measurement.
 
-    ``first`` + rounds x (``scores`` + ``measurement``) is the whole.
+    ``first`` + rounds x (``scores`` + ``measurement``) is the stage's share of the budget.
     """
 
     first: Fraction
@@ -105,7 +105,7 @@ class Adaptive(PrivSyn):
     )
 
     def exact_rounds(self) -> RoundShares:
-        """Return the parts of the third stage's share of the budget, from the decimals that were written, exactly."""
+        """Return the parts of the third stage's share of the budget, exact for the decimals as written."""
         measurement = self.split.exact()[2]
         share, scores = Fraction(repr(self.rounds_share)), Fraction(repr(self.scores_share))
         each = measurement * share / self.rounds
@@ -134,7 +134,7 @@ class Mst(Mechanism):
 
     @property
     def package(self) -> tuple[str, str] | None:
-        """The module and the extra that the options need; None if no extra."""
+        """The module that the options need and its extra; None if no extra is needed."""
         return ("mbi", "pgm") if self.rows_by == "mbi" else None
 
 
@@ -203,15 +203,15 @@ class Aim(Mechanism):
     synthesis: Synthesis = Field(default=Synthesis(), description="How the synthetic rows are made.")
 
     def at_once(self, columns: int) -> int:
-        """Return marginals that a round measures at most, of a table with so many columns; 1 and more."""
+        """Return the most marginals that a round measures in a table with this many columns; at least 1."""
         return max(1, math.ceil(Fraction(repr(self.per_column)) * columns))
 
     def exact_one_ways(self) -> Fraction:
-        """Return the one-ways' share of the budget, from the decimal that was written, exactly."""
+        """Return the one-ways' share of the budget, exact for the decimal as written."""
         return Fraction(repr(self.one_way_share))
 
     def exact_rounds(self) -> tuple[tuple[Fraction, Fraction], ...]:
-        """Return each round's shares of scores and of measurement; with the one-ways' they sum to exactly 1."""
+        """Return each round's shares of scores and measurement; with the one-ways' share they sum to exactly 1."""
         growth, scores = Fraction(repr(self.annealing)), Fraction(repr(self.scores_share))
         weights = [growth**i for i in range(self.rounds)]
         remaining = 1 - self.exact_one_ways()
@@ -220,7 +220,7 @@ class Aim(Mechanism):
 
 
 MOST_GROUPS = 1_000
-"""Groups of `prior` at most, by the values that the spec lists."""
+"""The most groups of `prior`, by the values that the spec lists."""
 
 
 class PriorLevels(Mechanism):

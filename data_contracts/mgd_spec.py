@@ -11,13 +11,13 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 Tree = TypeAliasType("Tree", "dict[str, Tree] | list[str]")
-"""A generalization hierarchy below its root: a list of leaf labels, or named groups that hold trees themselves."""
+"""A generalization hierarchy below its root: a list of leaf labels, or named groups that contain trees."""
 
 
 def measure_tree_depth(tree: Tree) -> int:
     """Return the level of the leaves, 1 for a plain list.
 
-    Raises FieldError if leaves lie at several depths or a group is empty.
+    Raises FieldError if leaves are at different depths or a group is empty.
     """
     if not tree:
         raise FieldError("a hierarchy has an empty group", "Give it labels or leave it out")
@@ -37,9 +37,9 @@ def list_tree_leaves(tree: Tree) -> list[str]:
 
 
 def _check_texts(tree: Any) -> Any:
-    """Return the tree with every label as text, as the encoding writes it.
+    """Return the tree with every label as text, like the codec's labels.
 
-    YAML reads a bare 1 or true as something else.
+    YAML reads a bare 1 or true as another type.
     """
     if isinstance(tree, dict):
         return {_check_text(name): _check_texts(child) for name, child in tree.items()}

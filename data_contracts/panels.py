@@ -1,4 +1,4 @@
-"""Panels: tables with several rows a person, in an order.  What a spec says of them, and what it cannot."""
+"""Panels: tables with several ordered rows per person, and how specs describe them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.rules import OneOf, list_computed_columns, map_continued_columns
 
 ORDERS = (IntegerColumn, DateColumn, DatetimeColumn)
-"""The kinds of columns that put the rows of a person in order."""
+"""The kinds of columns that can order the rows of a person."""
 
 NOT_WITH = {
     "prior": "a prior is a table of single rows",
@@ -21,12 +21,12 @@ NOT_WITH = {
     "improves": "earlier releases cannot be pooled with it yet",
     "together": "rows of a person are linked column by column",
 }
-"""Field of a spec -> why it does not go with linked rows."""
+"""Spec field -> why it does not work with linked rows."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What is public about the rows of one person.
+    """Public facts about the rows of one person.
 
     ``most``: the most rows of a person that are kept.  ``order``: the column that orders them.  ``constant``: the
     columns that are the same in every row of a person.  ``with_order``: the columns that grow as the order does.
@@ -46,72 +46,72 @@ class Panel:
 
     @property
     def rows(self) -> str:
-        """The attribute that is a person's number of kept rows."""
+        """The attribute with a person's number of kept rows."""
         return f"{self.person} (rows)"
 
     @property
     def before(self) -> str:
-        """The attribute that is the number of kept rows before the drawn one."""
+        """The attribute with the number of kept rows before the drawn one."""
         return f"{self.person} (rows before)"
 
     @property
     def gap(self) -> str:
-        """The attribute that is how far the next row lies behind the drawn one."""
+        """The attribute with the gap from the drawn row to the next."""
         return f"{self.order} (to the next row)"
 
     @property
     def composition(self) -> str:
-        """The attribute that is how many members of each role a household has."""
+        """The attribute with a household's number of members of each role."""
         return f"{self.person} (members by role)"
 
     @property
     def kind_of_pair(self) -> str:
-        """The attribute of a pair of members that is the second one's role, and whether the first one has it, too."""
+        """The attribute with the role of the second of a pair of members, and whether the first has it too."""
         return f"{self.order} (of the pair)"
 
     @property
     def kind_beside_first(self) -> str:
-        """The attribute of a later member that is its role, and whether the household's first member has it, too."""
+        """The attribute with a later member's role, and whether the household's first member has it too."""
         return f"{self.order} (beside the first)"
 
     @property
     def counts_later(self) -> bool:
-        """Whether a household may have three members: a later one is counted beside the first one."""
+        """Whether a household may have three members, so that a later member is counted with the first."""
         return self.household and self.most > 2
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The attributes of a person's record that are no columns of the table."""
+        """The attributes of a person's record that are not columns of the table."""
         if self.household:
             return (self.composition,)
         return self.rows, self.before, self.gap
 
     @property
     def carried(self) -> frozenset[str]:
-        """The columns whose value in one row follows from another row of the person and the order."""
+        """The columns whose value in one row follows from the order and another row of the person."""
         return frozenset({self.order, *self.constant, *self.with_order})
 
 
 def count_compositions(roles: int, once: int, most: int) -> int:
-    """Return how many compositions a household of 1 to ``most`` members can have; ``once``: how many are limited."""
+    """Return the number of compositions of households of 1 to ``most`` members; ``once``: number of limited roles."""
     free = roles - once
     several = (comb(once, j) * comb(most - j + free, free) for j in range(min(once, most) + 1))
     return sum(several) - 1
 
 
 MOST_COMPOSITIONS = 5_000
-"""Compositions of a household at most: they are the codes of one attribute."""
+"""The most compositions of a household: they are the codes of one attribute."""
 
 MOST_PERSONS = 1 << 31
-"""Persons of one synthetic table at most."""
+"""The most persons of one synthetic table."""
 
 OF_PERSON = "1: one record is made of all rows of a person, by a rule that depends on that person alone"
 OF_HOUSEHOLD = "1: one record is made of all members of a household, by a rule that depends on that household alone"
-"""Why a count over such records has its sensitivity."""
+"""Why counts over such records have sensitivity 1."""
 
 
 def describe_identifier(description: str, panel: Panel) -> IntegerColumn:
-    """Return the column of new identifiers; ``description``: the spec's of the private one."""
+    """Return the column of new identifiers; ``description``: the spec's description of the private column."""
     unit = "household" if panel.household else "person"
     words = (
         f"New number of a synthetic {unit}, the same in all of its rows; it says nothing of the private identifiers."
@@ -121,7 +121,7 @@ def describe_identifier(description: str, panel: Panel) -> IntegerColumn:
 
 
 def describe_row_key(description: str) -> IntegerColumn:
-    """Return the column of new keys of rows; ``description``: the spec's of the private one."""
+    """Return the column of new row keys; ``description``: the spec's description of the private column."""
     words = "New number of a synthetic row; it says nothing of the private keys."
     text = f"{description}. {words}" if description else words
     return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=text)
@@ -133,27 +133,27 @@ def name_stay(attribute: str) -> str:
 
 
 def name_all_rows(attribute: str) -> str:
-    """Return the attribute that is the code of another attribute in every kept row, and not in one row a person."""
+    """Return the name of an attribute's codes over every kept row, instead of one row per person."""
     return f"{attribute} (all rows)"
 
 
 def name_next(attribute: str) -> str:
-    """Return the attribute that is the code of another attribute in the person's next row."""
+    """Return the name of an attribute's codes in the person's next row."""
     return f"{attribute} (next row)"
 
 
 def name_first(attribute: str) -> str:
-    """Return the attribute that is the code of another attribute in the first member of a household."""
+    """Return the name of an attribute's codes in the first member of a household."""
     return f"{attribute} (first member)"
 
 
 def name_later(attribute: str) -> str:
-    """Return the attribute that is the code of another attribute in the member drawn beside the first one."""
+    """Return the name of an attribute's codes in the member paired with the first."""
     return f"{attribute} (later member)"
 
 
 class WithPanel(Protocol):
-    """The parts of a spec that say what is public about the rows of one person."""
+    """The parts of a spec with public facts about the rows of one person."""
 
     unit: Unit
     columns: Any
@@ -178,32 +178,32 @@ class WithPanel(Protocol):
 
 
 def check_panel(spec: WithPanel) -> None:
-    """Raise FieldError, with its place, where the fields about the rows of one person do not fit the spec."""
+    """Raise FieldError, with its place, if the fields about the rows of one person do not fit the spec."""
     if spec.order is None:
         if spec.unit.household_id is not None:
             raise FieldError(
-                "nothing says in which roles the members of a household are",
+                "the column with the roles of household members is missing",
                 "Write `order: COLUMN`, the categorical column of their roles, with the head first among its `values`",
                 ("order",),
             )
         for field in ("constant", "with_order", "once"):
             if getattr(spec, field):
                 raise FieldError(
-                    "is about the rows of a person in their order, and the spec gives none",
+                    "needs the order of a person's rows, and the spec gives none",
                     "Name the column in `order`, or take this field out",
                     (field,),
                 )
         return
     if spec.unit.identifier is None:
         raise FieldError(
-            "links the rows of a person, and nothing says which rows are a person's",
+            "links the rows of a person, but no column identifies the person",
             "Write `unit: {person_id: COLUMN, max_records: K}`, or take `order` out",
             ("order",),
         )
     if spec.unit.max_records == 1:
         one = "person" if spec.unit.household_id is None else "household"
         raise FieldError(
-            f"of one row a {one} no row follows another",
+            f"keeps one row per {one}, so no row follows another",
             "Keep 2 rows or more, or take `order` out",
             ("unit", "max_records"),
         )
@@ -218,8 +218,8 @@ def check_panel(spec: WithPanel) -> None:
     continued = next((n for rule in spec.rules for n in map_continued_columns(rule) if n in panel.carried), None)
     if continued is not None:
         raise FieldError(
-            f"{continued!r} is derived from another row, and is the order, constant, or grows with the order",
-            "Take it out of one of both",
+            f"{continued!r} is derived from another row, so it cannot be the order, constant, or grow with the order",
+            "Take it out of one of the two",
             ("rules",),
         )
     _check_rest(spec, panel)
@@ -238,7 +238,7 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
         )
     if panel.order not in spec.columns:
         raise FieldError(
-            f"names {panel.order!r} as the column of the members' roles, and the spec describes no such column",
+            f"names {panel.order!r} as the column of the members' roles, but the spec does not describe it",
             _ROLES,
             ("order",),
         )
@@ -256,7 +256,7 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
             ("order",),
         )
     if spec.with_order:
-        raise FieldError("roles are no numbers, so nothing grows with them", "Take the field out", ("with_order",))
+        raise FieldError("roles are not numbers, so nothing grows with them", "Take the field out", ("with_order",))
     unknown = next((role for role in spec.once if role not in column.values), None)
     if unknown is not None or len({*spec.once}) < len(spec.once):
         raise FieldError(
@@ -268,8 +268,8 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
     many = count_compositions(roles, len(spec.once), panel.most)
     if many > MOST_COMPOSITIONS:
         raise FieldError(
-            f"{panel.most} members of {roles} roles can be in {many:,} compositions, and {MOST_COMPOSITIONS:,} is the "
-            "most",
+            f"{panel.most} members of {roles} roles can be in {many:,} compositions, but {MOST_COMPOSITIONS:,} is the "
+            "limit",
             f"Lower it, name more roles in `once`, or join values of {panel.order!r}",
             ("unit", "max_records"),
         )
@@ -282,16 +282,16 @@ def _check_order(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
             f"the spec measures no column {panel.order!r}", "Name a column that is released and measured", ("order",)
         )
     if not isinstance(column, ORDERS) or panel.order in computed:
-        reason = "made by a rule" if panel.order in computed else f"of the kind {column.kind!r}"
+        reason = "made by a rule" if panel.order in computed else f"of kind {column.kind!r}"
         raise FieldError(
-            f"{panel.order!r} puts no rows in order: it is {reason}",
+            f"{panel.order!r} cannot order rows: it is {reason}",
             "Name a column of whole numbers (`integer`), dates or moments",
             ("order",),
         )
     for field in ("exact", "heaps"):
         if getattr(column, field, ()):
             raise FieldError(
-                f"{panel.order!r} has `{field}`, and the order is by its values alone",
+                f"{panel.order!r} has `{field}`, and the order must use its values alone",
                 f"Take its `{field}` out",
                 ("columns", panel.order, field),
             )
@@ -318,7 +318,7 @@ def _check_carried(spec: WithPanel, panel: Panel, computed: Collection[str]) -> 
         column, order = spec.columns[name], spec.columns[panel.order]
         if not isinstance(column, IntegerColumn) or column.exact or column.heaps:
             raise FieldError(
-                f"{name!r} does not grow by whole steps: it is no `integer` column, or has `exact` or `heaps`",
+                f"{name!r} does not grow by whole steps: it is not an `integer` column, or has `exact` or `heaps`",
                 "Name plain columns of whole numbers",
                 ("with_order",),
             )

@@ -11,10 +11,10 @@ from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import Format
 
 Every = Literal["quarter-hour", "hour", "day", "week", "month", "quarter", "year"]
-"""How long a period of a schedule is, from the shortest to the longest."""
+"""The length of a schedule's period, from the shortest to the longest."""
 
 LENGTHS: tuple[Every, ...] = get_args(Every)
-"""The same as a sequence."""
+"""All values of Every, in order."""
 
 
 class DatasetPolicy(FrozenModel):
@@ -60,9 +60,9 @@ class Policy(FrozenModel):
     others: DatasetPolicy | None = Field(default=None, description="Any other data set; empty: none may be released.")
 
     def of(self, dataset: str) -> DatasetPolicy | None:
-        """Return what the data set may do; None: nothing."""
+        """Return the data set's policy; None if nothing is allowed."""
         return self.datasets.get(dataset, self.others)
 
     def place_of(self, dataset: str) -> str:
-        """Return where the data set's rules stand in the file."""
+        """Return the place of the data set's policy in the file."""
         return f"datasets.{dataset}" if dataset in self.datasets else "others"

@@ -1,4 +1,4 @@
-"""What a release adds to: the earlier releases of the same unchanged data whose counts are pooled with its own."""
+"""Earlier releases of the same unchanged data whose counts are pooled with a new release."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 MOST_EARLIER = 20
-"""Earlier releases at most."""
+"""The most earlier releases."""
 
 RUN = r"^[a-z0-9][a-z0-9_-]{0,80}$"
-"""What a run may be called."""
+"""Pattern of run names."""
 
 
 class EarlierLook(FrozenModel):
@@ -37,7 +37,7 @@ class Improvement(FrozenModel):
         names = [look.run for look in earlier]
         twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
         if twice is not None:
-            raise FieldError(f"names the run {twice!r} twice", "Take one out: the same counts say nothing new")
+            raise FieldError(f"names the run {twice!r} twice", "Take one out: the same counts add nothing")
         return earlier
 
     @property

@@ -1,4 +1,4 @@
-"""Presets: the values that ``preset`` gives to options which a spec leaves open."""
+"""Presets: the values that ``preset`` gives to options that a spec leaves open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAPER: dict[str, Any] = {
     "consistency": {"one_way_weight": 1.0, "shrink": False},
     "synthesis": {"method": "gum", "duplicate_share": 0.5},
 }
-"""The paper's values of the options of ``privsyn``, where they are not the defaults."""
+"""The paper's values of ``privsyn`` options that differ from the defaults."""
 
 RELATIONS: dict[str, Any] = {
     "split": {"trends": 0.15, "values": 0.02},
@@ -25,17 +25,17 @@ RELATIONS: dict[str, Any] = {
     "consistency": {"pooled": True},
     "synthesis": {"related_inside": True, "try_heat": True},
 }
-"""Values of the options of ``privsyn`` since 0.4.0 for tables with numbers or moments whose bins are left open."""
+"""Values of ``privsyn`` options since 0.4.0 for tables that have numbers or moments with open bins."""
 
 ALL_PAIRS_COLUMNS = 300
-"""Columns up to which all pairs are scored; of more, pairs that are near each other."""
+"""All pairs are scored up to this many columns; in wider tables, only pairs that are near each other."""
 
 WIDE_RELATIONS: dict[str, Any] = {"split": {"trends": 0.15}, "consistency": {"pooled": True}}
-"""Values since 0.4.0 for tables of more than ALL_PAIRS_COLUMNS columns whose numbers and moments all have bins: the
-counts of so many pairs are noise, and a trend is one number."""
+"""Values since 0.4.0 for tables of more than ALL_PAIRS_COLUMNS columns without open bins: counts of so many pairs are
+noise, but a trend is one number."""
 
 SCORES_FOR_FOCUS: dict[str, float] = {"one_way": 0.25, "selection": 0.06, "measurement": 0.69}
-"""The split since 0.4.0 where half of the scores' budget is for the pairs of a focus and a spec gives no share."""
+"""The split since 0.4.0 if a focus gets half of the scores' budget and the spec gives no share."""
 
 FOCUS_WEIGHT = 10.0
 """The weight of a focus since 0.4.0, where a spec gives none: the weight of a named set."""
@@ -44,7 +44,7 @@ ORDERED_KINDS = frozenset({"integer", "number", "datetime", "date", "time"})
 """Kinds of columns that have bins."""
 
 DEFAULT_ACCOUNTANT: Literal["tight"] = "tight"
-"""The accountant of a data set that is new to the ledger, where a spec names none: it rests on published theorems."""
+"""The accountant of a new data set if the spec names none; it rests on published theorems."""
 
 PAPER_ACCOUNTANT: Literal["paper"] = "paper"
 """The accountant of ``preset: paper``: Theorem 2."""
@@ -53,7 +53,7 @@ PRESET_MECHANISMS = ("privsyn", "adaptive")
 """The mechanisms whose options a preset fills in."""
 
 CELL_MECHANISMS = ("independent", "mst", "privbayes", "aim")
-"""The mechanisms for which the defaults of 0.4 fill in `compression` only: they choose marginals as in their papers."""
+"""Mechanisms for which 0.4 fills in `compression` only, because they choose marginals as in their papers."""
 
 
 def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def fill_preset(content: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[s
 
 
 def fill_options(options: Mapping[str, Any], preset: str, columns: Any, focus: Any) -> dict[str, Any]:
-    """Return a mechanism's options, as they are written, with what the preset has for those left open.
+    """Return a mechanism's written options, with the preset's values for open ones.
 
-    ``columns``, ``focus``: as they are written.
+    ``columns``, ``focus``: as written.
     """
     values, name = find_open_values(preset, columns), options.get("name")
     if name in PRESET_MECHANISMS:
@@ -81,9 +81,9 @@ def fill_options(options: Mapping[str, Any], preset: str, columns: Any, focus: A
 
 
 def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``focus``, ``workload`` and ``tables`` with what a spec leaves open: sets are measured, and looked for.
+    """Return ``focus``, ``workload`` and ``tables`` with open fields filled in: sets are measured, triples sought.
 
-    Sets of few columns only, and not for rows by GUM.  ``content``: a spec as it is written.
+    Only sets of few columns, and nothing for rows by GUM.  ``content``: a spec as written.
     """
     options, tables = content.get("mechanism"), content.get("tables")
     rows = options.get("synthesis") if isinstance(options, Mapping) else None
@@ -96,7 +96,7 @@ def fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``focus`` and ``workload`` of a spec or a table, as :func:`fill_targets`."""
+    """Return ``focus`` and ``workload`` of a spec or a table, as in :func:`fill_targets`."""
     focus, workload = content.get("focus"), content.get("workload")
     targets: dict[str, Any] = {}
     if isinstance(focus, Mapping):
@@ -107,7 +107,7 @@ def _fill_targets(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
-    """Return ``content`` with the options of ``spec`` that its preset would fill in otherwise when it is read again.
+    """Return ``content`` with the options of ``spec`` that its preset would otherwise overwrite on the next read.
 
     An option with its model's default is not written (``FrozenModel.OMITTED_AT_DEFAULT``), even where the preset has
     another value and the spec declines it.  ``content``: the written form of ``spec``, whole or in parts; missing parts
@@ -128,7 +128,7 @@ def keep_declined(content: Mapping[str, Any], spec: Any) -> dict[str, Any]:
 
 
 def _keep_targets(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Return a spec or a table with what the ``focus`` and ``workload`` of its ``model`` decline of ``filled``."""
+    """Return a spec or table with the values of ``filled`` that the ``focus`` and ``workload`` of ``model`` decline."""
     completed = dict(content)
     if "focus" in filled and "focus" in completed:
         completed["focus"] = _keep_own(completed["focus"], filled["focus"], model.focus)
@@ -139,9 +139,9 @@ def _keep_targets(content: Mapping[str, Any], filled: Mapping[str, Any], model: 
 
 
 def _keep_own(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any) -> dict[str, Any]:
-    """Return ``content``, written of ``model``, with the values of options for which a reader would take others.
+    """Return ``content`` with the options of ``model`` that a reader would otherwise fill in differently.
 
-    ``filled``: what a reader makes of ``content``, in which the preset has filled in what is not there.
+    ``filled``: ``content`` as read, with missing options filled in by the preset.
     """
     completed = dict(content)
     for name, value in filled.items():
@@ -155,7 +155,7 @@ def _keep_own(content: Mapping[str, Any], filled: Mapping[str, Any], model: Any)
 
 
 def fill_split(options: Mapping[str, Any], focus: Any) -> dict[str, Any]:
-    """Return ``options`` with SCORES_FOR_FOCUS, where ``focus`` asks for ``scores`` and no share of it is given."""
+    """Return ``options`` with SCORES_FOR_FOCUS, if ``focus`` asks for ``scores`` and no share is given."""
     split = options.get("split", {})
     if not isinstance(focus, Mapping) or focus.get("scores") is not True or not isinstance(split, Mapping):
         return dict(options)
@@ -170,7 +170,7 @@ def _can_be_measured(marginal: Any) -> bool:
 
 
 def leaves_bins_open(columns: Any) -> bool:
-    """Return whether some column of numbers or moments has neither bins nor edges; ``columns``: as they are written."""
+    """Return whether a column of numbers or moments has neither bins nor edges; ``columns``: as written."""
     return isinstance(columns, Mapping) and any(_leaves_bins_open(column) for column in columns.values())
 
 
@@ -184,14 +184,14 @@ def _read_kind(column: Any) -> str:
 
 
 def _read_fields(column: Any) -> Mapping[str, Any]:
-    """Return the fields of a column, as it is written or read."""
+    """Return the fields of a column, written or read."""
     return column if isinstance(column, Mapping) else getattr(column, "__dict__", {})
 
 
 def find_open_values(preset: str, columns: Any) -> Mapping[str, Any]:
-    """Return the values of ``preset`` for options that a spec leaves open; none for the defaults of 0.3.
+    """Return the values of ``preset`` for open options; empty for the defaults of 0.3.
 
-    ``columns``: as they are written.
+    ``columns``: as written.
     """
     if preset == "paper":
         return PAPER

@@ -1,4 +1,4 @@
-"""A public prior: a table of like rows that anybody may have, which noisy counts are drawn towards."""
+"""A public prior: a public table of similar rows, towards which noisy counts are shrunk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.mechanism_options import MOST_GROUPS, AnyMechanism, PriorLevels, PrivSyn
 
 LEAST_STATEMENT = 20
-"""Characters of a statement at least: whose data, and why public, take some words."""
+"""The least number of characters of a statement, which must say whose data it is and why it is public."""
 
 
 def check_statement(statement: str, cure: str) -> str:
-    """Return the statement of a public thing without outer spaces.  Raises FieldError for one that is too short."""
+    """Return a statement about public data without outer spaces.  Raises FieldError if it is too short."""
     if len(statement.strip()) < LEAST_STATEMENT or not statement.isprintable():
         raise FieldError(f"is not a statement of {LEAST_STATEMENT} printable characters or more", cure)
     return statement.strip()
@@ -56,7 +56,7 @@ class Prior(FrozenModel):
     @model_validator(mode="after")
     def _check_place(self) -> Prior:
         if self.sha256 and not self.place:
-            return self  # as a manifest shows it
+            return self  # as in a manifest
         if bool(self.table) == bool(self.release):
             raise FieldError(
                 "give either `table: FILE` or `release: FOLDER`", "Name the one place where the public rows are"
@@ -65,20 +65,20 @@ class Prior(FrozenModel):
 
     @property
     def place(self) -> str:
-        """Where the rows are: a file, or a release's folder."""
+        """The place of the rows: a file, or a release's folder."""
         return self.table or self.release
 
     def at(self, place: str, sha256: str | None = None, *, release: bool = False) -> Prior:
-        """Return the same prior, whose file, or ``release``, lies there; ``sha256``: the file's, where it is known."""
+        """Return the same prior with its file, or ``release``, at another place; ``sha256``: the file's, if known."""
         table, folder = ("", place) if release else (place, "")
         return self.model_copy(update={"table": table, "release": folder, "sha256": sha256 or self.sha256})
 
     def key(self) -> dict[str, Any]:
-        """Return what results depend on: the content, not its place."""
+        """Return the parts that results depend on: the content, not its place."""
         return {"sha256": self.sha256, "zeros": self.zeros}
 
     def public(self) -> dict[str, Any]:
-        """Return the field without the place of the file: what a manifest or certificate may show."""
+        """Return the field without its file's place, for a manifest or certificate."""
         return self.model_dump(mode="json", exclude={"table", "release"})
 
 
@@ -92,15 +92,15 @@ def uses_prior(mechanism: AnyMechanism) -> bool:
 def check_prior(
     mechanism: AnyMechanism, prior: Prior | None, released: Mapping[str, Any], computed: Collection[str]
 ) -> None:
-    """Raise FieldError for a prior that the mechanism does not know, or lacks, and for groups that fit no table.
+    """Raise FieldError if the mechanism cannot use the prior, or lacks one, or if its groups are invalid.
 
-    released: the released columns by name; ``computed``: those that rules compute from others.
+    released: the released columns by name; ``computed``: the columns that rules compute from others.
     """
     if isinstance(mechanism, PriorLevels):
         _check_levels(mechanism, prior, released, computed)
     elif prior is not None and not uses_prior(mechanism):
         raise FieldError(
-            "only the mechanism privsyn with scores of `one_ways`, and the mechanism prior, know how to use a prior",
+            "only the mechanism privsyn with scores of `one_ways`, and the mechanism prior, can use a prior",
             "Take the field out, or choose one of them",
             ("prior",),
         )
@@ -136,9 +136,9 @@ def _check_levels(
 
 
 def _explain_missing_group(column: Any, twice: bool, computed: bool) -> str:
-    """Return what is wrong with a column of the groups; empty for nothing."""
+    """Return the problem with a group column, empty if there is none."""
     if column is None:
-        return "is no column that the spec releases"
+        return "is not a released column"
     if column.kind not in ("categorical", "boolean"):
         return f"is of the kind {column.kind}, not categorical or boolean"
     if computed:

@@ -1,4 +1,4 @@
-"""What a release promises: the unit of protection, and epsilon and delta for it."""
+"""The promise of a release: the unit of protection, and its epsilon and delta."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 MOST_RECORDS = 10_000
-"""Largest number of records of a person, or members of a household."""
+"""The most records of a person, or members of a household."""
 
 
 class Unit(FrozenModel):
@@ -74,12 +74,12 @@ class Unit(FrozenModel):
 
     @property
     def one(self) -> str:
-        """What the promise is about: a person or a household."""
+        """The subject of the promise: a person or a household."""
         return "person" if self.household_id is None else "household"
 
     @property
     def identifier(self) -> str | None:
-        """The column that says whose a row is: a person's or a household's."""
+        """The column that identifies each row's person or household."""
         return self.person_id if self.household_id is None else self.household_id
 
     def describe_kept(self) -> str:

@@ -1,6 +1,6 @@
-"""What a publisher says of a release, and in which formats it is given away: public text, not part of the request.
+"""What a publisher says about a release, and its file formats: public text, not part of the request.
 
-Changing one of these re-runs only the publishing.
+A change here re-runs only the publishing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 Format = Literal["parquet", "csv"]
 
 COLUMN_WORDS = frozenset({"description", "unit"})
-"""Fields of a column that reach the released folder only."""
+"""Fields of a column that only the released folder uses."""
 
 COLUMN_WRITING = frozenset({"type", "decimals", "resolution"})
-"""Fields of a column that say how released values are written; the private rows are encoded without them."""
+"""Fields of a column for writing released values; the private rows are encoded without them."""
 
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,63}"
 _WEB = re.compile(rf"https?://{_HOST}(?::[0-9]{{1,5}})?(?:[/?#][A-Za-z0-9/?#@:;,.!$&'()*+=~_%-]*)?")
@@ -96,7 +96,7 @@ class About(FrozenModel):
 
 
 def check_known_formats(formats: tuple[Format, ...]) -> tuple[Format, ...]:
-    """Return each format once, Parquet first; FieldError where Parquet is not among them."""
+    """Return each format once, Parquet first; FieldError without Parquet."""
     if "parquet" not in formats:
         raise FieldError("`parquet` is missing", "Add it, since the other files are made from it")
     return ("parquet", *(f for f in dict.fromkeys(formats) if f != "parquet"))

@@ -1,7 +1,7 @@
-"""The language of questions and formulas; the conditions in it are of the language of rules.
+"""The language of questions and formulas; their conditions use the language of rules.
 
 A question is one line of text: ``sex, income where age >= 65``, ``mean(age) by income``, ``share(happy) by sex``.  A
-formula names what is explained and its terms: ``income ~ age + sex``.
+formula has a target and its terms: ``income ~ age + sex``.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class ParsedQuestion(NamedTuple):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        """The columns by whose values rows are to be counted, each once: those it is by, and those it is of."""
+        """The columns by whose values rows are counted, without duplicates: the groups, then the columns it is of."""
         return tuple(dict.fromkeys((*self.by, *(() if self._is_of_condition else parse_names(self.of)[: self._most]))))
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions that rows are to be told apart by."""
+        """The conditions that divide the rows."""
         return tuple(text for text in (self.of if self._is_of_condition else None, self.where) if text)
 
     @property
     def about_persons(self) -> bool:
-        """Whether it is about a person's rows together."""
+        """Whether it asks about a person's rows together."""
         return self.what == "persons" or (self.what == "share" and bool(_OF_PERSONS.match(self.of)))
 
     @property
     def summary(self) -> Summary | None:
-        """The statement about a person whose number or share is asked for.  Raises FieldError for half of one."""
+        """The person statement whose number or share is asked for.  Raises FieldError for an incomplete one."""
         return parse_summary(self.of if self.what == "share" else self.where or "")
 
     @property
@@ -61,7 +61,7 @@ class ParsedQuestion(NamedTuple):
 
 
 def parse_question(text: str) -> ParsedQuestion:
-    """Return the question in a line of text.  Raises FieldError, its place ``where`` or ``columns``, if it is none."""
+    """Parse a question.  Raises FieldError, with place ``where`` or ``columns``, if it is invalid."""
     places = [(m.start(), m.end(), m[2].lower()) for m in _WORD.finditer(text) if m[2]]
     where_at = next((p for p in places if p[2] == "where"), None)
     where = text[where_at[1] :].strip() if where_at else None
@@ -83,36 +83,36 @@ def parse_question(text: str) -> ParsedQuestion:
         return ParsedQuestion("persons", "", parse_names(head[by_at[1] :]) if by_at else (), where)
     if by_at and head[: by_at[0]].strip().lower() not in ("", "count"):
         raise FieldError(
-            f"{text[:200]!r} is no question",
+            f"{text[:200]!r} is not a question",
             "Write columns (`sex, income where age >= 65`), or `mean(age) by sex`, `share(happy)`, `median(age)`, "
             "`quantile(age, 0.9)`, `correlation()`, `regress(income ~ age)`, `count persons where ever(job == 'none')`",
             ("columns",),
         )
-    columns = head[by_at[1] :] if by_at else "" if words == ["count"] else head  # a column of that name: `count`
+    columns = head[by_at[1] :] if by_at else "" if words == ["count"] else head  # `count` in backticks is a column
     return ParsedQuestion("count", "", parse_names(columns), where)
 
 
 def _check_not_negated(text: str) -> None:
     if _NEGATED.match(text):
         raise FieldError(
-            "`not` does not go before a statement about a person", "Ask without it, and take the rest", ("where",)
+            "`not` cannot stand before a statement about a person", "Ask without it, and subtract", ("where",)
         )
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return column names between commas; those with other signs stand in backticks or quotation marks."""
+    """Return comma-separated column names; other characters need backticks or quotation marks around the name."""
     names = [m.group(0).strip() for m in _COMMA.finditer(text)]
     return tuple(strip_quotes(name) for name in names if name)
 
 
 def strip_quotes(name: str) -> str:
-    """Return a name without the backticks or quotation marks around it."""
+    """Return a name without surrounding backticks or quotation marks."""
     quoted = _QUOTED_NAME.fullmatch(name)
     return quoted[2] if quoted else name.strip("`")
 
 
 def split_formula(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the target and the terms of ``y ~ a + b``, as texts without blanks around them.  Raises FieldError."""
+    """Return the target and the terms of ``y ~ a + b``, stripped.  Raises FieldError."""
     sides = _split(" ".join(text.splitlines()), "~")
     if len(sides) != 2 or not all(side.strip() for side in sides):
         raise FieldError(f"`{text}` is not of the form y ~ a + b", "Write, say, `wage ~ age + sex`")
@@ -123,7 +123,7 @@ def split_formula(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """Return the text cut at ``mark``, but not inside quotation marks, backticks or brackets."""
+    """Split the text at ``mark``, except inside quotation marks, backticks or brackets."""
     parts, depth = [""], 0
     for piece in re.findall(rf"{QUOTED}|.", text, re.DOTALL):
         depth += (piece in "([") - (piece in ")]")

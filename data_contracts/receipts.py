@@ -1,4 +1,4 @@
-"""Queries and receipts: what a release step asks of the private rows and what that costs, exactly."""
+"""Queries and receipts: what a release step asks of the private rows, and its exact price."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final, Literal
 from privsyn.data_contracts.domain import Clique
 
 Pricing = Literal["zcdp", "gaussian"]
-"""What a price rho = sensitivity^2 / (2 variance) is proved for, and hence which variance it counts.
+"""The theorem behind a price rho = sensitivity^2 / (2 variance), and therefore the variance that it counts.
 
 ``zcdp``: sigma^2; rho-zCDP (Canonne, Kamath and Steinke 2020, Theorem 14; the paper's Theorem 3). ``gaussian``:
 sigma^2 - SMOOTHING; sqrt(2 rho)-Gaussian DP but for privsyn.tasks.privacy.gaussian_dp.SAFETY_MARGIN (docs/privacy.md).
@@ -41,13 +41,13 @@ class Query:
 
     @property
     def rho(self) -> Fraction:
-        """Exact price of the noise actually drawn; raises ValueError if the sigma is too small for the pricing."""
+        """Exact price of the noise that is drawn; raises ValueError if sigma is too small for the pricing."""
         return _compute_price(self.sensitivity, self.sigma, self.pricing)
 
     def under(self, pricing: Pricing) -> Query:
-        """Return the same query for at most the same price under ``pricing``: what changes is the noise.
+        """Return the same query with its noise changed so that it costs at most the same price under ``pricing``.
 
-        From zcdp to gaussian, sigma^2 grows by SMOOTHING (and the rounding up to a float).
+        From zcdp to gaussian, sigma^2 grows by SMOOTHING (and by rounding up to a float).
         """
         if pricing == self.pricing:
             return self
@@ -68,10 +68,10 @@ def _reprice(sensitivity: int, sigma: float, old: Pricing, new: Pricing) -> floa
 
 
 def compute_sigma(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") -> float:
-    """Return a sigma whose exact price is at most ``rho``: the smallest float, or one of the next few above it.
+    """Return a sigma whose exact price is at most ``rho``: the smallest such float, or one of the next few.
 
-    sigma = sensitivity / sqrt(2 rho), under ``gaussian`` sqrt(sensitivity^2 / (2 rho) + SMOOTHING), so never below
-    1.73 counts.  Raises ValueError for rho <= 0.
+    sigma = sensitivity / sqrt(2 rho), under ``gaussian`` sqrt(sensitivity^2 / (2 rho) + SMOOTHING), so at least 1.73
+    counts.  Raises ValueError for rho <= 0.
     """
     if rho <= 0:
         raise ValueError(f"rho must be positive, not {rho}")
@@ -84,12 +84,12 @@ def compute_sigma(rho: Fraction, sensitivity: int, pricing: Pricing = "zcdp") ->
 
 
 def format_rho(rho: Fraction) -> str:
-    """Return ``rho`` as a decimal, rounded up at the 30th place: exact sums of many prices have thousands of digits."""
+    """Return ``rho`` as a decimal, rounded up at the 30th place, because exact sums may have thousands of digits."""
     scaled = -(-rho.numerator * 10**30 // rho.denominator)
     return f"{scaled // 10**30}.{scaled % 10**30:030d}".rstrip("0").removesuffix(".")
 
 
 def sum_rho(queries: Iterable[Query]) -> Fraction:
-    """Return the exact sum of the queries' prices, which adds up under either pricing (Theorem 1; docs/privacy.md)."""
+    """Return the exact sum of the queries' prices, which add up under either pricing (Theorem 1; docs/privacy.md)."""
     prices = Counter((q.sensitivity, q.sigma, q.pricing) for q in queries)
     return sum((_compute_price(*price) * times for price, times in prices.items()), Fraction(0))

@@ -1,6 +1,6 @@
 """The release spec: one frozen model that is the YAML file, the CLI's request and the flow's parameter.
 
-Where a default differs from the paper's value, the field's description says why.
+If a default differs from the paper's value, the field's description says why.
 """
 
 from __future__ import annotations
@@ -85,17 +85,17 @@ from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
 MAX_COLUMNS = 5_000
 
 DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
-"""What the ledger may call a data set."""
+"""Pattern of data set names in the ledger."""
 
 
 def _check_branch(spec: ReleaseSpec) -> None:
-    """Raise FieldError, with its place, where a further table does not fit the one above it."""
+    """Raise FieldError, with its place, if a further table does not fit its parent table."""
     name, table = get_below(spec.tables)
     for i, rule in enumerate(spec.rules):
         computed = (*map_computed_columns(rule), *map_continued_columns(rule), *getattr(rule, "one_of", ()))
         other = next((column for column in computed if column not in table.columns), None)
         if other is not None:
-            problem = f"makes {other!r}, which is no column of {name}, and the rows above are made before"
+            problem = f"makes {other!r}, which is not a column of {name}; rows above are made first"
             raise FieldError(problem, f"Make columns of {name} alone", ("rules", i))
     check_tables(spec)
     check_panel(spec)
@@ -106,7 +106,7 @@ def _check_branch(spec: ReleaseSpec) -> None:
     summary_columns = dict(list_summary_columns(spec.workload, spec.released_columns))
     for place, named in list_named_columns(spec, spec.released_columns, spec.row_words):
         if place[0] in OF_FURTHER and {*table.columns}.isdisjoint((*named, *summary_columns.get(place, ()))):
-            problem = f"names no column of {name}, and the rows above are made before"
+            problem = f"names no column of {name}, but rows above are made first"
             raise FieldError(problem, f"Add a column of {name}, or write it in `{place[0]}` of the spec", place)
     for i, rule in enumerate(spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
@@ -115,7 +115,7 @@ def _check_branch(spec: ReleaseSpec) -> None:
 
 
 def _check_targets(spec: ReleaseSpec) -> None:
-    """Raise FieldError, with its place, for targets that the spec's columns or its mechanism do not know."""
+    """Raise FieldError, with its place, for targets unknown to the spec's columns or mechanism."""
     if spec.focus is None and not spec.workload:
         return
     check_summaries(spec)
@@ -123,26 +123,26 @@ def _check_targets(spec: ReleaseSpec) -> None:
     field = "workload" if spec.focus is None else "focus"
     if not isinstance(spec.mechanism, PrivSyn | Aim):
         raise FieldError(
-            f"the mechanism {spec.mechanism.name!r} knows no targets, so nothing can count more",
+            f"the mechanism {spec.mechanism.name!r} does not support targets",
             "Take the field out, or choose the mechanism privsyn or aim",
             (field,),
         )
     if isinstance(spec.mechanism, PrivSyn) and spec.mechanism.selection.criterion != "expected_error":
         raise FieldError(
-            f"pairs are chosen by {spec.mechanism.selection.criterion!r}, which knows no targets",
+            f"pairs are chosen by {spec.mechanism.selection.criterion!r}, which does not support targets",
             "Take the field out, or write `mechanism: {selection: {criterion: expected_error}}`",
             (field,),
         )
     if len(spec.measured_sets) < sum(marginal.measured for marginal in spec.workload):
         raise FieldError(
-            "sets of columns are measured for rows made by sweeps only",
+            "sets of columns can be measured only for rows made by sweeps",
             "Write `measured: false`, or `mechanism: {synthesis: {method: sweep}}`",
             ("workload",),
         )
 
 
 def _check_first_tables(spec: ReleaseSpec) -> None:
-    """Raise FieldError, with its place, where a field about the first two tables names a column of a further one."""
+    """Raise FieldError, with its place, if a field about the first two tables names a column of a further table."""
     further = list_further(spec.tables)
     if not further:
         return
@@ -155,7 +155,7 @@ def _check_first_tables(spec: ReleaseSpec) -> None:
     for place, named in (*list_named_columns(spec, released, words), *summary_columns):
         other = next((column for column in named if column in table_of), None)
         if other is not None:
-            problem = f"names {other!r}, a column of {table_of[other]}, and is about the first two tables"
+            problem = f"names {other!r}, a column of {table_of[other]}, but is about the first two tables"
             cure = (
                 f"Write it in `tables.{table_of[other]}.{place[0]}`"
                 if place[0] in OF_FURTHER
@@ -330,7 +330,7 @@ class ReleaseSpec(FrozenModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Schema:
-        """Return the JSON schema; what a preset decides has no default in it (form.py)."""
+        """Return the JSON schema, without defaults for what a preset decides (form.py)."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         resolved = handler.resolve_ref_schema(schema)
         resolved["patternProperties"] = {f"^({'|'.join(EARLIER_SECTIONS)})$": {"type": "object"}}
@@ -391,7 +391,7 @@ class ReleaseSpec(FrozenModel):
     @classmethod
     def _query(cls, query: str, info: ValidationInfo) -> str:
         if query and "://" not in info.data.get("data", "://"):
-            raise FieldError("goes with the URL of a database, and `data` is none", "Take it out")
+            raise FieldError("needs the URL of a database in `data`", "Take it out")
         return query
 
     @field_validator("formats")
@@ -458,7 +458,7 @@ class ReleaseSpec(FrozenModel):
         check_compared(self.compare, self.measured_columns, computed)
         if self.compare and self.order is not None:
             raise FieldError(
-                "differences of columns are not kept where rows of a person are linked",
+                "differences of columns are not kept for linked rows",
                 "Take it out, or state what holds in `rules`",
                 ("compare",),
             )
@@ -471,17 +471,17 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def measured_columns(self) -> dict[str, Any]:
-        """The released columns that are measured: those not drawn without a look at the private table."""
+        """The released columns that are measured, without columns drawn from the spec alone."""
         return {name: c for name, c in self.released_columns.items() if c.measured}
 
     @property
     def unmeasured_columns(self) -> dict[str, Any]:
-        """The released columns that are drawn without a look at the private table."""
+        """The released columns that are drawn from the spec alone."""
         return {name: c for name, c in self.released_columns.items() if not c.measured}
 
     @property
     def panel(self) -> Panel | None:
-        """What is public about the rows of one person, where the release links them."""
+        """Public facts about the rows of one person, if the release links them."""
         pid, most = self.unit.identifier, self.unit.max_records
         if self.order is None or pid is None or most is None:
             return None
@@ -493,14 +493,14 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def summaries(self) -> tuple[MeasuredSummary, ...]:
-        """The figures of a person's rows together that questions of the workload have measured."""
+        """The person summaries that questions of the workload measure."""
         summaries = [marginal.summary for marginal in self.measured_sets]
         statements = [summary for summary in summaries if summary is not None]
         return list_measured_summaries(statements, self.unit.records) if statements else ()
 
     @property
     def branches(self) -> dict[str, ReleaseSpec]:
-        """By each table of rows the spec of two tables, of it and the one above it; none where there are but two."""
+        """The two-table spec of each table of rows and its parent, by name; empty without further tables."""
         further = list_further(self.tables)
         if not further:
             return {}
@@ -510,7 +510,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def row_words(self) -> RowWords:
-        """What rules may say of other rows of a person, and of tables, before a point and a column."""
+        """The words that rules may use before a point and a column, for other rows of a person and for tables."""
         first_branch = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
         tables = {name: tuple(table.columns) for name, table in first_branch}
         if self.panel is None:
@@ -520,7 +520,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def records(self) -> int:
-        """k: the most records of one person that anything is counted over; 1 where one is made of a person's rows."""
+        """k: the most records of one person in any count; 1 if a person's rows make one record."""
         return self.unit.records if self.panel is None else 1
 
     def describe_unit(self) -> str:
@@ -534,7 +534,7 @@ class ReleaseSpec(FrozenModel):
         )
 
     def get_published_column(self, name: str) -> Column:
-        """Return a column of the synthetic table, which has new identifiers where rows are linked."""
+        """Return a column of the synthetic table, with new identifiers for linked rows."""
         column = self.columns[name]
         if self.tables and name == get_below(self.tables)[1].key:
             return describe_row_key(column.description)
@@ -544,7 +544,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def public_inputs(self) -> tuple[PublicFile, ...]:
-        """Every file whose rows the spec calls public, the prior's place first."""
+        """Every file that the spec calls public, the prior first."""
         prior = self.prior
         if prior is None or not prior.place or not prior.sha256:
             return self.public_files
@@ -553,7 +553,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def has_ladder(self) -> bool:
-        """Whether columns with open bins are counted in cells that a first look splits where rows are.
+        """Whether a first look chooses the cells of columns with open bins.
 
         Not where rows come from a public prior, whose codes the mechanism counts by, and not in three tables or more.
         """
@@ -562,28 +562,28 @@ class ReleaseSpec(FrozenModel):
         return is_asked and options.name != "prior" and not list_further(self.tables)
 
     def without_ladder(self) -> ReleaseSpec:
-        """Return the spec whose columns with open bins have equal cells."""
+        """Return the spec with equal cells for columns with open bins."""
         options = self.mechanism
         compression = options.compression.model_copy(update={"ladder": False})
         return self.by(options.model_copy(update={"compression": compression}))
 
     @property
     def looks_for_triples(self) -> bool:
-        """Whether triples of the focus are scored, and the strongest measured."""
+        """Whether triples with the focus are scored, and the strongest measured."""
         options = self.mechanism
         by_sweeps = isinstance(options, PrivSyn) and options.synthesis.method == "sweep"
-        if self.panel is not None:  # where rows are linked, named sets are measured, and no others are looked for
+        if self.panel is not None:  # linked rows: named sets are measured, but triples are not sought
             return False
         return self.focus is not None and self.focus.triples and by_sweeps and len(self.measured_columns) > 2
 
     @property
     def scores_focus_more(self) -> bool:
-        """Whether half of the scores' budget is for the pairs with a column in focus."""
+        """Whether the pairs with a focus column get half of the scores' budget."""
         return self.focus is not None and self.focus.scores and isinstance(self.mechanism, PrivSyn)
 
     @property
     def measured_sets(self) -> tuple[NamedMarginal, ...]:
-        """The sets of columns whose joint counts are measured, whatever pairs are chosen."""
+        """The column sets whose joint counts are measured, whatever pairs are chosen."""
         return tuple(marginal for marginal in self.workload if marginal.measured) if self._measures_sets else ()
 
     @property
@@ -598,9 +598,9 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def place(self) -> str | dict[str, str]:
-        """Where the private table is: ``data``, with the query in the URL where one stands beside it.
+        """The place of the private table: ``data``, with ``query`` added to the URL if given.
 
-        Of two tables the place of each by its name.
+        With several tables, each table's place by name.
         """
         if self.tables:
             return {name: table.data for name, table in self.tables.items()}
@@ -608,7 +608,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def private_places(self) -> tuple[str, ...]:
-        """Every place of a private table that the spec names: of the one table, or of each of two."""
+        """Every private place that the spec names: its one table's, or each table's."""
         return tuple(table.data for table in self.tables.values() if table.data) or ((self.data,) if self.data else ())
 
     def targets(self) -> dict[str, Any]:
@@ -619,13 +619,14 @@ class ReleaseSpec(FrozenModel):
         return {**self.model_dump(mode="json", include=fields), **({"tables": further} if further else {})}
 
     def prior_key(self) -> dict[str, Any]:
-        """Return the prior by its name in keys: the hash of its content; nothing without one."""
+        """Return the prior's part of keys: the hash of its content; empty without a prior."""
         return {} if self.prior is None else {"prior": self.prior.key()}
 
     def nulls_of(self, column: str) -> tuple[str, ...]:
         """Return the texts of a CSV file that mean null in a column.
 
-        An identifier of persons has only those that it always had: others would be one person.
+        By default only the empty text is null in an identifier of persons; rows with any other text, such as NA, are
+        one person's.
         """
         if self.null_values != USUAL_NULLS:
             return self.null_values
@@ -640,26 +641,26 @@ class ReleaseSpec(FrozenModel):
         return self.accountant or DEFAULT_ACCOUNTANT
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
-        """Return the same request with other values of ``mechanism.synthesis``, which the caller has checked."""
+        """Return the same request with other values of ``mechanism.synthesis``, checked by the caller."""
         rows = self.mechanism.synthesis.model_copy(update=values)
         return self.by(self.mechanism.model_copy(update={"synthesis": rows}))
 
     def by(self, mechanism: AnyMechanism) -> ReleaseSpec:
-        """Return the same request, by another mechanism or other options of it."""
+        """Return the same request with another mechanism or other options."""
         return self.model_copy(update={"mechanism": mechanism})
 
     def at_price(self, privacy: Guarantee, budget: Guarantee | None = None) -> ReleaseSpec:
-        """Return the same request for another promise, under another lifetime cap where one is given."""
+        """Return the same request with another promise, and another lifetime cap if given."""
         return self.model_copy(update={"privacy": privacy, "budget": budget or self.budget})
 
     def read_at(self, place: str | Mapping[str, str]) -> ReleaseSpec:
-        """Return the same request of the private table at another place, or of each of its tables; empty: in memory."""
+        """Return the same request with its private table, or each of its tables, at another place; empty: in memory."""
         if isinstance(place, str):
             return self.model_copy(update={"data": place, "query": ""})
         return self.model_copy(update={"tables": {name: t.read_at(place[name]) for name, t in self.tables.items()}})
 
     def with_prior(self, prior: Prior | None) -> ReleaseSpec:
-        """Return the same request with another public prior, or with none."""
+        """Return the same request with another public prior, or without one."""
         return self.model_copy(update={"prior": prior})
 
     def with_columns(self, columns: Mapping[str, Column], unit: Unit | None = None) -> ReleaseSpec:
@@ -671,9 +672,9 @@ class ReleaseSpec(FrozenModel):
         return self.model_copy(update={"formats": formats})
 
     def public(self) -> dict[str, Any]:
-        """Return the spec as JSON without paths and machines: what a manifest may show.
+        """Return the spec as JSON without paths and machines, for a manifest.
 
-        ``csv`` and ``rules`` are in it only where they were chosen: manifests of before know no such fields.
+        ``csv`` and ``rules`` are left out unless chosen, because earlier manifests do not have these fields.
         """
         unchosen = {name for name, same in (("csv", self.csv == CsvOptions()), ("rules", not self.rules)) if same}
         hidden = dict.fromkeys(("data", "query", "engine", "prior", "public_files", *unchosen), True)

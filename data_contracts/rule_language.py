@@ -19,22 +19,22 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.unicode import adopt_names
 
 MAX_LENGTH = 2_000
-"""Most characters of one expression."""
+"""The most characters of one expression."""
 
 MAX_PARTS = 400
-"""Most operators, columns and constants of one expression."""
+"""The most operators, columns and constants of one expression."""
 
 NULLS = ("null", "None")
 CONSTANTS = {"null": None, "None": None, "true": True, "True": True, "false": False, "False": False}
 
 FUNCTIONS = ("abs", "floor", "ceil", "min", "max", "date", "year", "month", "day")
-"""What may be called."""
+"""The allowed functions."""
 
 COUNT = "count"
-"""What counts the rows of a person that meet a condition."""
+"""The function that counts a person's rows that meet a condition."""
 
 NEIGHBOURS = ("previous", "next", "first")
-"""The rows of a person that a rule may name: the one before, the one after, and the first."""
+"""The rows of a person that a rule may name: the row before, the row after, and the first."""
 
 _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -60,9 +60,9 @@ QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`"""
 
 @dataclass(frozen=True)
 class RowWords:
-    """What may stand before a point and a column: a row of the same person, or the table that the column is of.
+    """The words that may precede a point and a column: a row of the same person, or the column's table.
 
-    ``rows``: NEIGHBOURS, and the roles that one member of a household has at most; none where rows are not linked.
+    ``rows``: NEIGHBOURS, and the roles that at most one member of a household has; empty if rows are not linked.
     ``roles``: every role; ``tables``: table -> its columns.
     """
 
@@ -72,11 +72,11 @@ class RowWords:
 
 
 ONE_ROW = RowWords()
-"""Of expressions about one row."""
+"""For expressions about one row."""
 
 
 def parse_condition(text: str, types: Mapping[str, Type], words: RowWords = ONE_ROW) -> Node:
-    """Return the condition in ``text``; ``types``: of every column; ``words``: of rows.  Raises FieldError."""
+    """Parse a condition; ``types``: of every column; ``words``: for other rows and tables.  Raises FieldError."""
     node = parse_expression(text, types, words)
     if node.type != "truth":
         _refuse(f"`{text}` is a {node.type}, not a condition", "Compare it with something, as in `age < 15`")
@@ -84,7 +84,7 @@ def parse_condition(text: str, types: Mapping[str, Type], words: RowWords = ONE_
 
 
 def parse_expression(text: str, types: Mapping[str, Type], words: RowWords = ONE_ROW) -> Node:
-    """Return the typed expression in ``text``.  A name in backticks is a column of any spelling.  Raises FieldError."""
+    """Parse a typed expression.  A name in backticks is a column with any spelling.  Raises FieldError."""
     tree, quoted = _parse(text)
     try:
         return _Reader(text, types, quoted, words).read(tree)
@@ -93,9 +93,9 @@ def parse_expression(text: str, types: Mapping[str, Type], words: RowWords = ONE
 
 
 def find_names(text: str) -> tuple[str, ...]:
-    """Return the names that an expression has where columns stand, each once, whatever there is.  Raises FieldError.
+    """Return the column names in an expression, without duplicates, whether or not they exist.  Raises FieldError.
 
-    Of ``previous.age`` that is ``age``.
+    ``previous.age`` gives ``age``.
     """
     tree, quoted = _parse(text)
     every = list(ast.walk(tree))
@@ -107,9 +107,9 @@ def find_names(text: str) -> tuple[str, ...]:
 
 
 def drop_table_names(text: str, tables: Collection[str]) -> str:
-    """Return a text with ``TABLE.`` taken out before names of columns; what is quoted stays as it is.
+    """Return a text without ``TABLE.`` before column names; quoted text stays.
 
-    ``tables``: names of tables whose columns have no name in common.
+    ``tables``: names of tables that have no column name in common.
     """
     if not tables:
         return text
@@ -118,10 +118,10 @@ def drop_table_names(text: str, tables: Collection[str]) -> str:
 
 
 def respell_argument(text: str) -> str | None:
-    """Return what stands in the brackets of a function in the one spelling of its parts; None for several arguments.
+    """Return a function's argument in its canonical spelling; None for several arguments.
 
-    Blanks, quotation marks, brackets that say nothing and the brackets of a list make no difference then; quoted text
-    stays as it is.  Raises FieldError.
+    Blanks, kinds of quotation marks, redundant brackets and the brackets of a list then make no difference; quoted text
+    stays.  Raises FieldError.
     """
     tree, quoted = _parse(text)
     call, _ = _parse(f"{COUNT}({text})")  # `a > 1) and (b > 2` closes these brackets and is no argument
@@ -145,13 +145,13 @@ def names_neighbour(text: str) -> bool:
 
 
 def _unquote(name: str, quoted: Sequence[str]) -> str:
-    """Return the name that a placeholder stands for; any other as it is."""
+    """Return the name behind a placeholder; any other name unchanged."""
     match = _PLACEHOLDER.fullmatch(name)
     return quoted[int(match[1])] if match else name
 
 
 def _parse(text: str) -> tuple[ast.expr, list[str]]:
-    """Return Python's syntax tree of an expression, and the names in backticks, which are numbered in it."""
+    """Return Python's syntax tree of an expression, and the names in backticks, numbered by placeholders."""
     if len(text) > MAX_LENGTH:
         _refuse(f"is longer than {MAX_LENGTH:,} characters", "Write several rules")
     quoted: list[str] = []
@@ -164,8 +164,8 @@ def _parse(text: str) -> tuple[ast.expr, list[str]]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # "5 is not null" and the like: said by us
-            tree = ast.parse(f"({re.sub(QUOTED, placeholder, text)}\n)", mode="eval")  # of several lines, too
+            warnings.simplefilter("error")  # we report "5 is not null" and the like
+            tree = ast.parse(f"({re.sub(QUOTED, placeholder, text)}\n)", mode="eval")  # allows several lines
     except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
         _refuse(
             f"`{text}` is not an expression that can be read",
@@ -186,7 +186,7 @@ def _refuse(problem: str, cure: str = "") -> NoReturn:
 
 
 class _Reader:
-    """Turns Python's syntax tree into typed nodes."""
+    """Converts Python's syntax tree into typed nodes."""
 
     def __init__(self, text: str, types: Mapping[str, Type], quoted: list[str], words: RowWords) -> None:
         self._text, self._types, self._quoted, self._words = text, types, quoted, words
@@ -226,7 +226,7 @@ class _Reader:
             part = part.replace(f"_column_{i}_", f"`{name}`")
         if isinstance(tree, ast.Attribute) and self._words == ONE_ROW:
             return FieldError(
-                f"`{part}` is of nothing that is known here",
+                f"`{part}` refers to nothing known here",
                 "Write the column alone, or before the point one of the tables that rows are linked in",
             )
         called = (*FUNCTIONS, COUNT) if self._words.rows else FUNCTIONS
@@ -261,7 +261,7 @@ class _Reader:
         raise self._describe_unknown_column(column)
 
     def _name_in(self, word: str, column: str) -> Node:
-        """Return the node of a column of another row of the person, or of a table; ``word``: what stands before it."""
+        """Return the node for a column of another row or of a table; ``word``: the word before the point."""
         words = self._words
         if word in words.rows:
             if column not in self._types:
@@ -282,7 +282,7 @@ class _Reader:
                 "List the role in `once`, or count its members: `count(ROLE == 'child') > 3`",
             )
         _refuse(
-            f"`{self._text}` has {word!r} before a point, which names no row and no table",
+            f"`{self._text}` has {word!r} before a point, which is neither a row nor a table",
             f"Write one of {', '.join((*words.rows, *words.tables))} there",
         )
 
@@ -313,7 +313,7 @@ class _Reader:
         return joined
 
     def _make_arithmetic(self, op: str, left: Node, right: Node) -> Node:
-        """Return the node; a moment less a moment is a number of days, a moment and a number of days are a moment."""
+        """Return the node; a moment minus a moment is days, and a moment plus or minus days is a moment."""
         kinds = (left.type, right.type)
         if kinds == ("moment", "moment") and op == "-":
             return Node("days", "number", (left, right))
@@ -333,7 +333,7 @@ class _Reader:
         return self._join("and", links)
 
     def _read_after_is(self, right: ast.expr) -> Node:
-        """Read what `is` compares with: null, also where a column is called so."""
+        """Read the right side of `is`: null, even if a column has that name."""
         return Node("null", "null") if isinstance(right, ast.Name) and right.id in NULLS else self.read(right)
 
     def _link(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Node:
@@ -343,7 +343,7 @@ class _Reader:
         if isinstance(op, ast.Is | ast.IsNot):
             left_node, right_node = self.read(left), self._read_after_is(right)
             if right_node.op != "null":
-                _refuse(f"`{self._text}` compares by `is` with something else than null", "Use == there")
+                _refuse(f"`{self._text}` compares with `is`, which works for null only", "Use == there")
             node = Node("is null", "truth", (left_node,))
             return Node("not", "truth", (node,)) if isinstance(op, ast.IsNot) else node
         left_node, right_node = self.read(left), self.read(right)
@@ -352,7 +352,7 @@ class _Reader:
         left_node, right_node = self._match_types(left_node, right_node)
         sign = COMPARISONS[type(op)]
         if sign not in ("==", "!=") and left_node.type in ("text", "truth"):
-            _refuse(f"`{self._text}` orders a {left_node.type}", "A text or a truth value is equal to another, or not")
+            _refuse(f"`{self._text}` orders a {left_node.type}", "Use == or != for texts and truth values")
         return Node(sign, "truth", (left_node, right_node))
 
     def _parse_membership(self, member: Node, right: ast.expr) -> Node:
@@ -368,7 +368,7 @@ class _Reader:
         return Node("in", "truth", (member,), tuple(values))
 
     def _match_types(self, left: Node, right: Node) -> tuple[Node, Node]:
-        """Return both of one type: a text beside a moment is read as one, 0 and 1 beside a truth as false and true."""
+        """Return both with one type: text next to a moment becomes a moment, 0 and 1 next to a truth false and true."""
         if "null" in (left.type, right.type) or left.type == right.type:
             return left, right
         for a, b, swapped in ((left, right, False), (right, left, True)):
@@ -386,7 +386,7 @@ class _Reader:
         )
 
     def _find_quoted_column(self, *nodes: Node) -> str:
-        """Return the cure for the name of a column in quotation marks, which are for values; empty for none."""
+        """Return the cure for a column name in quotation marks, which are for values; empty if there is none."""
         texts = (node.value for node in nodes if node.op == "constant" and node.type == "text")
         column = next((text for text in texts if text in self._types), None)
         return "" if column is None else f"Write the column in backticks, `{column}`: quotation marks are for values"
@@ -435,19 +435,19 @@ class _Reader:
 
 
 def _fold_constants(node: Node) -> float | str | bool | None:
-    """Return the value of a constant or of a negative one."""
+    """Return the value of a constant or a negated one; None for other nodes."""
     if node.op == "neg" and node.args[0].op == "constant":
         return -float(node.args[0].value)
     return node.value if node.op == "constant" else None
 
 
 Type = Literal["number", "text", "truth", "moment", "null"]
-"""What an expression is: a moment is a date or a date with a time; a truth is true, false, or null (unknown)."""
+"""The type of an expression: a moment is a date or a date with a time; a truth is true, false, or null (unknown)."""
 
 
 @dataclass(frozen=True)
 class RowColumn:
-    """A column of another row of the same person; ``row``: which, a word of RowWords."""
+    """A column of another row of the same person; ``row``: a word of RowWords."""
 
     row: str
     column: str
@@ -469,24 +469,24 @@ class Node:
     value: Any = None
 
     def walk(self) -> Iterator[Node]:
-        """Return this node and all below it."""
+        """Yield this node and all below it."""
         yield self
         for arg in self.args:
             yield from arg.walk()
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it names, of whatever row, each once, in order of first use."""
+        """The columns in the expression, of any row, without duplicates, in order of first use."""
         return tuple(dict.fromkeys(name for n in self.walk() if (name := n.column) is not None))
 
     @property
     def column(self) -> str | None:
-        """The column that this node is, of whatever row; None for another node."""
+        """The column of this node, of any row; None for another kind of node."""
         if self.op == "of row":
             return str(self.value.column)
         return str(self.value) if self.op == "column" else None
 
     @property
     def across(self) -> bool:
-        """Whether it speaks of more than one row of a person."""
+        """Whether it refers to more than one row of a person."""
         return any(n.op in ("of row", COUNT) for n in self.walk())

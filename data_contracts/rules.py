@@ -1,4 +1,4 @@
-"""Rules between columns: public statements of the steward about every row that can be."""
+"""Rules between columns: public statements about every possible row."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Lookup(FrozenModel):
     @model_validator(mode="after")
     def _check_rows(self) -> Lookup:
         if bool(self.table) == bool(self.rows):
-            raise FieldError("give either `table`, a CSV file, or `rows`, not both and not neither")
+            raise FieldError("give either `table`, a CSV file, or `rows`")
         names = (*self.from_, *self.to)
         if len(set(names)) != len(names):
             raise FieldError("names a column twice in `from` and `to`")
@@ -130,7 +130,7 @@ class LookupRule(Statement):
 
 
 def _name_kind(value: Any) -> str | None:
-    """Return the kind of a rule, a mapping or a model, by the field that names it; None for no known kind."""
+    """Return the kind of a rule, a mapping or a model, by the field that names it; None for an unknown kind."""
     for kind in ("derive", "lookup", "one_of", "never"):
         if (kind in value) if isinstance(value, Mapping) else hasattr(value, kind):
             return kind
@@ -153,7 +153,7 @@ Columns = Mapping[str, Any]
 
 
 def infer_type(column: Any) -> Type:
-    """Return the type that a column has in expressions."""
+    """Return a column's type in expressions."""
     match column:
         case IntegerColumn() | NumberColumn():
             return "number"
@@ -170,39 +170,39 @@ def infer_type(column: Any) -> Type:
 
 
 def map_computed_columns(rule: Any) -> tuple[str, ...]:
-    """Return the columns that one rule derives from their row, or looks up."""
+    """Return the columns that a rule derives from the same row, or looks up."""
     if isinstance(rule, Derive):
         return tuple(name for name, text in rule.derive.items() if not names_neighbour(text))
     return rule.lookup.to if isinstance(rule, LookupRule) else ()
 
 
 def map_continued_columns(rule: Any) -> tuple[str, ...]:
-    """Return the columns that one rule derives from another row of the person."""
+    """Return the columns that a rule derives from another row of the person."""
     if not isinstance(rule, Derive):
         return ()
     return tuple(name for name, text in rule.derive.items() if names_neighbour(text))
 
 
 def list_computed_columns(rules: Sequence[Any]) -> tuple[str, ...]:
-    """Return the columns that rules derive or look up, in the rules' order."""
+    """Return the columns that rules derive or look up, in rule order."""
     return tuple(name for rule in rules for name in map_computed_columns(rule))
 
 
 def list_conditions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[int, Node]:
-    """Return the conditions of the ``never`` rules by their number from 0; ``columns``: the released ones.
+    """Return the conditions of the ``never`` rules, by rule number from 0; ``columns``: the released columns.
 
-    ``words``: of the rows of a person that they may name.
+    ``words``: for the rows of a person that they may name.
 
-    Raises FieldError for one that is not an expression over the columns.
+    Raises FieldError for a condition that is no expression over the columns.
     """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {i: parse_condition(rule.never, types, words) for i, rule in enumerate(rules) if isinstance(rule, Never)}
 
 
 def list_expressions(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> dict[str, Node]:
-    """Return the expressions of the derived columns; ``columns``: the released ones.  Raises FieldError.
+    """Return the expressions of the derived columns; ``columns``: the released columns.  Raises FieldError.
 
-    Columns that follow from another row of a person are not among them (:func:`list_continued_expressions`).
+    Columns that follow from another row of a person are left out (:func:`list_continued_expressions`).
     """
     types = {name: infer_type(column) for name, column in columns.items()}
     return {
@@ -215,7 +215,7 @@ def list_expressions(rules: Sequence[Any], columns: Columns, words: RowWords = O
 
 
 def list_continued_expressions(rules: Sequence[Any], columns: Columns, words: RowWords) -> dict[str, Node]:
-    """Return the expressions of the columns that follow from another row of a person.  Raises FieldError."""
+    """Return the expressions of columns that follow from another row of a person.  Raises FieldError."""
     types = {name: infer_type(column) for name, column in columns.items()}
     return {n: parse_expression(r.derive[n], types, words) for r in rules for n in map_continued_columns(r)}
 
@@ -239,7 +239,7 @@ def order_computed_columns(rules: Sequence[Any], columns: Columns, words: RowWor
 
 
 _BOTH_WAYS = {"previous", "next"}
-"""A column that follows from the row before may follow from itself there; one that goes both ways may not."""
+"""A column may follow from itself in the row before, but not in both directions."""
 
 
 def _sort_columns(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ def _sort_columns(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
 
 
 def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_ROW) -> None:
-    """Check rules by the columns' names and kinds, and ``words`` of rows, alone.  Raises FieldError at its place."""
+    """Check rules by the columns' names and kinds, and by ``words`` for rows.  Raises FieldError at its place."""
     if len(rules) > MAX_RULES:
         raise FieldError(f"at most {MAX_RULES} rules", place=("rules",))
     taken: set[str] = set()
@@ -266,19 +266,19 @@ def check_rules(rules: Sequence[Any], columns: Columns, words: RowWords = ONE_RO
     dummies = {name for rule in rules if isinstance(rule, OneOf) for name in rule.one_of}
     for name in list_computed_columns(rules):
         if name in dummies:
-            raise FieldError(f"{name!r} is computed and one of `one_of`, too", place=("rules",))
+            raise FieldError(f"{name!r} is both computed and in `one_of`", place=("rules",))
     order_computed_columns(rules, columns, words)
     if len(set(list_computed_columns(rules))) == len(columns):
         raise FieldError("every column is computed from others", "Leave at least one to be measured", ("rules",))
 
 
 def _names_member(part: Node) -> bool:
-    """Return whether a part of an expression is a column of the member of a role."""
+    """Return whether a part of an expression is a column of a role's member."""
     return part.op == "of row" and part.value.row not in NEIGHBOURS
 
 
 def _is_of_every_row(part: Node) -> bool:
-    """Return whether a part of an expression is of a row that every row has: itself, or the person's first."""
+    """Return whether a part refers to a row that always exists: the row itself, or the person's first."""
     return part.op == "column" or (part.op == "of row" and part.value.row == "first")
 
 
@@ -297,9 +297,9 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
                 check_texts(node, columns, ("derive", name))
                 if any(part.op == COUNT or _names_member(part) for part in node.walk()):
                     raise FieldError(
-                        f"`{text}` follows from a member's role or a count, and a column is derived from its own row, "
+                        f"`{text}` follows from a member's role or a count, but a column is derived from its own row, "
                         "or from the previous, next or first one",
-                        "Measure the column, and say what may not be in `never`",
+                        "Measure the column, and write the impossible cases in `never`",
                         ("derive", name),
                     )
                 if not node.columns:
@@ -339,7 +339,7 @@ def _check_rule(rule: Any, columns: Columns, words: RowWords, taken: set[str]) -
 
 
 def _check_lookup(lookup: Lookup, columns: Columns) -> None:
-    """Check that the values fit the columns, and that each value of one key column has a row, or may give null."""
+    """Check that the values fit the columns, and that each value of a single key column has a row, or may give null."""
     names = (*lookup.from_, *lookup.to)
     for i, name in enumerate(names):
         odd = next((v for v in dict.fromkeys(row[i] for row in lookup.rows) if not holds(columns[name], v)), lookup)
@@ -353,8 +353,8 @@ def _check_lookup(lookup: Lookup, columns: Columns) -> None:
     missing = [value for value in wanted if value not in listed]
     if missing and not all(is_nullable(columns[name]) for name in lookup.to):
         raise FieldError(
-            f"the table says nothing for {lookup.from_[0]!r} = {missing[0]!r}",
-            "Add a row for it, or let what it gives be nullable",
+            f"the table has no row for {lookup.from_[0]!r} = {missing[0]!r}",
+            "Add a row for it, or make the looked-up columns nullable",
             ("lookup",),
         )
 
@@ -371,9 +371,9 @@ def _claim_column(names: Sequence[str], columns: Columns, taken: set[str]) -> No
 
 
 def check_texts(node: Node, columns: Mapping[str, Any], place: tuple[str, ...]) -> None:
-    """Raise FieldError at ``place`` for a text that a column in ``node`` is compared with and does not list.
+    """Raise FieldError at ``place`` for a text in ``node`` that is compared with a column but not among its values.
 
-    A slip would forbid other rows than are meant; `other` may always be compared with.
+    A misspelling would forbid the wrong rows; `other` is always allowed.
     """
     for part in node.walk():
         named = [a.column for a in part.args if a.column is not None]

@@ -20,13 +20,13 @@ from privsyn.data_contracts.rules import (
 )
 
 COUNTING = ("exact", "heaps", "levels")
-"""Fields of a column that say what is counted of it."""
+"""Fields of a column about how it is counted."""
 
 NOT_MEASURED = "was not measured: its values were drawn at random and tell nothing of the private table"
-"""Warning beside such a column wherever somebody could take it for one of the others."""
+"""Warning next to such a column wherever it could be mistaken for a measured one."""
 
 MIN_OVERLAP = 0.5
-"""What bins of the same number in two columns of ``together`` have in common at least, as a share of the wider one."""
+"""Least overlap of equally numbered bins of two ``together`` columns, as a share of the wider bin."""
 
 Place = tuple[str | int, ...]
 
@@ -51,13 +51,13 @@ class Named(Protocol):
 
     @property
     def row_words(self) -> RowWords:
-        """What rules may say of other rows of a person."""
+        """The words that rules may use for other rows of a person."""
 
 
 def check_unmeasured(spec: Named) -> None:
-    """Raise FieldError, with its place, where no column is measured, or where something depends on one that is not.
+    """Raise FieldError, with its place, if no column is measured, or something depends on an unmeasured column.
 
-    The rules of the spec fit its columns.
+    The spec's rules must fit its columns.
     """
     unmeasured = spec.unmeasured_columns
     if not unmeasured:
@@ -68,7 +68,7 @@ def check_unmeasured(spec: Named) -> None:
         field = next((field for field in COUNTING if getattr(column, field, ())), None)
         if field is not None:
             raise FieldError(
-                f"`{field}` says what is counted of the column, and {name!r} is not measured",
+                f"`{field}` chooses how the column is counted, but {name!r} is not measured",
                 f"Take out `{field}`, or `measured: false`",
                 ("columns", name, field),
             )
@@ -85,7 +85,7 @@ def check_unmeasured(spec: Named) -> None:
 def list_named_columns(
     spec: Named, columns: Mapping[str, Any], words: RowWords
 ) -> Iterator[tuple[Place, Sequence[str]]]:
-    """Yield every part of a spec that names columns, by its place; what rules may name: ``columns`` and ``words``.
+    """Yield every part of a spec that names columns, by its place; rules may use ``columns`` and ``words``.
 
     Raises FieldError, with its place, for a rule that names others.
     """
@@ -119,9 +119,9 @@ def _list_rule_columns(rule: Any, columns: Mapping[str, Any], words: RowWords) -
 
 
 def check_levels(columns: Mapping[str, Any], rules: Sequence[Any], words: RowWords) -> None:
-    """Raise FieldError where a level is not a column that ``rules`` compute from the column with levels alone.
+    """Raise FieldError if a level is not computed by ``rules`` from the column with levels alone.
 
-    columns: the released ones, which the rules, with their ``words`` of rows, fit.
+    columns: the released columns, which the rules and their ``words`` for rows fit.
     """
     needs = {name: set(node.columns) for name, node in list_expressions(rules, columns, words).items()}
     for rule in rules:
@@ -156,9 +156,9 @@ def _list_measured(column: str, needs: Mapping[str, set[str]]) -> set[str]:
 
 
 def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], computed: Collection[str]) -> None:
-    """Raise FieldError, with its place, for columns of ``together`` whose values cannot lie at one place.
+    """Raise FieldError, with its place, for ``together`` columns whose values cannot be drawn at the same place.
 
-    columns: the released ones; computed: those that rules compute or tie to others.
+    columns: the released columns; computed: the columns that rules compute or tie to others.
     """
     seen: set[str] = set()
     for i, group in enumerate(groups):
@@ -183,9 +183,10 @@ def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], 
 def check_drawn_column(
     name: str, columns: Mapping[str, Any], computed: Collection[str], place: Place, does: str = "releases"
 ) -> None:
-    """Raise FieldError, at ``place``, for a column whose values are not drawn, or have no order.
+    """Raise FieldError, at ``place``, for a column whose values are not drawn, or are unordered.
 
-    columns: those that may be named, which the spec ``does``; computed: those that rules compute or tie to others.
+    columns: the allowed columns; ``does``: what the spec does with them; computed: the columns that rules compute or
+    tie to others.
     """
     if name not in columns:
         raise FieldError(f"the spec {does} no column {name!r}", f"Name one that it {does}", place)
@@ -202,7 +203,7 @@ def check_drawn_column(
 
 
 def check_same_kind(first: str, one: Any, second: str, other: Any, place: Place, *, numbers: bool = False) -> None:
-    """Raise FieldError, at ``place``, for two columns of other kinds, or whose units are stated and differ.
+    """Raise FieldError, at ``place``, for two columns of different kinds or units.
 
     ``numbers``: whether both are numbers, whose kinds may differ.
     """
@@ -217,18 +218,18 @@ def check_same_kind(first: str, one: Any, second: str, other: Any, place: Place,
 
 
 def _check_alike(first: str, one: Binned, second: str, other: Binned, place: tuple[str | int, ...]) -> None:
-    """Raise FieldError unless both columns have one kind, one unit, and bins at the same places, about."""
+    """Raise FieldError unless both columns have one kind, one unit, and bins at roughly the same places."""
     check_same_kind(first, one, second, other, place)
     bins = [list(pairwise(column.edge_values())) for column in (one, other)]
     if len(bins[0]) != len(bins[1]) or any(_compute_overlap(a, b) < MIN_OVERLAP for a, b in zip(*bins, strict=True)):
         raise FieldError(
-            f"the bins of {first!r} and {second!r} do not lie at the same places",
+            f"the bins of {first!r} and {second!r} are not at the same places",
             "Give both the same `edges`, or the same `bins` from about the same `min` to about the same `max`",
             place,
         )
 
 
 def _compute_overlap(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Return the common part of two bins, as a share of the wider one, below 0 where they lie apart."""
+    """Return the overlap of two bins, as a share of the wider one; negative if they are apart."""
     shared = min(one[1], other[1]) - max(one[0], other[0])
     return shared / max(one[1] - one[0], other[1] - other[0])

@@ -1,6 +1,6 @@
-"""The options of steps that mechanisms share: compression, choice, consistency and synthesis of rows.
+"""The options of steps that mechanisms share: compression, selection, consistency and synthesis.
 
-Where a default differs from the paper's value, the field's description says why.
+If a default differs from the paper's value, the field's description says why.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 SHARD_ROWS = 2_000_000
-"""Rows of a shard of the synthetic table at most, unless the spec says otherwise; figures: docs/operations/scale.md."""
+"""The most rows per shard of the synthetic table, unless the spec says otherwise; figures: docs/operations/scale.md."""
 
 LEAST_SHARE = 0.01
-"""Smallest part that anything may be split into here: less would draw noise that no integer holds, after paying."""
+"""The smallest share in any split: smaller shares would draw noise that no integer holds, after paying."""
 
 MAX_CELLS = 2_000_000
-"""Cells of a candidate at most, unless the spec says otherwise."""
+"""The most cells of a candidate, unless the spec says otherwise."""
 
 MEMORY_LIMIT = "Columns with more cells together are never measured: a public limit on memory."
 
@@ -68,16 +68,16 @@ class Split(FrozenModel):
         return self
 
     def exact(self) -> tuple[Fraction, Fraction, Fraction]:
-        """Return the three shares as the decimals that were written, exactly."""
+        """Return the three shares, exact for the decimals as written."""
         one_way, selection, measurement = (Fraction(repr(v)) for v in (self.one_way, self.selection, self.measurement))
         return one_way, selection, measurement
 
     def exact_trends(self) -> Fraction:
-        """Return :attr:`trends` as the decimal that was written, exactly."""
+        """Return :attr:`trends`, exact for the decimal as written."""
         return Fraction(repr(self.trends))
 
     def exact_values(self) -> Fraction:
-        """Return :attr:`values` as the decimal that was written, exactly."""
+        """Return :attr:`values`, exact for the decimal as written."""
         return Fraction(repr(self.values))
 
 

@@ -1,4 +1,4 @@
-"""Summaries of a person: one figure of all kept rows, such as whether a condition ever holds."""
+"""Person summaries: one figure of all kept rows, such as whether a condition ever holds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORM = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 OF_TRUTH = ("ever", "always")
-"""Summaries that hold or do not."""
+"""Summaries that are true or false."""
 
 WHOLE = ("count", "spells")
 """Summaries that are numbers of rows that meet a condition, or numbers of runs of such rows."""
@@ -39,19 +39,19 @@ OF_NUMBERS = ("sum", "change")
 """Summaries of numbers: their sum without nulls, and the last row's number minus the first row's."""
 
 IN_ORDER = ("spells", "change")
-"""Summaries that follow from the order of the rows."""
+"""Summaries that depend on the order of the rows."""
 
 EXAMPLE = "`ever(job == 'none')`, `count(job == 'none') > 2`, `sum(visits) >= 10`, `change(income) < 0`"
 
 MOST_CLASSES = 32
-"""Classes of a number of rows: each number is one, up to so many; of more rows the thresholds of questions cut."""
+"""The most classes of a count: each number is a class up to this many; above it, the questions' thresholds cut."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A statement about a person: ``function`` of the rows, by the condition or number ``of``.
+    """A statement about a person: ``function`` of the rows, with the condition or number ``of``.
 
-    Where it is a number, ``sign`` and ``threshold`` say with what it is compared.
+    A number is compared with ``threshold`` by ``sign``.
     """
 
     function: str
@@ -61,7 +61,7 @@ class Summary:
 
     @property
     def name(self) -> str:
-        """The figure that it is about, whatever that is compared with: an attribute of the person's record."""
+        """The figure without its comparison: an attribute of the person's record."""
         return f"{self.function}({self.of})"
 
     @property
@@ -72,7 +72,7 @@ class Summary:
         return {"<": (first,), ">=": (first,), "<=": (after,), ">": (after,)}.get(str(self.sign), (first, after))
 
     def read(self, types: Mapping[str, Type]) -> Node:
-        """Return the condition or number that it is of.  Raises FieldError."""
+        """Return the condition or number inside the function.  Raises FieldError."""
         if names_neighbour(self.of):
             raise FieldError(
                 f"`{self.of}` names another row, and {self.function}() is of each row alone",
@@ -86,9 +86,9 @@ class Summary:
         return node
 
     def find_codes(self, cuts: Sequence[float], most: int) -> NDArray[np.bool_] | None:
-        """Return for which codes of its figure it holds, shape (cuts + 1,); None where the codes do not decide it.
+        """Return for which codes of its figure it holds, shape (cuts + 1,); None if the codes do not decide it.
 
-        ``cuts``: a figure has the code of the number of cuts at or below it; ``most``: rows of a person.
+        ``cuts``: a figure's code is the number of cuts at or below it; ``most``: the most rows of a person.
         """
         codes = np.arange(len(cuts) + 1)
         if self.function in OF_TRUTH:
@@ -110,7 +110,7 @@ class Summary:
 
 
 def parse_summary(text: str) -> Summary | None:
-    """Return the statement about a person in a text, None where it is none.  Raises FieldError for half of one."""
+    """Parse a statement about a person, None if the text is none.  Raises FieldError for an incomplete one."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         return None
@@ -123,7 +123,7 @@ def parse_summary(text: str) -> Summary | None:
     argument = respell_argument(match[2])
     if argument is None:
         raise FieldError(
-            "says several things of a person's rows", "Ask for each alone, or join conditions in one bracket"
+            "makes several statements about a person's rows", "Ask for each alone, or join conditions in one bracket"
         )
     return Summary(function, argument, match[3], number or 0.0)
 
@@ -140,26 +140,26 @@ def _parse_number(text: str) -> float:
 
 @dataclass(frozen=True)
 class MeasuredSummary:
-    """A figure of a person's record: one statement about it, and the ``cuts`` between its codes, ascending."""
+    """A figure of a person's record: a statement about it, and the ``cuts`` between its codes, ascending."""
 
     about: Summary
     cuts: tuple[float, ...]
 
     @property
     def nullable(self) -> bool:
-        """Whether it may be unknown: no change is known where the first or the last value is null."""
+        """Whether it may be unknown: a change is unknown if the first or last value is null."""
         return self.about.function == "change"
 
 
 def _find_largest(function: str, most: int) -> int:
-    """Return the largest number of rows, or of runs of them, that a person with ``most`` rows can have."""
+    """Return the largest number of rows, or of runs of rows, of a person with ``most`` rows."""
     return (most + 1) // 2 if function == "spells" else most
 
 
 def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[MeasuredSummary, ...]:
-    """Return the figures that statements are about, each once; ``most``: the kept rows of a person.
+    """Return the figures of the statements, without duplicates; ``most``: the most kept rows of a person.
 
-    Numbers of rows have a code each.  What has too many values is cut where the statements change.
+    Each number of rows has its own code.  Figures with too many values are cut where the statements change.
     """
     by_name: dict[str, MeasuredSummary] = {}
     for statement in statements:
@@ -176,14 +176,14 @@ def list_measured_summaries(statements: Sequence[Summary], most: int) -> tuple[M
 
 
 class WithSummaries(Protocol):
-    """The parts of a spec that its questions about persons depend on."""
+    """The parts of a spec that its person questions depend on."""
 
     unit: Unit
     workload: Any
 
     @property
     def panel(self) -> Panel | None:
-        """What is public about the rows of one person."""
+        """Public facts about the rows of one person."""
 
     @property
     def released_columns(self) -> dict[str, Any]:
@@ -195,13 +195,13 @@ class WithSummaries(Protocol):
 
 
 def check_summaries(spec: WithSummaries) -> None:
-    """Raise FieldError, with its place, for a question about persons that the spec's rows cannot answer."""
+    """Raise FieldError, with its place, for a person question that the spec's rows cannot answer."""
     types = {name: infer_type(column) for name, column in spec.released_columns.items()}
     for i, marginal in enumerate(spec.workload):
         if marginal.summary is not None:
             if not marginal.measured:
                 raise FieldError(
-                    "is about several rows and not measured, so nothing could answer it",
+                    "is about several rows but not measured, so it cannot be answered",
                     "Write `measured: true`, which presets before 0.4 leave out, or take the question out",
                     ("workload", i, "measured"),
                 )
@@ -214,9 +214,9 @@ def check_summaries(spec: WithSummaries) -> None:
 def list_summary_columns(
     workload: Sequence[Any], columns: Mapping[str, Any]
 ) -> Iterator[tuple[tuple[str | int, ...], Sequence[str]]]:
-    """Yield by place what columns questions about persons name inside their functions, among these.
+    """Yield, by place, the columns inside the functions of person questions, among these.
 
-    One that cannot be read is left to :func:`check_summaries`.
+    Unreadable ones are left to :func:`check_summaries`.
     """
     types = {name: infer_type(column) for name, column in columns.items()}
     for i, marginal in enumerate(workload):

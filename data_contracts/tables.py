@@ -1,4 +1,4 @@
-"""One contract object per table: its Arrow schema and the expectations that hold on it.
+"""One contract object per table: its Arrow schema and its expectations.
 
 Two forms of contract.  A *long* table (noisy counts, receipts, scores, cliques ...) has a fixed Arrow
 schema and is checked row by row.  A *wide* table (code rows, synthetic rows) has one column per
@@ -22,7 +22,7 @@ from privsyn.data_contracts.domain import Domain, choose_code_dtype
 
 @dataclass(frozen=True)
 class Expectation:
-    """One Great Expectations expectation by its snake-case type and arguments."""
+    """One Great Expectations expectation: its snake-case type and its arguments."""
 
     type: str
     kwargs: Mapping[str, Any]
@@ -43,7 +43,7 @@ def require_at_least(column: str, least: float, *, strict: bool = False) -> Expe
 
 @dataclass(frozen=True)
 class TableContract:
-    """What a table must be: name, zone, schema, expectations.
+    """A table's contract: name, zone, schema, expectations.
 
     ``schema`` is None for wide tables, whose schema depends on the domain (:func:`build_code_schema`).
     """
@@ -60,10 +60,10 @@ class TableContract:
 
 
 BATCH_ROWS, LEAST_BATCH_ROWS = 131_072, 1_024
-"""Rows that are read or decoded at a time, at most and at least."""
+"""The most and fewest rows that are read or decoded at a time."""
 
 BATCH_COLUMNS = 300
-"""Columns up to which these are the most rows; of wider tables a batch has as many values as of this one."""
+"""Up to this many columns a batch has the most rows; wider tables get as many values per batch."""
 
 PROFILE_SCHEMA = pa.schema(
     [
@@ -104,19 +104,19 @@ KEPT_ROWS = _make_wide_table("kept_rows", Zone.PRIVATE)
 """All kept rows of persons as coarse codes; one past the end marks a filtered value."""
 
 PAIRED_ROWS = _make_wide_table("paired_rows", Zone.PRIVATE)
-"""Of each person one row and the next one as coarse codes; one past the end marks a filtered value."""
+"""One row of each person and the next one as coarse codes; one past the end marks a filtered value."""
 
 WITHOUT_ROWS = _make_wide_table("without_rows", Zone.PRIVATE)
-"""Persons of a table above that have no row, as coarse codes of its columns."""
+"""Persons of a parent table without rows, as coarse codes of its columns."""
 
 NUMBERS = _make_wide_table("numbers", Zone.PRIVATE)
-"""Values of private rows as whole numbers of each column's resolution; kept until the run is published."""
+"""Values of private rows as integers in units of each column's resolution; kept until the run is published."""
 
 ROWS_OF_PERSONS = _make_wide_table("rows_of_persons", Zone.PRIVATE)
 """All kept rows of persons as fine codes, in the order of the private table; kept until the run is published."""
 
 RUNS = _make_wide_table("runs", Zone.PRIVATE)
-"""The kept rows person by person, and which of them stand for each person; kept until the run is published."""
+"""The kept rows person by person, and which rows represent the person; kept until the run is published."""
 
 REPAIRS = _make_long_table(
     "repairs",
@@ -124,7 +124,7 @@ REPAIRS = _make_long_table(
     [("column", pa.string()), ("repair", pa.string()), ("rows", pa.int64())],
     require_at_least("rows", 0),
 )
-"""How many values each repair touched while encoding; shown in the private zone only."""
+"""How many values each repair changed while encoding; private zone only."""
 
 NOISY = _make_long_table(
     "noisy",
@@ -152,7 +152,7 @@ RECEIPTS = _make_long_table(
     require_at_least("sensitivity", 1),
     require_at_least("sigma", 0, strict=True),
 )
-"""One line per query: what was asked, the noise that was drawn, and its exact price (a fraction, as text)."""
+"""One line per query: what was asked, the noise drawn, and its exact price (a fraction, as text)."""
 
 RECODE = _make_long_table(
     "recode",
@@ -172,10 +172,9 @@ RECODE = _make_long_table(
     require_at_least("weight", 0),
     require_at_least("variance", 0),
 )
-"""Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the
-non-negative share by which decode draws the fine code inside its coarse code; ``estimate`` and ``variance`` are
-the fine noisy count and its noise variance.  Where ``kept`` is false, ``coarse`` is the size of the coarse
-domain."""
+"""Fine code -> coarse code of every attribute, with the fine code's public label.  ``weight`` is the nonnegative share
+by which decode draws the fine code inside its coarse code; ``estimate`` and ``variance`` are the fine noisy count and
+its noise variance.  If ``kept`` is false, ``coarse`` is the size of the coarse domain."""
 
 EMPTY_CELLS = _make_long_table(
     "empty_cells",
@@ -191,8 +190,8 @@ EMPTY_CELLS = _make_long_table(
     require_at_least("code", 0),
     require_at_least("other_code", 0),
 )
-"""Pairs of coarse codes that no row has, by the noisy counts: null of one attribute beside values of another.
-``measured``: whether the joint counts of the two were measured."""
+"""Pairs of coarse codes that no row has, by the noisy counts: null of one attribute with values of another.
+``measured``: whether their joint counts were measured."""
 
 PAIRS = _make_long_table(
     "pairs",
@@ -211,8 +210,8 @@ PAIRS = _make_long_table(
     _expect("expect_compound_columns_to_be_unique", column_list=["a", "b"]),
     require_at_least("cells", 1),
 )
-"""Selected pairs, in the order of selection, with the total expected error after each, and the weight by which the
-budget of the measurement is shared."""
+"""Selected pairs, in the order of selection, with the total expected error after each, and their weight in the
+measurement budget."""
 
 CLIQUES = _make_long_table(
     "cliques",
@@ -222,7 +221,7 @@ CLIQUES = _make_long_table(
     require_at_least("weight", 0, strict=True),
     require_at_least("cells", 1),
 )
-"""Attribute sets to measure, numbered from 0; the measurement's budget is shared in proportion to ``weight``."""
+"""Attribute sets to measure, numbered from 0; they share the measurement budget in proportion to ``weight``."""
 
 MERGES = _make_long_table(
     "merges",
@@ -251,8 +250,8 @@ CUT_CELLS = _make_long_table(
     [("attribute", pa.string()), ("low", pa.float64()), ("doubtful", pa.bool_())],
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "low"]),
 )
-"""The cells of columns whose cells follow a first look: where each begins, in the numbers of the column's codec, and
-whether the look showed no rows there, nor near."""
+"""The cells of columns with a first look: each cell's lower end, in the numbers of the column's codec, and whether the
+look showed no rows in it or nearby."""
 
 COUNTED = _make_long_table(
     "counted",
@@ -261,11 +260,11 @@ COUNTED = _make_long_table(
     _expect("expect_compound_columns_to_be_unique", column_list=["attribute", "number"]),
     require_at_least("code", 0),
 )
-"""Single values that are counted inside heavy cells: the fine code of the cell, which multiple of the column's step the
-value is, and the value."""
+"""Single values that are counted inside heavy cells: the cell's fine code, the multiple of the column's step, and the
+value."""
 
 LOCATED_ROWS = _make_wide_table("located_rows", Zone.PRIVATE)
-"""Which of the counted values private rows have; one past the end stands for all others."""
+"""The counted values of private rows; one past the end means any other value."""
 
 MARGINALS = _make_long_table(
     "marginals",
@@ -279,32 +278,32 @@ MARGINALS = _make_long_table(
     _expect("expect_column_values_to_be_unique", column="clique"),
     require_at_least("sigma", 0),
 )
-"""Consistent marginals, one per row, counts in row-major order: first the one-way of every attribute in
-domain order, then the measured cliques.  ``sigma`` is the noise that each cell was measured with."""
+"""Consistent marginals, one per row, counts in row-major order: first the one-way of every attribute in domain order,
+then the measured cliques.  ``sigma`` is the measurement noise of each cell."""
 
 SYNTHETIC_CODES = _make_wide_table("synthetic_codes", Zone.RELEASED)
 """Synthetic rows as coarse codes."""
 
 LINKED_ROWS = _make_wide_table("linked_rows", Zone.RELEASED)
-"""Synthetic rows of persons as fine codes, person by person and in their order."""
+"""Synthetic rows of persons as fine codes, person by person and in order."""
 
 SYNTHETIC = _make_wide_table("synthetic", Zone.RELEASED)
 """Synthetic rows: the source's names and column order, the spec's types."""
 
 SYNTHETIC_WITHOUT_ROWS = _make_wide_table("without_rows", Zone.RELEASED)
-"""Synthetic persons of a table above that have no row: its released columns."""
+"""Synthetic persons of a parent table without rows: its released columns."""
 
 ROWS_ABOVE = _make_wide_table("rows_above", Zone.RELEASED)
-"""The number of the row above of each record of rows below."""
+"""The parent row's number, for each record of child rows."""
 
 
 def choose_batch_rows(columns: int) -> int:
-    """Return how many rows of so many columns are read or decoded at a time: so memory is bounded for wide tables."""
+    """Return how many rows with this many columns are read or decoded at a time, to bound memory for wide tables."""
     return min(BATCH_ROWS, max(LEAST_BATCH_ROWS, BATCH_ROWS * BATCH_COLUMNS // max(1, columns)))
 
 
 def build_code_schema(domain: Domain, *, padded: bool = False, nullable: bool = False) -> pa.Schema:
-    """Return the Arrow schema of a table of codes; ``padded`` leaves room for the code ``size`` of filtered values."""
+    """Return the Arrow schema of a table of codes; ``padded`` allows the code ``size`` for filtered values."""
     return pa.schema(
         [
             pa.field(a, pa.from_numpy_dtype(choose_code_dtype(s + int(padded))), nullable=nullable)

@@ -1,4 +1,4 @@
-"""Known totals: counts of the table that are published elsewhere, and are honoured without any budget."""
+"""Known totals: counts of the table that are published elsewhere and honoured without any budget."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.prior import check_statement
 
 MOST_COUNTS = 20_000
-"""Counts of one total at most: they stand in the manifest."""
+"""The most counts of one total, because the manifest lists them."""
 
 MOST_CELLS = 2_000_000
-"""Pairs of values that two columns of a total may have."""
+"""The most pairs of values of a total's two columns."""
 
 MOST_ROWS = (1 << 31) - 1
 
 Counts = dict[tuple[Any, ...], int]
-"""Values of the total's columns -> rows that have them, those above 0."""
+"""Values of the total's columns -> number of rows, above 0."""
 
 
 class KnownTotal(FrozenModel):
@@ -85,7 +85,7 @@ class KnownTotal(FrozenModel):
             raise FieldError("names a column twice in `columns`", "Name it once")
         if self.count in self.columns:
             raise FieldError(
-                f"{self.count!r} is one of `columns`, and the column of counts, too", "Name another", ("count",)
+                f"{self.count!r} is both one of `columns` and the column of counts", "Name another", ("count",)
             )
         return self
 
@@ -95,14 +95,14 @@ class KnownTotal(FrozenModel):
         return self.rows is not None or bool(self.counts)
 
     def by_value(self) -> Counts:
-        """Return the counts above 0 by the values of the columns; of all rows under ``()``."""
+        """Return the counts above 0 by the values of the columns; the number of all rows has the key ``()``."""
         if self.rows is not None:
             return {(): self.rows}
         counts = {tuple(row[name] for name in self.columns): int(row[self.count] or 0) for row in self.counts}
         return {values: count for values, count in counts.items() if count}
 
     def public(self) -> dict[str, Any]:
-        """Return what a certificate says of it; the counts are in the manifest."""
+        """Return the total for a certificate; the counts are in the manifest."""
         left_out = {"table", "counts", "count", *(() if self.sha256 else ("sha256",))}
         content = self.model_dump(mode="json", exclude=left_out)
         if self.rows is None:
@@ -115,8 +115,8 @@ def check_totals(
 ) -> None:
     """Raise FieldError, with its place, for totals that cannot be honoured or contradict each other.
 
-    columns: the released ones; computed: those that rules compute or tie to others, which are not counted by
-    themselves.  No private count takes part: whether totals are true of the table is never asked.
+    columns: the released columns; computed: the columns that rules compute or tie to others, which are not counted
+    themselves.  No private count is used: the totals are never compared with the table.
     """
     if mechanism.name != "privsyn" or not isinstance(mechanism, PrivSyn) or mechanism.selection.scores != "one_ways":
         raise FieldError(
@@ -145,7 +145,7 @@ def _check_one(total: KnownTotal, columns: Mapping[str, Any], computed: Collecti
             )
         if not isinstance(columns[name], CategoricalColumn | BooleanColumn):
             raise FieldError(
-                f"the column {name!r} is of kind {columns[name].kind!r}, and totals are of columns that list their "
+                f"the column {name!r} is of kind {columns[name].kind!r}, but totals need columns that list their "
                 "values",
                 "Name a categorical or boolean column",
                 ("columns",),
@@ -200,12 +200,12 @@ def _name_total(columns: Sequence[str], values: Sequence[Any]) -> str:
 
 
 def _write_value(value: Any) -> str:
-    """Return a value of a row of counts as YAML has it."""
+    """Return a value in a row of counts as YAML writes it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows: int | Literal["auto"]) -> None:
-    """Check that the totals agree, that exact pairs make no circle, and that something is left to measure."""
+    """Check that the totals agree, that exact pairs form no circle, and that something is left to measure."""
     first = sum(totals[0].by_value().values())
     for i, total in enumerate(totals):
         rows_of_total = sum(total.by_value().values())
@@ -226,7 +226,7 @@ def _check_together(totals: Sequence[KnownTotal], columns: Collection[str], rows
     _check_no_circle(totals)
     if columns and set(columns) <= {name for total in totals for name in total.columns}:
         raise FieldError(
-            "give the counts of every column, and nothing is left to count of single columns",
+            "give the counts of every column, so no single column is left to measure",
             "Leave the total of one column out",
             ("totals",),
         )
@@ -254,7 +254,7 @@ def _check_no_circle(totals: Sequence[KnownTotal]) -> None:
         touched = [group for group in groups if group & set(total.columns)]
         if any(group >= set(total.columns) for group in touched):
             raise FieldError(
-                "closes a circle of pairs of columns, which rows cannot be made to have exactly",
+                "closes a circle of pairs of columns, which cannot all be exact",
                 "Write `hold: close` for one of the circle",
                 ("totals", i, "hold"),
             )

@@ -1,4 +1,4 @@
-"""Whether text can be written at all (no file can hold half characters, lone surrogates), and its equal spellings.
+"""Whether text can be written (no file can hold lone surrogates), and equal spellings of names.
 
 This module loads nothing heavy, because every command checks its paths with it.
 """
@@ -14,7 +14,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def is_unicode(value: Any) -> bool:
-    """Return whether every text in a value, its lists and its mappings (keys included) can be written as UTF-8."""
+    """Return whether every text in a value, its lists and its mappings (including keys) can be written as UTF-8."""
     if isinstance(value, str):
         return value.isascii() or _SURROGATE.search(value) is None
     if isinstance(value, dict):
@@ -23,9 +23,9 @@ def is_unicode(value: Any) -> bool:
 
 
 def adopt_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """Return the names in the spelling of the ``known`` ones: an accent may be a character of its own, or none (NFC).
+    """Return the names in the spelling of the ``known`` names, if they are equal by Unicode normalization (NFC).
 
-    A name that is known as it is stays, and so does one whose known spelling is another name of the table.
+    A known name stays, and so does a name whose known spelling is another name of the table.
     """
     if all(map(str.isascii, names)):
         return tuple(names)
@@ -35,7 +35,7 @@ def adopt_names(names: Sequence[str], known: Collection[str]) -> tuple[str, ...]
 
 
 def adopt_spellings(text: str, known: Collection[str]) -> str:
-    """Return a text in which the ``known`` names are spelled as they are there: its own spelling may be NFC or NFD."""
+    """Return a text with the ``known`` names in their known spelling, replacing their NFC and NFD forms."""
     if not text.isascii():
         for name in known:
             for form in ("NFC", "NFD"):
@@ -44,6 +44,6 @@ def adopt_spellings(text: str, known: Collection[str]) -> str:
 
 
 def compose_names(names: Collection[str]) -> dict[str, str]:
-    """Return each name -> its spelling with fewest characters (NFC), or itself where two names have the same one."""
+    """Map each name to its shortest spelling (NFC), or to itself if two names share one."""
     composed = [normalize("NFC", name) for name in names]
     return {name: short if composed.count(short) == 1 else name for name, short in zip(names, composed, strict=True)}

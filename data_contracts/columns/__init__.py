@@ -1,7 +1,7 @@
-"""The columns of a release spec: what is publicly known about each column of the private table.
+"""The columns of a release spec: public knowledge about each column of the private table.
 
-Every bound, value and bin comes from these models and never from the data: a domain read from the private table is
-itself a function of the private table.  One module holds the models of related kinds; all are imported from here.
+Every bound, value and bin comes from these models and never from the data, because a domain read from the private table
+is itself a function of it.  Related kinds share a module; import all of them from here.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def is_nullable(column: Any) -> bool:
 
 
 def holds(column: Any, value: Any) -> bool:
-    """Return whether ``value`` lies in the column's domain."""
+    """Return whether ``value`` is in the column's domain."""
     if value is None:
         return is_nullable(column)
     match column:
@@ -82,7 +82,7 @@ def holds(column: Any, value: Any) -> bool:
 
 
 def is_dummy(column: Any) -> bool:
-    """Return whether a column holds 0 and 1 and nothing else."""
+    """Return whether a column has exactly the values 0 and 1."""
     if getattr(column, "nullable", False):
         return False
     if isinstance(column, IntegerColumn):

@@ -1,4 +1,4 @@
-"""Columns without an order: public lists of values, and booleans."""
+"""Unordered columns: public lists of values, and booleans."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from privsyn.data_contracts.columns.shared_fields import Nullable
 from privsyn.data_contracts.field_error import FieldError
 
 MAX_CODES = 1_000_000
-"""Most codes one column may have; keeps a typing error in the spec from asking for gigabytes."""
+"""The most codes of one column; keeps a typing error in the spec from asking for gigabytes."""
 
 MAX_TEXT = 10_000
-"""Most characters of a category's text."""
+"""The most characters of a category's text."""
 
 CategoryValue = bool | int | float | str
 
 
 def name_one_of_attribute(columns: Sequence[str]) -> str:
-    """Return what the columns of one ``one_of`` are called where they are counted as one."""
+    """Return the attribute name under which the columns of one ``one_of`` are counted."""
     return f"one of {', '.join(columns)}"
 
 
 def name_level_attribute(column: str, level: str) -> str:
-    """Return the attribute that counts the groups of one level of a column; the released table has no such column."""
+    """Return the attribute name that counts a level's groups; the released table has no such column."""
     return f"{column} (in {level})"
 
 
 class CategoricalColumn(Nullable):
     """One of a public list of values.
 
-    Anything else goes where ``unlisted`` says; so does null where the column is not nullable.
+    Any other value goes where ``unlisted`` says, and so does null if the column is not nullable.
     """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = Nullable.OMITTED_AT_DEFAULT | {"levels"}
@@ -92,14 +92,14 @@ class CategoricalColumn(Nullable):
 
     @property
     def _place_of_unlisted(self) -> int | None:
-        """The place of the value that ``unlisted`` names; true is not the number 1."""
+        """The position of the value that ``unlisted`` names; true is not the number 1."""
         named = isinstance(self.unlisted, bool)
         places = (i for i, v in enumerate(self.values) if v == self.unlisted and isinstance(v, bool) == named)
         return next(places, None)
 
     @property
     def goes_to(self) -> Literal["other", "null"] | int:
-        """Where unlisted values go, with ``auto`` resolved: for a listed value, its place in ``values``."""
+        """Where unlisted values go, with ``auto`` resolved; a listed value is given by its position in ``values``."""
         if self.unlisted not in ("other", "null", "auto"):
             return self._place_of_unlisted or 0
         if self.unlisted != "auto":

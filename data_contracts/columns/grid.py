@@ -1,4 +1,4 @@
-"""Grids: the multiples of a step, as exact fractions, so that 3 steps of 0.1 are the number 0.3 that people write."""
+"""Grids: the multiples of a step, as exact fractions, so that 3 steps of 0.1 are exactly the number 0.3."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_EXACT_STEPS = 2.0**52
-"""Numbers of steps below it are exact as floats."""
+"""Numbers of steps below this are exact as floats."""
 
 
 @lru_cache(maxsize=1 << 16)
 def _compute_first_step(numerator: int, denominator: int, low: float, above: bool) -> int:
-    """Return :meth:`Grid.first`; cached, as a release asks for the same edges again and again.
+    """Return :meth:`Grid.first`, cached because a release asks for the same edges again and again.
 
-    By the step's two whole numbers: the hash of a fraction takes longer than all else of a call that is cached.
+    Takes the step as two integers, because hashing a fraction takes longer than the rest of a cached call.
     """
     steps = Fraction(repr(low)) * Fraction(denominator, numerator)
     return floor(steps) + 1 if above else ceil(steps)
@@ -33,19 +33,19 @@ class Grid:
 
     @classmethod
     def of(cls, step: float) -> Grid:
-        """Return the grid of a step as people write it, in decimals."""
+        """Return the grid of a decimal step."""
         return cls(Fraction(repr(step)))
 
     def first(self, low: float, *, above: bool = False) -> int:
-        """Return the number of the first multiple at or above ``low``; ``above``: only above."""
+        """Return the number of the first multiple at or above ``low``; with ``above``, strictly above."""
         return _compute_first_step(self.step.numerator, self.step.denominator, float(low), above)
 
     def value(self, number: Any) -> Any:
-        """Return the multiples of these numbers (one, or an array of floats), each the float nearest to it."""
+        """Return the multiples with these numbers (one, or an array of floats), each as its nearest float."""
         return number * float(self.step.numerator) / float(self.step.denominator)
 
     def below(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest multiple that is not above each number; numbers that are too large to have one stay."""
+        """Return the largest multiple at or below each number; numbers too large for one stay."""
         with np.errstate(all="ignore"):
             steps = np.floor(numbers * float(self.step.denominator) / float(self.step.numerator))
             steps = np.where(self.value(steps + 1) <= numbers, steps + 1, steps)
@@ -53,7 +53,7 @@ class Grid:
             return np.where(np.abs(steps) < MAX_EXACT_STEPS, self.value(steps), numbers)
 
     def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return whether each number is a multiple; NaN is none."""
+        """Return whether each number is a multiple; NaN is not."""
         return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < MAX_EXACT_STEPS)
 
 

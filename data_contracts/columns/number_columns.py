@@ -1,4 +1,4 @@
-"""Columns of numbers: whole ones and real ones."""
+"""Columns of numbers: integers and reals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Bi
 from privsyn.data_contracts.field_error import FieldError
 
 MAX_EXACT_INTEGERS = 64
-"""An integer column with at most this many values gets one bin per value unless the spec says more."""
+"""An integer column with at most this many values gets one bin per value by default."""
 
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -25,14 +25,14 @@ HEAPS = "Numbers that people round to, such as 100 and 1000. The share of multip
 
 
 ROUND_NUMBERS = (10, 100, 1000)
-"""What people round to without being named, in steps of the column."""
+"""Round numbers that are tried without being named, in steps of the column."""
 
 LEAST_MULTIPLES = 128
-"""Multiples of a round number between the bounds at least, so that every cell has some (a public constant)."""
+"""The least number of a round number's multiples between the bounds, so that every cell has some (public constant)."""
 
 
 def name_heap_attribute(column: str) -> str:
-    """Return the attribute that says what a column's values are rounded to; the released table has no such column."""
+    """Return the attribute name for what a column's values are rounded to; the released table has no such column."""
     return f"{column} (rounded to)"
 
 
@@ -42,17 +42,17 @@ class Stepped(Binned):
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = Binned.OMITTED_AT_DEFAULT | {"step", "heaps"}
 
     def exact_values(self) -> tuple[float, ...]:
-        """Return the values with a bin of their own, ascending."""
+        """Return the values with their own bin, ascending."""
         values: Any = self.exact  # type: ignore[attr-defined]
         return tuple(sorted(float(value) for value in values))
 
     def heap_values(self) -> tuple[float, ...]:
-        """Return what people round to, ascending."""
+        """Return the named numbers that people round to, ascending."""
         heaps: Any = self.heaps  # type: ignore[attr-defined]
         return tuple(sorted(float(value) for value in heaps))
 
     def round_numbers(self) -> tuple[float, ...]:
-        """Return what people may round to, ascending: of ROUND_NUMBERS those that have LEAST_MULTIPLES."""
+        """Return the possible round numbers, ascending: those of ROUND_NUMBERS with at least LEAST_MULTIPLES."""
         low, high = float(self.min), float(self.max)  # type: ignore[attr-defined]
         grid, decimals = self.grid(), getattr(self, "decimals", None)
         step = grid.step if grid is not None else None if decimals is None else Grid.of(10.0**-decimals).step
@@ -61,7 +61,7 @@ class Stepped(Binned):
         return tuple(heap for heap, multiples in zip(heaps, many, strict=True) if multiples >= LEAST_MULTIPLES)
 
     def point_values(self) -> tuple[float, ...]:
-        """Return 0 and the bounds, ascending, as far as they are possible, not exact, and one of many values."""
+        """Return 0 and the bounds, ascending, if they are possible and not exact, and the column has many values."""
         low, high = float(self.min), float(self.max)  # type: ignore[attr-defined]
         grid, decimals = self.grid(), getattr(self, "decimals", None)
         if grid is not None and grid.first(high, above=True) - grid.first(low) <= MAX_EXACT_INTEGERS:
@@ -131,7 +131,7 @@ class IntegerColumn(Stepped):
         return self
 
     def _describe_bad_edges(self, values: tuple[float, ...]) -> FieldError:
-        """Return the error, which names 2^53: above it floats skip integers, so a top bin of one would have no end."""
+        """Return the error about 2^53: floats skip integers above it, so a single-value top bin would have no end."""
         if self.max == 2**53 and values[-2] == values[-1]:
             return FieldError(
                 f"`max` ({self.max}) is too large for a bin of its own", f"Write at most {2**53 - 1}, or fewer bins"
@@ -139,12 +139,12 @@ class IntegerColumn(Stepped):
         return super()._describe_bad_edges(values)
 
     def edge_values(self) -> tuple[float, ...]:
-        """Return edges such that bin i holds the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""
+        """Return edges such that bin i has the integers in [edge_i, edge_{i+1}); the last edge is max + 1."""
         if self.edges is not None:
             return tuple(float(e) for e in (*self.edges[:-1], self.max + 1))
         span = self.max - self.min + 1
         if span < 1:
-            return ()  # refused for its bounds
+            return ()  # the bounds are refused later
         if self.step is not None:
             return (*_on_grid(Grid.of(self.step), self.min, self.max, self.bins), float(self.max + 1))
         bins = self.bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS)
@@ -162,7 +162,7 @@ class IntegerColumn(Stepped):
 
 
 def _on_grid(grid: Grid, low: float, high: float, bins: int | None) -> tuple[float, ...]:
-    """Return the lower edges of bins with as many multiples each, the first at ``low``; a bin for each of few."""
+    """Return the lower edges of bins with equally many multiples, the first at ``low``; single-value bins if few."""
     first, end = grid.first(low), grid.first(high, above=True)
     span = max(end - first, 1)
     bins = min(bins or (span if span <= MAX_EXACT_INTEGERS else DEFAULT_BINS), span)
@@ -206,7 +206,7 @@ class NumberColumn(Stepped):
         return self
 
     def storable_bounds(self) -> tuple[float, float]:
-        """Return the bounds, moved inwards to values that ``type`` holds exactly; infinite beyond what it holds."""
+        """Return the bounds, moved inwards to values that ``type`` holds exactly; infinite if outside its range."""
         if self.type == "float64":
             return self.min, self.max
         with np.errstate(over="ignore"):
@@ -230,7 +230,7 @@ class NumberColumn(Stepped):
         return (*(self.min + step * i for i in range(bins)), self.max)
 
     def list_value_edges(self) -> tuple[float, ...]:
-        """Return edges at the values that may come out, one bin for each; none where they are many or have a step."""
+        """Return edges at the possible released values, one bin each; empty if they are many or have a step."""
         if self.decimals is None or self.step is not None:
             return ()
         grid = Grid.of(10.0**-self.decimals)
@@ -241,7 +241,7 @@ class NumberColumn(Stepped):
         return (self.min, *(value for value in inside if value < self.max), self.max)
 
     def grid(self) -> Grid | None:
-        """Return the precision of ``step``."""
+        """Return the grid of ``step``, None without one."""
         return None if self.step is None else Grid.of(self.step)
 
     @property

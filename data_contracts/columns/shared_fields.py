@@ -1,4 +1,4 @@
-"""Fields that columns of several kinds share."""
+"""Fields shared by columns of several kinds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
 
 DEFAULT_BINS = 32
-"""Bins of a numeric column whose spec names neither ``bins`` nor ``edges``."""
+"""Bins of a numeric column with neither ``bins`` nor ``edges`` in the spec."""
 
 
 MOST_EXACT = 100
-"""Most values of a column that may have a bin of their own."""
+"""The most values of a column with their own bin."""
 
 EXACT = (
     "Values with a meaning of their own, such as 0 or 99999, inside the bounds or not. Each has its own bin and "
@@ -59,7 +59,7 @@ class Binned(Nullable):
 
     @property
     def leaves_bins_open(self) -> bool:
-        """Whether the spec says neither bins nor edges: joint counts may take the codes that the noise allows."""
+        """Whether the spec gives neither bins nor edges: joint counts may use the codes that the noise allows."""
         return self.bins is None and getattr(self, "edges", None) is None
 
     def edge_values(self) -> tuple[float, ...]:
@@ -67,16 +67,16 @@ class Binned(Nullable):
         raise NotImplementedError
 
     def exact_values(self) -> tuple[float, ...]:
-        """Return the values with a bin of their own, in the numbers of :meth:`edge_values`, ascending."""
+        """Return the values with their own bin, in the numbers of :meth:`edge_values`, ascending."""
         return ()
 
     def grid(self) -> Grid | None:
-        """Return what every released value but exact ones is a multiple of; None: nothing."""
+        """Return the grid of all released values except exact ones; None if there is none."""
         return None
 
     @property
     def closed(self) -> bool:
-        """Whether the last bin holds its upper edge."""
+        """Whether the last bin includes its upper edge."""
         return True
 
     @model_validator(mode="after")
@@ -87,7 +87,7 @@ class Binned(Nullable):
         values = self.edge_values()
         if edges is not None and len(values) < 2:
             raise FieldError("`edges` must name both ends, `min` first and `max` last")
-        if not all(0 < b - a < inf for a, b in pairwise(values)):  # so that NaN, from bounds too far apart, is refused
+        if not all(0 < b - a < inf for a, b in pairwise(values)):  # written so that NaN, from far bounds, is refused
             raise self._describe_bad_edges(values)
         self._check_exact(getattr(self, "exact", ()))
         return self
@@ -114,5 +114,5 @@ class Binned(Nullable):
 
 
 def _format_bound(value: Any) -> str:
-    """Return a bound as people write it: a whole float without its point."""
+    """Return a bound as people write it: whole floats without the point."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

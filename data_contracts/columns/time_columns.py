@@ -76,7 +76,7 @@ class DatetimeColumn(Written):
     @model_validator(mode="before")
     @classmethod
     def _resolve_by_format(cls, content: Any) -> Any:
-        """Fill in a resolution that is not given from the format: no part is released that the source does not have."""
+        """Fill in a missing resolution from the format, so that no part is released that the source lacks."""
         if not isinstance(content, Mapping) or "resolution" in content or not isinstance(content.get("format"), str):
             return content
         finest = find_finest_part(content["format"])
@@ -115,12 +115,12 @@ class DatetimeColumn(Written):
         return (*(low + step * i for i in range(bins)), high)
 
     def exact_values(self) -> tuple[float, ...]:
-        """Return the moments with a bin of their own, in seconds since 1970, ascending."""
+        """Return the moments with their own bin, in seconds since 1970, ascending."""
         return tuple(sorted(map(count_seconds_since_epoch, self.exact)))
 
 
 def _check_moment(value: Any) -> Any:
-    """Return a date as its midnight; FieldError for what is neither a date nor a moment."""
+    """Return a date as its midnight; FieldError for anything but a date or moment."""
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return dt.datetime(value.year, value.month, value.day)
     if not isinstance(value, dt.datetime) and not (isinstance(value, str) and _DATE.match(value)):
@@ -172,11 +172,11 @@ class DateColumn(Written):
         return _compute_even_whole_step(count_days_since_epoch(self.min), end, self.bins, DEFAULT_BINS)
 
     def exact_values(self) -> tuple[float, ...]:
-        """Return days with a bin of their own, in days since 1970, ascending."""
+        """Return the days with their own bin, in days since 1970, ascending."""
         return tuple(sorted(map(count_days_since_epoch, self.exact)))
 
     def grid(self) -> Grid:
-        """Return the grid of whole days."""
+        """Return the grid of days."""
         return Grid.of(1)
 
     @property
@@ -186,7 +186,7 @@ class DateColumn(Written):
 
 
 HOURS = 24
-"""Bins of a column of times whose spec names none."""
+"""Bins of a column of times if the spec names none."""
 
 
 class TimeColumn(Zoned):
@@ -202,7 +202,7 @@ class TimeColumn(Zoned):
 
     @property
     def per_day(self) -> int:
-        """Minutes or seconds of a day, whichever the format has."""
+        """Minutes or seconds per day, depending on the format."""
         return 1_440 if self.format in ("HH:MM", "hhmm") else 86_400
 
     def edge_values(self) -> tuple[float, ...]:
@@ -210,7 +210,7 @@ class TimeColumn(Zoned):
         return _compute_even_whole_step(0.0, float(self.per_day), self.bins or HOURS, HOURS)
 
     def grid(self) -> Grid:
-        """Return the grid of whole minutes or seconds."""
+        """Return the grid of minutes or seconds."""
         return Grid.of(1)
 
     @property
@@ -220,10 +220,10 @@ class TimeColumn(Zoned):
 
 
 def _compute_even_whole_step(low: float, end: float, bins: int | None, default: int) -> tuple[float, ...]:
-    """Return whole edges of bins of as many values each."""
+    """Return integer edges of bins with equally many values."""
     span = int(end - low)
     if span < 1:
-        return ()  # refused for its bounds
+        return ()  # the bounds are refused later
     bins = min(bins or (span if span <= MAX_EXACT_INTEGERS else default), span)
     return tuple(float(low + (span * i) // bins) for i in range(bins + 1))
 

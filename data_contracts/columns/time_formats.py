@@ -1,4 +1,4 @@
-"""How texts of dates are written, as ``format`` says, and time zones."""
+"""How texts of dates are written, as described by ``format``, and time zones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from privsyn.data_contracts.field_error import FieldError
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-"""How the English names of the months begin."""
+"""Prefixes of the English month names."""
 
 _PARTS = {
     "Y": r"(?P<year>[0-9]{4})",
@@ -38,9 +38,9 @@ ZONE = (
 
 
 def translate_to_pattern(format_: str) -> str:
-    """Return the regular expression (RE2) of texts that are written so, its groups named by their part of a moment.
+    """Return the regular expression (RE2) for texts in this format, with groups named after the parts of a moment.
 
-    Raises FieldError for unknown or repeated parts, and without a whole date.
+    Raises FieldError for unknown or repeated parts, or without a complete date.
     """
     pattern, seen = "", set()
     for literal, part in re.findall(r"([^%]+)|%(.?)", format_, flags=re.DOTALL):
@@ -64,13 +64,13 @@ def translate_to_pattern(format_: str) -> str:
 
 
 def count_digits(pattern: str) -> int:
-    """Return how many digits texts of a pattern have at most; 0 where they have anything but digits, or any number."""
+    """Return the most digits of texts of a pattern; 0 if they may have other characters, or any number of digits."""
     parts = re.findall(r"\(\?P<\w+>\[0-9\]\{(?:\d+,)?(\d+)\}\)|(.)", pattern.removeprefix("^").removesuffix("$"))
     return 0 if any(other for _, other in parts) else sum(int(most) for most, _ in parts)
 
 
 def find_finest_part(format_: str) -> Literal["", "day", "hour", "minute", "second"]:
-    """Return the smallest part of a moment that texts of this format have; empty for no format."""
+    """Return the smallest part of a moment in texts of this format; empty without a format."""
     parts = set(re.findall(r"%(.)", format_, flags=re.DOTALL))
     if not parts:
         return ""
@@ -80,7 +80,7 @@ def find_finest_part(format_: str) -> Literal["", "day", "hour", "minute", "seco
 
 
 def check_zone(name: str) -> str:
-    """Return the zone's name.  Raises FieldError if there is none of that name."""
+    """Return the zone's name.  Raises FieldError if there is no such zone."""
     try:
         ZoneInfo(name)
     except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
@@ -91,4 +91,4 @@ def check_zone(name: str) -> str:
 
 
 def _make_zone_error(name: str) -> FieldError:
-    return FieldError(f"`zone` ({name[:80]!r}) is no time zone", "Write one such as Europe/Berlin or UTC")
+    return FieldError(f"`zone` ({name[:80]!r}) is not a time zone", "Write one such as Europe/Berlin or UTC")

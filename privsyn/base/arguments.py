@@ -1,6 +1,6 @@
-"""Types of the arguments of public functions: a wrong one is a RequestError that names it, before anything is done.
+"""Type checks for arguments of public functions: a wrong type raises a RequestError that names the argument.
 
-What an argument may be is read off its annotation; what its value may be is the function's own affair.
+Types come from annotations; each function checks the values itself.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ArgumentKind:
-    """What an argument may be, in words with an example, and the test for it.
+    """A kind of argument: its description with an example, and its test.
 
-    ``lists``: a list of values that fit; ``alone``: or one of them.
+    ``lists``: whether it is a list of values that fit; ``alone``: whether a single value is accepted too.
     """
 
     words: str
@@ -63,7 +63,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool) or type(value).__name__ == "bool"  # numpy's own
+    return isinstance(value, bool) or type(value).__name__ == "bool"  # NumPy's bool
 
 
 def _is_anything(value: Any) -> bool:
@@ -106,18 +106,18 @@ KINDS: dict[str, ArgumentKind | None] = {
     "AnySpec": None,
     "str | Path | SupportsArrowStream | Mapping[str, Any]": None,
 }
-"""Annotation, without `| None` -> what it takes; None where the function tells by itself what it was given."""
+"""Annotation, without `| None` -> the kind it accepts; None if the function itself recognises what it was given."""
 _ALL = "Literal['all']"
 
 
 def check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Raise RequestError for an argument of another type than its annotation says; a list comes in as a tuple."""
+    """Raise RequestError for an argument that does not match its annotation; lists are passed on as tuples."""
     signature = inspect.signature(function)
     expected = {p.name: str(p.annotation) for p in signature.parameters.values() if p.annotation is not p.empty}
 
     @wraps(function)
     def checked(*arguments: _P.args, **named: _P.kwargs) -> _T:
-        bound = signature.bind(*arguments, **named)  # a missing or unknown argument is Python's own TypeError
+        bound = signature.bind(*arguments, **named)  # a missing or unknown argument raises Python's TypeError
         for name, value in bound.arguments.items():
             if name in expected and signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
                 bound.arguments[name] = tuple(_check(f"*{name}", expected[name], item) for item in value)
@@ -129,7 +129,7 @@ def check_arguments(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def _check(name: str, annotation: str, value: Any) -> Any:
-    """Return the argument, a list as a tuple."""
+    """Return the argument; a list becomes a tuple."""
     without_none = annotation.removesuffix(" | None")
     kind = KINDS[without_none]
     if value is None and without_none != annotation:
@@ -152,13 +152,13 @@ def _check(name: str, annotation: str, value: Any) -> Any:
 
 
 def _describe(value: Any, kind: ArgumentKind) -> str:
-    """Return what an argument of a wrong type is; a text that names no path is of the right one."""
+    """Describe an argument of the wrong kind; a text that is no path has the right type but no name in it."""
     names_no_path = isinstance(value, str) and kind.fits("path")
-    return "an empty text, or one with a zero character," if names_no_path else type(value).__name__
+    return "an empty text or one with a null character" if names_no_path else type(value).__name__
 
 
 def _make_error(name: str, kind: ArgumentKind, value: str) -> RequestError:
-    """Return the refusal; of an argument that has no name (``*by``) with the bare value as the example."""
+    """Return the error; the example for an unnamed argument (``*by``) is the bare value."""
     example = kind.example if name.startswith("*") else f"{name}={kind.example}"
-    words = f"{name.removeprefix('*')} is {kind.words}, and {value} was given"
+    words = f"{name.removeprefix('*')} must be {kind.words}, not {value}"
     return RequestError(words, f"Write for example {example}")

@@ -1,6 +1,6 @@
-"""The words for what is used of a data set's lifetime budget; every surface that shows a budget takes them from here.
+"""Wording for the use of a data set's lifetime budget, shared by every surface that shows a budget.
 
-A share is of the cap's price (rho), which adds up over releases.  Epsilons do not, so they stand after it.
+Shares are of the cap's rho, which adds up over releases.  Epsilons do not add up, so they come second.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 SMALLEST_PERCENT, LARGEST_PERCENT = 0.001, 99.99
-"""A share below, or above, is shown as a bound: what is not nothing is never "0 %", what is not all never "100 %"."""
+"""Shares outside these are shown as bounds, so that only zero is "0 %" and only the whole "100 %"."""
 
 
 def format_share(part: Fraction, whole: Fraction) -> str:
-    """Return a part of a whole in percent, such as ``0.93 %`` and ``99.97 %``; only nothing is 0 %, only all 100 %."""
+    """Return a share in percent, such as ``0.93 %`` or ``99.97 %``; only zero is 0 %, only the whole 100 %."""
     share = Fraction(part) / whole
     if share <= 0:
         return "0 %"
@@ -34,14 +34,14 @@ def format_share(part: Fraction, whole: Fraction) -> str:
 def describe_use(spent: Fraction, cap: Fraction, price: Fraction | None, like: str = "the last one") -> str:
     """Return how much of a cap is used, and how many more releases of ``price`` fit; all in rho.
 
-    ``price``: of the release named by ``like``; None or 0: there is none, and only the share is said.
+    ``price``: of the release named by ``like``; None or 0 to return only the share.
     """
     used = f"{format_share(spent, cap)} used"
     return f"{used}; {describe_room(cap - spent, price, like)}" if price else used
 
 
 def describe_room(remaining: Fraction, price: Fraction, like: str = "the last one") -> str:
-    """Return how many more releases of ``price`` fit into what remains; both in rho."""
+    """Return how many more releases of ``price`` fit into the remaining budget; both in rho."""
     more = int(max(remaining, Fraction(0)) / price)
     if more == 0:
         return f"no further release like {like} fits"
@@ -49,5 +49,5 @@ def describe_room(remaining: Fraction, price: Fraction, like: str = "the last on
 
 
 def describe_epsilon(epsilon: float, cap_epsilon: float, cap_delta: float) -> str:
-    """Return an epsilon at the cap's delta beside the cap's own: ``epsilon 0.93 of 4 at delta 1e-08``."""
+    """Return an epsilon with the cap's epsilon, at the cap's delta: ``epsilon 0.93 of 4 at delta 1e-08``."""
     return f"epsilon {epsilon:.3g} of {cap_epsilon:g} at delta {cap_delta:g}"

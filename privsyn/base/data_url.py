@@ -1,6 +1,6 @@
-"""Where a private table is: a path, or the URL of a table in a database, a workbook or an object store.
+"""The place of a private table: a path, or the URL of a table in a database, a workbook or an object store.
 
-No message holds a URL: somebody may have written a password into it.
+No message shows a URL, because it may contain a password.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from privsyn.base.registry import find_parts, load_part
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
 WORKBOOK = "excel"
-"""A sheet of a workbook, or one whose names stand below its first row; others need no URL."""
+"""A sheet of a workbook, or one with column names below its first row; other workbooks need no URL."""
 
 FILE_SCHEMES = ("sqlite", "duckdb", WORKBOOK)
-"""Databases that are one file, and workbooks."""
+"""Single-file databases, and workbooks."""
 
 STORE_SCHEMES = ("s3", "gs", "abfs")
-"""Object stores: the URL has a bucket and the key of an object, or of the folder that holds a table's objects."""
+"""Object stores: the URL has a bucket, and the key of an object or of the folder with a table's objects."""
 
 SERVER_SCHEMES = ("sftp",)
-"""Servers of files: the URL has a host, maybe a user before it and a port behind, and a path from the server's root."""
+"""File servers: the URL has a host, optionally with a user and a port, and a path from the server's root."""
 
 LAKE_SCHEMES = ("delta", *(f"delta+{scheme}" for scheme in STORE_SCHEMES), "iceberg")
-"""Delta: a folder here or in a store; Iceberg: a catalog and the table's name in it, or a metadata file here."""
+"""Delta: a local folder or one in a store; Iceberg: a catalog and a table name in it, or a local metadata file."""
 
 _ROWS = ("table", "query")
 _SERVER_OPTIONS = ("host", "port", "user", "sslmode", "sslrootcert", "sslcert", "sslkey", "connect_timeout")
-"""What a PostgreSQL URL may say of the connection; what else there is comes from the environment."""
+"""Connection options of a PostgreSQL URL; any others come from the environment."""
 
 OPTIONS = {
     "postgresql": (*_ROWS, *_SERVER_OPTIONS),
@@ -70,9 +70,9 @@ _KEY_CURE = "Take it out: a store's keys come from the environment, or from the 
 class DataUrl:
     """A table of a database, a workbook, an object store or a lake.
 
-    ``host``: a server's, with its port if the URL has one (empty: the environment says it), or a store's bucket;
-    ``path``: the file, the name of the server's database, or a key in the bucket; ``options``: what follows the
-    question mark, for a database one of ``table`` and ``query`` in it.
+    ``host``: a server, with its port if the URL has one (empty: taken from the environment), or a store's bucket;
+    ``path``: the file, the server's database, or a key in the bucket; ``options``: the URL's query, for a database one
+    of ``table`` and ``query``.
     """
 
     scheme: str
@@ -83,9 +83,9 @@ class DataUrl:
 
     @classmethod
     def parse(cls, text: str, name: str = "data", *, needs_rows: bool = True) -> Self:
-        """Return the parts of a URL.  Raises RequestError about the field ``name``, which does not show the URL.
+        """Parse a URL.  Raises RequestError about the field ``name``, without showing the URL.
 
-        ``needs_rows``: it has to say a table or a query.
+        ``needs_rows``: whether it must name a table or a query.
         """
         try:
             parts = urlsplit(text.strip())
@@ -93,12 +93,12 @@ class DataUrl:
             host = f"[{host}]" if ":" in host else host  # an IPv6 address
             options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
             if "\0" in unquote(text):
-                raise ValueError("no path and no SQL has a byte 0")
+                raise ValueError("paths and SQL have no null byte")
         except ValueError:
             raise RequestError("is a URL that cannot be read", f"Write {FORMS}", name) from None
         known_options = _list_options(parts.scheme)
         if known_options is None:
-            problem = f"is a URL ({parts.scheme}://), and tables are not read from there"
+            problem = f"is a URL ({parts.scheme}://), a kind that is not supported"
             raise RequestError(problem, f"Name a file or folder here, or {FORMS}", name)
         needs_rows = needs_rows and _ROWS[0] in known_options
         has_user = parts.scheme in ("postgresql", *SERVER_SCHEMES) or parts.scheme.endswith("abfs")
@@ -107,7 +107,7 @@ class DataUrl:
             raise RequestError("holds a password or a key, and specs and notes are kept", cure, name)
         _check_options(known_options, [option for option, _ in options], name, needs_rows=needs_rows)
         if parts.fragment:
-            raise RequestError("has a mark #, which ends a URL", "Write %23 in its place", name)
+            raise RequestError("has a #, which ends a URL", "Write %23 instead", name)
         if parts.scheme in (*FILE_SCHEMES, "delta") and host:
             problem = f"names the host {host!r}, and {parts.scheme} is a file here"
             raise RequestError(problem, f"Write {parts.scheme}:///FILE with three slashes, four before a root", name)
@@ -124,7 +124,7 @@ class DataUrl:
 
     @property
     def is_file(self) -> bool:
-        """Whether the table is in a file here, or a folder of the table's own."""
+        """Whether the table is in a local file, or in its own local folder."""
         return self.scheme in (*FILE_SCHEMES, "delta") or (self.scheme == "iceberg" and not self.host)
 
     @property
@@ -139,27 +139,27 @@ class DataUrl:
 
     @property
     def bucket(self) -> str:
-        """The bucket of an object store, the container, which stands before its account, or a server of files."""
+        """The bucket of an object store, the container before its account, or a file server."""
         return self.host if self.scheme in SERVER_SCHEMES else self.user or self.host
 
     @property
     def account(self) -> str:
-        """The account of the container, if the URL says it."""
+        """The account of the container, if the URL has one."""
         return self.host.partition(".")[0] if self.user and self.scheme not in SERVER_SCHEMES else ""
 
     @property
     def table(self) -> str | None:
-        """The table's name; None where a query is asked."""
+        """The table's name; None for a query."""
         return self.options.get("table")
 
     @property
     def query(self) -> str | None:
-        """The SQL query; None where a table is named."""
+        """The SQL query; None for a table."""
         return self.options.get("query")
 
     @property
     def where(self) -> str:
-        """The table, as errors name it."""
+        """The table's name in error messages."""
         if self.in_store or self.scheme in LAKE_SCHEMES:
             return f"{self.scheme}://{self.bucket}/{self.path}"
         if self.scheme == WORKBOOK:
@@ -167,15 +167,16 @@ class DataUrl:
         return f"the table {self.table!r}" if self.query is None else "the query's table"
 
     def __str__(self) -> str:
-        """Return the URL: it has no password."""
+        """Return the URL, which never has a password."""
         user = f"{quote(self.user, safe='')}@" if self.user else ""
         options = urlencode(self.options, quote_via=quote, safe="/,:")
         return f"{self.scheme}://{user}{self.host}/{quote(self.path)}" + (f"?{options}" if options else "")
 
     def is_within(self, allowed: Iterable[str]) -> bool:
-        """Return whether one of the URLs ``allowed`` is this one's server, database or table.
+        """Return whether one of the ``allowed`` URLs is this URL's server, database or table.
 
-        One without a table allows every table and query of its database, one without a database those of its server.
+        A URL without a table allows every table and query of its database; a URL without a database allows its whole
+        server.
         """
         return any(self._is_within(DataUrl.parse(url, needs_rows=False)) for url in allowed if is_url(url))
 
@@ -212,7 +213,7 @@ def _check_options(known: Sequence[str], options: Sequence[str], name: str, *, n
 
 
 def is_url(place: object) -> TypeGuard[str]:
-    """Return whether ``place`` is text that begins as a URL does."""
+    """Return whether ``place`` is text that begins like a URL."""
     return isinstance(place, str) and _URL.match(place.strip()) is not None
 
 
@@ -227,9 +228,9 @@ def is_files_url(place: object) -> TypeGuard[str]:
 
 
 def resolve_place(place: str | Path, name: str, folder: Path | None = None, *, needs_rows: bool = True) -> str:
-    """Return where a table is: a URL, or an absolute path from ``folder`` (None: the working folder).
+    """Return the place of a table: a URL, or an absolute path from ``folder`` (None: the working folder).
 
-    A database's file is found from there as well.  Raises RequestError about the field ``name``.
+    A database's file is resolved in the same way.  Raises RequestError about the field ``name``.
     """
     base = (folder or Path()).absolute()
     if isinstance(place, str) and is_url(place):

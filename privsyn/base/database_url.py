@@ -1,6 +1,6 @@
-"""PRIVSYN_DATABASE_URL: one PostgreSQL database for the ledger and for Prefect's server.
+"""PRIVSYN_DATABASE_URL: one PostgreSQL database for the ledger and Prefect's server.
 
-No message holds the address: it may hold a password.
+No message shows the address, because it may contain a password.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ FIELD, PASSWORD_FIELD = "settings.database_url", "settings.database_password_fil
 URL_FORM = "Write postgresql://USER:PASSWORD@HOST/DATABASE"
 
 SHARED_URL_OPTIONS = ("host", "port")
-"""Options of the address that both drivers take under one name."""
+"""URL options that both drivers know by the same name."""
 LEDGER_OPTION = "schema"
-"""Option of the address that is the ledger's alone: the schema of its tables."""
+"""URL option of the ledger alone: the schema of its tables."""
 RENAMED_URL_OPTIONS = {"sslmode": "ssl"}
-"""Options that the server's driver has under another name.  A certificate goes into PGSSLROOTCERT, which both read."""
+"""Options with another name in the server's driver.  Put a certificate into PGSSLROOTCERT, which both read."""
 
 
 def check_ledger_url(address: str, password_file: Path | None = None) -> str:
-    """Return the ledger's address.  Raises RequestError that names the setting for one that will not do."""
+    """Return the ledger's address.  Raises RequestError that names the setting if the address is invalid."""
     return _parse_url(address, password_file).render_as_string(hide_password=False)
 
 
 def check_server_url(address: str, password_file: Path | None = None) -> str:
-    """Return the same database for Prefect's server, in the words of its driver (asyncpg)."""
+    """Return the same database's address for Prefect's server and its driver (asyncpg)."""
     url = _parse_url(address, password_file).difference_update_query([LEDGER_OPTION])
     names = {name: RENAMED_URL_OPTIONS.get(name, name) for name in url.query}
     for name in names:
@@ -40,7 +40,7 @@ def check_server_url(address: str, password_file: Path | None = None) -> str:
                 f"Prefect's server cannot take the option {name!r}",
                 "Leave it out, or set "
                 + mention("settings.ledger")
-                + " and PREFECT_SERVER_DATABASE_CONNECTION_URL in this one's place",
+                + " and PREFECT_SERVER_DATABASE_CONNECTION_URL instead",
                 FIELD,
             )
     query = {names[name]: value for name, value in url.query.items()}

@@ -1,6 +1,6 @@
-"""Errors that people read: one clear paragraph that names the field and the cure, and an exit code.
+"""Errors for people: one clear paragraph that names the field and the cure, and an exit code.
 
-The text never holds a private value: it may name columns, files and fields of the spec, nothing read from rows.
+The text never has a private value: it may name columns, files and fields of the spec, but nothing from rows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from privsyn.base.wording import API, Phrase, Text, Vocabulary, make_sentence, m
 
 
 class PrivsynError(Exception):
-    """Base of every error that is meant for people.
+    """Base of all errors meant for people.
 
-    ``problem`` says what is wrong, ``cure`` what to do (or is empty); ``field`` is the field that is wrong (or empty),
-    and ``line`` where it stands in the file that it was read from, if it was.  ``exit_code`` is the command's exit
-    status; ``vocabulary`` has the words of ``str(error)``.
+    ``problem``: what is wrong; ``cure``: what to do, or empty; ``field``: the wrong field, or empty; ``line``: its line
+    in the file it was read from, if any; ``exit_code``: the command's exit status; ``vocabulary``: the words of
+    ``str(error)``.
     """
 
     exit_code = 1
@@ -29,9 +29,9 @@ class PrivsynError(Exception):
         super().__init__(problem)
 
     def paragraph(self, vocabulary: Vocabulary | None = None) -> str:
-        """Return ``field: problem. Cure.`` as one paragraph: what is not printable in a name is shown as a mark.
+        """Return ``field: problem. Cure.`` as one paragraph; unprintable characters in names are replaced.
 
-        ``vocabulary``: whose words are used; without it, the error's own.
+        ``vocabulary``: the words to use; by default the error's own.
         """
         words = vocabulary or self.vocabulary
         where = words.field(self.field) + (f" (line {self.line})" if self.line else "")
@@ -41,9 +41,9 @@ class PrivsynError(Exception):
         return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
     def about(self, field: str, mentioning: Mapping[str, str] | None = None) -> Self:
-        """Return a copy that names another field; ``mentioning``: field -> the one that its texts mention in its place.
+        """Return a copy about another field; ``mentioning``: field -> the field that its texts mention instead.
 
-        For a caller whose argument, under a name of its own, turned out to be wrong.
+        For callers whose own argument caused the error.
         """
         error = copy(self)
         error.field, error.line = field, None
@@ -57,7 +57,7 @@ class PrivsynError(Exception):
         return self.paragraph()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By its attributes, for the errors whose constructors take other arguments."""
+        """Pickle by attributes, for errors whose constructors take other arguments."""
         return _restore_error, (type(self), self.args, vars(self))
 
 
@@ -69,7 +69,7 @@ def _restore_error(kind: type[PrivsynError], args: tuple[Any, ...], attributes: 
 
 
 def _open(text: Text) -> Text:
-    """Return the text without full stops at its end."""
+    """Return the text without final full stops."""
     return text.rstrip(".") if isinstance(text, str) else text
 
 
@@ -80,19 +80,19 @@ class RequestError(PrivsynError):
 
 
 class BudgetRefusedError(PrivsynError):
-    """The ledger refused: the data set's cap would be passed; nothing was read and nothing spent."""
+    """The ledger refused because the data set's cap would be exceeded; nothing was read and nothing spent."""
 
     exit_code = 3
 
 
 class LostNoiseError(PrivsynError):
-    """A noisy table was paid for and is nowhere here any more; nothing was drawn anew and nothing spent."""
+    """A noisy table was paid for but is missing; nothing was redrawn and nothing spent."""
 
     exit_code = 4
 
 
 class PeriodReleasedError(PrivsynError):
-    """The run ``run`` has released the period of the data set: nothing is left to do, so the exit status is 0."""
+    """The run ``run`` has already released the data set's period: nothing is left to do, so the exit status is 0."""
 
     exit_code = 0
 
@@ -105,11 +105,11 @@ class PeriodReleasedError(PrivsynError):
 
 
 class LedgerError(PrivsynError):
-    """The ledger cannot be trusted or reached; closed before any look at the data."""
+    """The ledger cannot be trusted or reached; raised before any look at the data."""
 
 
 class LedgerMissingError(LedgerError):
-    """The ledger does not exist; ``ledger`` is its address for people."""
+    """The ledger does not exist; ``ledger`` is its printable address."""
 
     def __init__(self, ledger: str) -> None:
         self.ledger = ledger
@@ -122,7 +122,7 @@ class LedgerMissingError(LedgerError):
 
 
 class ContractError(PrivsynError):
-    """A table broke its contract; ``failures`` lists what, without private values."""
+    """A table broke its contract; ``failures`` lists how, without private values."""
 
     def __init__(self, problem: Text, failures: list[dict[str, str]], cure: Text = "") -> None:
         self.failures = failures
@@ -130,10 +130,10 @@ class ContractError(PrivsynError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the system or a limit (``ulimit -v``) refused memory, to the error or to one that it arose from.
+    """Return whether the error, or an error it arose from, is a refusal of memory by the system or ``ulimit -v``.
 
     Arrow raises a MemoryError.  A library that cannot be loaded, or a thread that cannot start, raises another error,
-    which is recognised by its text.
+    recognised by its text.
     """
     below = error.__cause__ or error.__context__
     return _is_refused_memory(error) or (below is not None and is_out_of_memory(below))
@@ -144,7 +144,7 @@ def _is_refused_memory(error: BaseException) -> bool:
         return True
     words = str(error).lower()
     if isinstance(error, ImportError | OSError):
-        unmapped = "failed to map segment" in words and "not permitted" not in words  # as on a disk of no programs
+        unmapped = "failed to map segment" in words and "not permitted" not in words  # a disk mounted noexec
         return unmapped or "cannot allocate memory" in words
     return isinstance(error, RuntimeError) and "can't start new thread" in words
 
@@ -156,7 +156,7 @@ MORE_MEMORY = (
 
 
 def locate_error(error: BaseException) -> str:
-    """Return the function and line that raised ``error``: unlike the error's own text, they hold no private value."""
+    """Return the function and line that raised ``error``; unlike the error's text, they contain no private value."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,9 +1,9 @@
-"""Stopping by Ctrl-C or SIGTERM at a place where it does no harm.
+"""Deliver Ctrl-C and SIGTERM where they do no harm.
 
-Python raises KeyboardInterrupt wherever the main thread is.  Inside the machinery of imports that can leave the lock of
-all imports held for good: raised in one of its callbacks, the exception is dropped, and the program goes on until the
-first thread that imports anything waits for ever.  So signals are noted first.  They are delivered outside imports,
-and while a run is open where the run looks: between steps, queries and batches.
+Python raises KeyboardInterrupt wherever the main thread is.  Inside the import machinery that can leave the import lock
+held forever: an exception raised in one of its callbacks is dropped, and the program runs on until the first thread
+that imports anything waits forever.  So signals are noted first.  They are delivered outside imports and, during a run,
+at the run's own checks between steps, queries and batches.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from types import FrameType
 from typing import TypeVar
 
 GRACE = 3.0
-"""Seconds after which a signal is delivered wherever a run is, if it has not looked, or an import, if it lasts."""
+"""Seconds after which a signal is delivered even without a check by the run, or during a long import."""
 
 _AGAIN = 0.1
-"""Seconds after which a signal is tried again that came in an import."""
+"""Seconds before retrying a signal that arrived during an import."""
 
 Item = TypeVar("Item")
 
 
 class _Deferred:
-    """The signals that are held back, and the handlers that get them in the end.
+    """Deferred signals, and the handlers that finally get them.
 
-    ``grace``: seconds that a look is waited for; 0: none is, only the end of an import.
+    ``grace``: seconds to wait for a check; 0 waits for the end of an import only.
     """
 
     def __init__(self, grace: float) -> None:
@@ -38,12 +38,12 @@ class _Deferred:
         self.handlers = {n: h for n in numbers if callable(h := signal.getsignal(n)) and not isinstance(h, int)}
         self.grace, self.since, self.closed = grace, 0.0, False
         self.waiting: list[int] = []
-        self.changed: SimpleQueue[None] = SimpleQueue()  # a handler may put while the main thread puts: it has no lock
+        self.changed: SimpleQueue[None] = SimpleQueue()  # lock-free: a handler may put while the main thread does
         self.ended = threading.Event()
         self.watcher = threading.Thread(target=self.resend, name="deferred interrupts", daemon=True)
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Note a first signal; deliver at once if nothing is to be waited for, or another one waits already."""
+        """Note a first signal; deliver it at once if there is nothing to wait for, or another signal is waiting."""
         first = not self.waiting
         if first:
             self.since = time.monotonic()
@@ -57,13 +57,13 @@ class _Deferred:
         self.handlers[signal.Signals(number)](number, frame)
 
     def deliver(self) -> None:
-        """Call the handlers of the signals that came."""
+        """Call the handlers of the waiting signals."""
         while self.waiting:
             number = self.waiting.pop(0)
             self.handlers[signal.Signals(number)](number, None)
 
     def resend(self) -> None:
-        """Send a signal again that still waits, until it is delivered; ends with the block."""
+        """Resend a waiting signal until it is delivered; ends with the block."""
         while not self.ended.is_set():
             self.changed.get()
             delay = self.grace or _AGAIN
@@ -72,18 +72,18 @@ class _Deferred:
                 delay = _AGAIN
 
     def close(self) -> None:
-        """Give the handlers back, with the signals that wait."""
+        """Restore the handlers, and deliver the waiting signals."""
         self.closed = True
         self.ended.set()
         self.changed.put(None)
-        self.watcher.join()  # what it sent is noted by now
+        self.watcher.join()  # its last signal is noted by now
         for number, handler in self.handlers.items():
             signal.signal(number, handler)
         self.deliver()
 
 
 def _is_importing(frame: FrameType | None, *, lately: bool) -> bool:
-    """Return whether the main thread is inside the machinery of imports or, ``lately``, in a module that it loads."""
+    """Return whether the main thread is in the import machinery or, if ``lately``, in a module being loaded."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -96,11 +96,10 @@ _deferred: _Deferred | None = None
 
 @contextmanager
 def defer_interrupts(grace: float = GRACE) -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back until :func:`check_interrupts`, a second signal, ``grace`` seconds, or the end.
+    """Defer SIGINT and SIGTERM until :func:`check_interrupts`, a second signal, ``grace`` seconds, or the block's end.
 
-    ``grace`` 0: only while something is imported.  Inside another such block the longer grace holds.  Signals that are
-    ignored, or end the process at once, stay as they are.  In a thread other than the main one, which gets no signal,
-    it does nothing.
+    ``grace`` 0: only during imports.  In nested blocks the longest grace applies.  Ignored signals, and signals that
+    end the process at once, stay as they are.  Does nothing outside the main thread, which alone gets signals.
     """
     global _deferred
     if threading.current_thread() is not threading.main_thread():
@@ -126,7 +125,7 @@ def defer_interrupts(grace: float = GRACE) -> Iterator[None]:
 
 
 def _give_back_in_child() -> None:
-    """Give a forked child its handlers back: it has no thread that sends a signal again."""
+    """Restore a forked child's handlers, because it has no thread to resend signals."""
     global _deferred
     if _deferred is not None:
         for number, handler in _deferred.handlers.items():
@@ -138,13 +137,13 @@ os.register_at_fork(after_in_child=_give_back_in_child)
 
 
 def check_interrupts() -> None:
-    """Deliver a signal that came: KeyboardInterrupt, by Python's own handler.  Costs next to nothing."""
+    """Deliver a waiting signal: KeyboardInterrupt, by Python's own handler.  Costs almost nothing."""
     if _deferred is not None and _deferred.waiting and threading.current_thread() is threading.main_thread():
         _deferred.deliver()
 
 
 def watch_interrupts(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items, delivering a signal that came between two of them."""
+    """Yield the items; deliver waiting signals between them."""
     for item in items:
         check_interrupts()
         yield item

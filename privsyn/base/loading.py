@@ -1,4 +1,4 @@
-"""Loading packages without work that nobody needs."""
+"""Load packages without needless work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def pause_gc() -> Iterator[None]:
-    """No collection of garbage meanwhile: an import makes hundreds of thousands of objects, and all of them stay."""
+    """Pause garbage collection: imports make hundreds of thousands of objects that all stay."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Vega-Lite charts as pictures in files."""
+"""Write Vega-Lite charts as image files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw_chart(chart: Mapping[str, Any], format_: str) -> bytes:
 
 
 def write_picture(chart: Mapping[str, Any], path: Path, field: str) -> None:
-    """Draw into a .png or .svg file.  RequestError of ``field`` for another ending or a place not to be written."""
+    """Write a .png or .svg file.  RequestError about ``field`` for another ending or an unwritable place."""
     ending = path.suffix.lower().removeprefix(".")
     if ending not in ("png", "svg"):
         raise RequestError(f"{path.name!r} ends in neither .png nor .svg", "Choose one of the two", field)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 
 def memory_mb(field: str, process: str = "self") -> float:
-    """Return ``VmHWM`` (peak) or ``VmRSS`` (now) of a process in MB (2^20 bytes); NaN where it is not told."""
+    """Return ``VmHWM`` (peak) or ``VmRSS`` (now) of a process in MB (2^20 bytes); NaN if unknown to the system."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -24,15 +24,15 @@ def memory_mb(field: str, process: str = "self") -> float:
 
 
 def forget_peak_memory() -> None:
-    """Let the peak begin anew at what is held now; without effect where the system does not do so."""
+    """Reset the peak to the current value; no effect if the system does not support it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def return_unused_memory() -> None:
-    """Let Arrow and the C library give back what is free between arrays in use; without effect where they cannot.
+    """Return free memory from Arrow and the C library to the system; no effect where they cannot.
 
-    The library keeps such memory in an arena for each thread, and more of it the more large arrays come and go.
+    The C library keeps free memory in one arena per thread, more of it the more large arrays come and go.
     """
     pa.default_memory_pool().release_unused()
     _find_trim()(0)
@@ -40,7 +40,7 @@ def return_unused_memory() -> None:
 
 @functools.cache
 def _find_trim() -> Callable[[int], object]:
-    with suppress(OSError, TypeError, AttributeError):  # Windows has no library of that name, and others no such call
+    with suppress(OSError, TypeError, AttributeError):  # absent on Windows and some systems
         trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
         return trim
     return lambda keep: None

@@ -1,4 +1,4 @@
-"""Where things lie and how much of the machine to use: settings of the installation, not of a release."""
+"""Settings of the installation, not of a release: where things are, and how much of the machine to use."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ class Settings(BaseSettings):
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read arguments and the environment only: no file of either has a say, and looking for them takes time."""
+        """Read arguments and the environment only; looking for setting files takes time."""
         return named["init_settings"], named["env_settings"]
 
     def __init__(self, **values: Any) -> None:
-        """``values`` replace what the environment says.  Raises RequestError that names the wrong setting."""
+        """``values`` override the environment.  Raises RequestError that names the wrong setting."""
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -134,7 +134,7 @@ class Settings(BaseSettings):
             name = str(first["loc"][0]) if first["loc"] else "settings"
             description = type(self).model_fields[name].description if name in type(self).model_fields else ""
             raise RequestError(
-                f"{first['input']!r} will not do: {first['msg']}",
+                f"{first['input']!r} is not valid: {first['msg']}",
                 f"Correct it or leave it out ({str(description).rstrip('.')})",
                 f"settings.{name}",
             ) from None
@@ -150,10 +150,10 @@ class Settings(BaseSettings):
         return self._choose_root(self.private, "private")
 
     def _choose_root(self, chosen: Path | None, name: str) -> Path:
-        """Return the root's own setting, or its folder in ``out``; RequestError that names the setting."""
+        """Return the root's own setting, or its folder in ``out``; RequestError that names an invalid setting."""
         field = f"settings.{name if chosen else 'out'}"
         if re.match(r"(s3|gs|abfs):/", str(chosen or self.out)):
-            problem = "is in an object store, and releases are made in a folder here"
+            problem = "is in an object store, but releases are made in a local folder"
             cure = "Name a folder, and the store as " + mention("settings.released_store") + ": it gets a copy of each"
             raise RequestError(problem, cure, field)
         root = (expand_path(chosen, field) if chosen else expand_path(self.out, field) / name).absolute()
@@ -162,20 +162,20 @@ class Settings(BaseSettings):
 
     @property
     def server_database(self) -> str | None:
-        """The address of the database URL for Prefect's server; None if it is not set."""
+        """The database URL's address for Prefect's server; None if it is not set."""
         return check_server_url(self.database_url, self.database_password_file) if self.database_url else None
 
 
 def load_settings(out: str | Path | None = None) -> Settings:
-    """Return the settings of the environment, with the output folder ``out`` where one is given.
+    """Return the settings of the environment, with output folder ``out`` if given.
 
-    RequestError as Settings.
+    Raises RequestError like Settings.
     """
     return Settings() if out is None else Settings(out=expand_path(out, "settings.out").absolute())
 
 
 def locate_user_data() -> Path:
-    """Return the user's data folder for what must outlive any output folder: the ledger, the server's history."""
+    """Return the user's data folder, for what must outlive output folders: the ledger and the server's history."""
     return Path(platformdirs.user_data_dir("privsyn"))
 
 

@@ -1,8 +1,8 @@
 """What runs tell of themselves: traces of releases, evaluations and comparisons, and their lineage, as settings say.
 
-A span says a step's name and kind, how long it took, and the type of the error that ended it; an event says the names
-of a data set and of released folders.  No path, size, count or error text leaves: these may depend on private rows.
-How long a step took may, too, as on the page of a run; the promise does not cover it.
+A span has a step's name, kind and duration, and the type of the error that ended it.  An event has the names of a data
+set and of released folders.  No path, size, count or error text is sent, because these may depend on private rows.  A
+step's duration may depend on them too, as on a run's page; the promise does not cover durations.
 
 The registry's group ``telemetry`` has the receivers, each by the name of the setting that says its address.  Nothing
 that fails in one fails a run, but for a package that is not installed, which is said before the run begins.
@@ -30,16 +30,16 @@ _RunStep = TypeVar("_RunStep", bound=Callable[..., Any])
 
 
 class _Step(Protocol):
-    """What a span says of a step."""
+    """The attributes of a step that a span shows."""
 
     name: str
     kind: Any
 
 
 class Telemetry:
-    """The receivers that the settings name; without one, it does nothing.
+    """The receivers in the settings; does nothing without one.
 
-    Raises RequestError for a receiver whose package is not installed, or for an address that it does not take.
+    Raises RequestError if a receiver's package is missing or its address is invalid.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -50,9 +50,9 @@ class Telemetry:
     def observe(
         self, dataset: str, run: str, job: Job = "release", *, released: Sequence[str] = ()
     ) -> Iterator[Observed]:
-        """Trace what runs in the block, and tell of its begin and its end: complete, or failed by an exception.
+        """Trace the block, and report its start and its end: complete, or failed by an exception.
 
-        ``released``: names of released folders that it reads beside the data set.
+        ``released``: names of released folders that it reads, next to the data set.
         """
         with ExitStack() as open_things:
             open_span = open_things.enter_context(self._traces.open_trace()) if self._traces else None
@@ -105,5 +105,5 @@ def _attempt(tell: Tell | None, state: str, released: str | None) -> None:
         return
     try:
         tell(state, released)
-    except Exception as error:  # whatever the receiver's program raises
+    except Exception as error:  # the receiver's library may raise anything
         _logger.warning("A lineage event (%s) could not be delivered: %s.", state, type(error).__name__)

@@ -1,8 +1,8 @@
-"""Texts that name fields and actions of their reader, and the words of the API for them.
+"""Texts that name fields and actions of their reader, and the API's words for them.
 
-An error names fields of the models (a field of the spec, an argument of a function, a setting) and things to do; each
-surface has a vocabulary that says how its readers know them.  The API's is here, the command line's in
-``privsyn/cli/common.py`` and the run form's in ``flows/private_errors.py``.
+An error names fields of the models (a spec field, a function argument, a setting) and actions.  Each surface has a
+vocabulary with the names that its readers know.  The API's is here, the command line's in ``privsyn/cli/common.py`` and
+the run form's in ``flows/private_errors.py``.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ _ARGUMENTS = {
     "dask_public_key dask_wait_minutes policy login_file metrics history_days traces lineage anonymeter "
     "threads",
 }
-"""Request -> the fields of it that errors name: its arguments; ``settings``: those of the environment."""
+"""Request -> its arguments that errors name; ``settings``: environment settings."""
 
 REQUESTS = frozenset(_ARGUMENTS)
-"""What a field may be an argument of: its name begins so.  Any other field is one of a file that people write (the
-release spec, an evaluation's settings), and is named as in that file on every surface."""
+"""Prefixes of argument fields.  Any other field is in a file that people write (the release spec, an evaluation's
+settings), and every surface uses its name in that file."""
 
 
 @dataclass(frozen=True)
 class Mention:
-    """A field in a text, which a vocabulary names."""
+    """A field in a text, to be named by a vocabulary."""
 
     field: str
 
 
 @dataclass(frozen=True)
 class Action:
-    """An action of the reader in a text, which a vocabulary names."""
+    """An action of the reader in a text, to be named by a vocabulary."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Phrase:
-    """A text with fields and actions in it: ``"Set " + mention("settings.ledger") + " to that ledger"``."""
+    """A text that contains fields and actions: ``"Set " + mention("settings.ledger") + " to that ledger"``."""
 
     parts: tuple[str | Mention | Action, ...]
 
@@ -68,11 +68,11 @@ class Phrase:
         return Phrase((other, *self.parts))
 
     def __str__(self) -> str:
-        """Return the text as the API says it."""
+        """Return the text in the API's words."""
         return API.text(self)
 
     def mentioning(self, fields: Mapping[str, str]) -> Phrase:
-        """Return the text with other fields mentioned: field -> the one in its place."""
+        """Return the text with its fields replaced by ``fields``, old -> new."""
         return Phrase(tuple(Mention(fields.get(p.field, p.field)) if isinstance(p, Mention) else p for p in self.parts))
 
 
@@ -80,18 +80,18 @@ Text: TypeAlias = str | Phrase
 
 
 def mention(field: str) -> Phrase:
-    """Return the name of a field, to be put into a text."""
+    """Return a field's name as part of a text."""
     return Phrase((Mention(field),))
 
 
 def refer_to_action(name: str) -> Phrase:
-    """Return an action to be put into a text; each vocabulary words it as a clause without a subject."""
+    """Return an action as part of a text; each vocabulary words it as a clause without a subject."""
     return Phrase((Action(name),))
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How the readers of one surface know fields and actions."""
+    """The names of fields and actions on one surface."""
 
     fields: Mapping[str, str]
     actions: Mapping[str, str]
@@ -123,12 +123,12 @@ def _split_parts(text: Text) -> tuple[str | Mention | Action, ...]:
 
 
 def list_fields(*requests: str) -> list[tuple[str, str]]:
-    """Return the fields of the requests, of all without any: ``("release.data", "data")``."""
+    """Return the fields of these requests, by default of all: ``("release.data", "data")``."""
     return [(f"{r}.{name}", name) for r in requests or _ARGUMENTS for name in _ARGUMENTS[r].split()]
 
 
 SETTINGS = {field: f"PRIVSYN_{name.upper()}" for field, name in list_fields("settings")}
-"""Field of the settings -> its environment variable."""
+"""Settings field -> its environment variable."""
 
 API = Vocabulary(
     fields={**dict(list_fields()), **SETTINGS, "settings.out": "out or PRIVSYN_OUT", "query.other": "earlier"},
@@ -140,11 +140,11 @@ API = Vocabulary(
         "show_whole_error": "its `__cause__` is the whole error",
     },
 )
-"""The words of the Python functions: arguments by their names, settings by their environment variables."""
+"""The words of the Python functions: argument names, and environment variables for settings."""
 
 
 def make_sentence(text: Text) -> Text:
-    """Return the text with one mark at its end: a full stop, or its own question mark."""
+    """Return the text with one final mark: a full stop, or its own question mark."""
     *head, last = _split_parts(text)
     if isinstance(last, str):
         last = last.rstrip(". ")
@@ -154,7 +154,7 @@ def make_sentence(text: Text) -> Text:
 
 
 def join_sentences(texts: Iterable[Text]) -> Text:
-    """Return the texts as sentences after each other; empty ones are left out."""
+    """Join the texts as sentences; empty texts are left out."""
     joined: Text = ""
     for text in (t for t in texts if t):
         joined = joined + (" " if joined else "") + make_sentence(text)

@@ -1,7 +1,7 @@
-"""What encodes one part of the private table, a range of row groups.
+"""Encode one part of the private table, a range of row groups.
 
-Every row is encoded by itself, so the parts are those of a table that is encoded at once.  Their files are as private
-as the rows: only workers of the private zone make them.
+Every row is encoded by itself, so parts equal those of a table encoded at once.  Their files are as private as the
+rows: only workers of the private zone make them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from privsyn.tasks.steps import encode
 
 @dataclass(frozen=True)
 class EncodedParts:
-    """Encodes parts of a table in Parquet files; what was repaired is beside them."""
+    """Encodes parts of a table in Parquet files, and reports repairs."""
 
     read: Sequence[str]
     plan: EncodingPlan
     with_numbers: bool
 
     def make(self, part: Partition, threads: int) -> Made:
-        """Return the codes of one part's rows, and their numbers where they are wanted."""
+        """Return the codes of one part's rows, and their lattice numbers if wanted."""
         repairs = encode.Repairs()
 
         def batches() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, ...]]:

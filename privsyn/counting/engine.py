@@ -1,4 +1,4 @@
-"""The interface of an engine, which counts stored rows and makes new ones, and the engine of this process."""
+"""The engine interface, for counting stored rows and making new ones, and the engine of this process."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from privsyn.tasks.kernels.blocks import BlockwiseRows
 from privsyn.tasks.kernels.counting import CodeTable, Countable, choose_thread_count
 
 WritePart: TypeAlias = Callable[[Any, str, int], PartFile]
-"""Makes the part of a task and writes it to a path, on so many threads."""
+"""Makes the part of a task and writes it to a path, using a number of threads."""
 
 PARTS_AT_ONCE = 4
-"""Parts that this process makes at once at most: each holds the rows of a shard, whose number shall not follow from
-the number of cores alone."""
+"""The most parts that this process makes at once: each holds a shard's rows, so their number must not depend on the
+cores alone."""
 
 _LOOK_EVERY = 0.2
-"""Seconds of waiting for a part after which it is looked whether somebody asked to stop."""
+"""Seconds between checks for interrupts while waiting for a part."""
 
 
 class Engine(Protocol):
-    """Counts rows of codes and makes parts of tables; integers and bytes are the same whatever the engine."""
+    """Counts rows of codes and makes parts of tables; results are the same for every engine."""
 
     def open(self) -> None:
-        """Be ready to count.
+        """Get ready to count; may be called any number of times.
 
-        Raises RequestError that names the spec's field if that cannot be.  Any number of times.
+        Raises RequestError that names the spec's field if that is impossible.
         """
 
     def rows(self, stored: StoredTable, domain: Domain, *, padded: bool = False) -> Countable:
-        """Return the rows of a stored table of codes, to be counted; nothing is read before a count is asked for."""
+        """Return a stored table's rows as something to count; nothing is read before a count is requested."""
 
     def make_parts(self, write: WritePart, tasks: Sequence[tuple[Any, str]], threads: int) -> Iterator[PartFile]:
-        """Yield the part of each (task, path), in order, several being made at once; ``threads`` of this process.
+        """Yield the part of each (task, path), in order, several made at once; ``threads`` of this process.
 
-        Parts follow from released tables alone: a part that is lost is made again, and costs no budget.
+        Parts depend on released tables alone, so a lost part is made again without using budget.
         """
 
     def close(self) -> None:
-        """Give back what :meth:`open` took."""
+        """Release what :meth:`open` took."""
 
 
 class ClusterEngine(Engine, Protocol):
@@ -64,7 +64,7 @@ class ClusterEngine(Engine, Protocol):
 
 
 def count_at_once(tasks: int, at_once: int) -> list[int]:
-    """Return of each task how many are made at once with it: of the last ones fewer, each on more threads."""
+    """Return, for each task, how many are made at once with it: fewer at the end, with more threads each."""
     remainder = tasks % at_once
     return [at_once] * (tasks - remainder) + [remainder] * remainder
 
@@ -107,4 +107,4 @@ class LocalEngine:
             pool.shutdown(cancel_futures=True)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing."""

@@ -1,7 +1,7 @@
-"""Parts of large tables: each is made by itself and written to a file of its own, here or by a worker elsewhere.
+"""Parts of large tables: each is made by itself and written to its own file, here or by a worker elsewhere.
 
-What makes a part is a function of the part alone, so that who makes it, how many at once, and how often, changes no
-byte of it.
+A part depends on its task alone, so it has the same bytes whoever makes it, with any number at once, any number of
+times.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from privsyn.tasks.kernels.read_ahead import read_ahead
 
 
 class Made(NamedTuple):
-    """A part: its rows, as a stream, and what else is known of it (``extra``), which is small.
+    """A part: its rows, as a stream, and a small ``extra`` result.
 
-    Of several tables that are made together each item of the stream is a batch of each.
+    If several tables are made together, each item of the stream is a tuple with a batch of each.
     """
 
     batches: Iterable[Any]
@@ -31,14 +31,14 @@ class Made(NamedTuple):
 
 
 Make: TypeAlias = Callable[[Any, int], Made]
-"""Makes one part from its task on so many threads.  It is pickled for workers: a function of a module, or a partial."""
+"""Makes one part from its task, using a number of threads.  Pickled for workers: a module's function, or a partial."""
 
 Profile: TypeAlias = Callable[[Iterable[pa.RecordBatch]], pa.Table]
-"""Returns the profile of batches on which their contract is checked; pickled, too."""
+"""Returns the profile of batches that their contract checks; pickled too."""
 
 
 class Shape(NamedTuple):
-    """How a table is written: its schema, and the profile that its contract is checked on."""
+    """How a table is written: its schema, and its profile function for the contract."""
 
     schema: pa.Schema
     profile: Profile
@@ -46,7 +46,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class PartFile:
-    """A part in its file; ``profile``: of its batches, to check its contract; ``extra``: as of :class:`Made`.
+    """A part in its file; ``profile``: of its batches, for the contract check; ``extra``: as in :class:`Made`.
 
     ``beside``: the parts of other tables that were made with it.
     """
@@ -58,11 +58,11 @@ class PartFile:
 
 
 def write_part(make: Make, shapes: Sequence[Shape], task: Any, path: str, threads: int) -> PartFile:
-    """Make one part and write it to ``path``, whole under this name or not at all.
+    """Make one part and write it to ``path``, completely or not at all.
 
-    ``shapes``: of the part's table, and of those that are made with it, which are written beside it.
+    ``shapes``: of the part's table, and of the tables made with it, which are written next to it.
     """
-    return_unused_memory()  # of the parts before
+    return_unused_memory()  # of earlier parts
     part = make(task, threads)
     paths = [path, *(f"{path}.{number}" for number in range(1, len(shapes)))]
     profiles: list[list[pa.Table]] = [[] for _ in shapes]
@@ -86,6 +86,6 @@ def write_part(make: Make, shapes: Sequence[Shape], task: Any, path: str, thread
 
 
 def read_parts(parts: Sequence[PartFile]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the parts, in their order, in batches of bounded size."""
+    """Yield the rows of the parts, in order, in batches of bounded size."""
     for part in parts:
         yield from iterate_batches(part.path)

@@ -17,12 +17,12 @@ from privsyn.tasks.kernels.blocks import block_rows, count_blocks, restrict_doma
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 
 PART_ROWS = 1 << 21
-"""Rows of a part at most, unless one row group has more: private tables of more are made in parts."""
+"""The most rows of a part, unless one row group has more; larger private tables are made in parts."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Row groups ``first`` .. ``stop`` - 1 of a Parquet file, and how many rows they have."""
+    """Row groups ``first`` .. ``stop`` - 1 of a Parquet file, and their number of rows."""
 
     path: str
     first: int
@@ -31,7 +31,7 @@ class Partition:
 
 
 def list_partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
-    """Return the partitions of all row groups, each of at most ``most_rows`` rows unless one group alone has more."""
+    """Return the partitions of all row groups, each of at most ``most_rows`` rows unless a single group has more."""
     partitions = []
     for file in files:
         metadata = pq.read_metadata(file)
@@ -47,15 +47,15 @@ def list_partitions(files: Sequence[Path], most_rows: int) -> list[Partition]:
 
 
 def list_parts(files: Sequence[Path]) -> list[Partition]:
-    """Return the parts in which a private table is encoded or recoded; none of a table that is small enough at once."""
+    """Return the parts in which a private table is encoded or recoded; none if it is small enough."""
     parts = list_partitions(files, PART_ROWS)
     return parts if sum(part.rows for part in parts) > PART_ROWS else []
 
 
 def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, threads: int = 1) -> Iterator[CodeTable]:
-    """Yield the partition's rows, the columns of ``domain`` only, in blocks of bounded size.
+    """Yield the partition's rows, with the columns of ``domain``, in blocks of bounded size.
 
-    ``threads``: Arrow reads columns beside each other on its own, one a core, where no fewer are allowed.
+    ``threads``: with at least one per core, Arrow reads columns in parallel.
     """
     if part.first == part.stop:
         return
@@ -71,7 +71,7 @@ def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, thread
 
 
 def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
-    """Return consecutive batches in lists of about ``rows`` rows: small row groups cost little each."""
+    """Yield consecutive batches in lists of about ``rows`` rows, because small row groups cost time."""
     waiting: list[pa.RecordBatch] = []
     gathered_rows = 0
     for batch in batches:
@@ -87,15 +87,15 @@ def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list
 def count_partition(
     part: Partition, domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 1
 ) -> list[np.ndarray]:
-    """Return flat exact counts (int64) of each clique over one partition, filtered values included."""
+    """Return exact counts (int64, flat) of each clique over one partition, including filtered values."""
     blocks = read_blocks(part, restrict_domain(domain, cliques), padded=padded)
     return count_blocks(blocks, domain, cliques, padded=padded, threads=threads)
 
 
 def add_up(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """Return the counts of several partitions added up, clique by clique.
+    """Return the summed counts of several partitions, clique by clique.
 
-    Integers, so that their order does not matter.
+    The order does not matter, because counts are integers.
     """
     total = [counts.copy() for counts in parts[0]]
     for part in parts[1:]:
@@ -105,5 +105,5 @@ def add_up(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
 
 
 def get_worker_version() -> str:
-    """Return the version of this program where this runs."""
+    """Return the version of this program in the current process."""
     return version("privsyn-flows")

@@ -1,4 +1,4 @@
-"""What recodes one part of the encoded table, a range of row groups; as private as the rows."""
+"""Recode one part of the encoded table, a range of row groups; as private as the rows."""
 
 from __future__ import annotations
 

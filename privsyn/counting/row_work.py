@@ -1,4 +1,4 @@
-"""The work of making a large table in parts, as a step gives it out: what makes a part, and from what."""
+"""Make a large table in parts: how each is made, and from what."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _make_temporary_folder() -> Path:
 
 
 class RowWork:
-    """Makes parts of tables by an engine, as files in one folder, which is removed when nothing refers to it any more.
+    """Makes parts of tables by an engine, as files in one folder, which is removed when nothing refers to it.
 
-    ``make_folder``: makes that folder when the first part is asked for; ``threads``: of this process, 0: all cores.
-    ``apart``: whether that folder is all that the engine's workers can read.
+    ``make_folder``: makes that folder before the first part; ``threads``: of this process, 0 for all cores.  ``apart``:
+    whether the engine's workers can read only that folder.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class RowWork:
         report: Callable[[int, int], None] = lambda done, total: None,
         beside: Sequence[Shape] = (),
     ) -> list[PartFile]:
-        """Return the parts in the order of their tasks; ``report``: called with (parts made, all) in between.
+        """Return the parts in the order of their tasks; ``report``: called with (parts made, all parts) after each.
 
-        ``beside``: the shapes of other tables that are made with this one.
+        ``beside``: the shapes of other tables made with this one.
         """
         return list(self.iterate(make, profile, schema, tasks, report, beside))
 
     def write_together(self, batches: Iterable[Any], shapes: Sequence[Shape]) -> tuple[PartFile, ...]:
-        """Return the files of several tables that are made here in one pass; each item is a batch of each table."""
+        """Return the files of several tables made here in one pass; each item is a batch of each table."""
         stripped = [Shape(strip_schema(schema), profile) for schema, profile in shapes]
         path = str(self._open_folder() / name_part(0))
         first = write_part(lambda task, threads: Made(watch_interrupts(batches)), stripped, None, path, 1)
@@ -75,7 +75,7 @@ class RowWork:
         report: Callable[[int, int], None] = lambda done, total: None,
         beside: Sequence[Shape] = (),
     ) -> Iterator[PartFile]:
-        """Yield the parts of :meth:`make`, each when it and those before it are made."""
+        """Yield the parts of :meth:`make`, each as soon as it and the parts before are made."""
         folder = self._open_folder()
         paths = [str(folder / name_part(i)) for i in range(len(tasks))]
         shapes = [Shape(schema, profile), *beside]
@@ -86,20 +86,20 @@ class RowWork:
             yield part
 
     def split(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: Sequence[int]) -> list[str]:
-        """Return the paths of files with so many of the rows each."""
+        """Return the paths of files with ``rows[i]`` of the rows each."""
         folder = self._open_folder()
         write_parts(folder, batches, strip_schema(schema), rows)
         return [str(folder / name_part(i)) for i in range(len(rows))]
 
     def lend(self, files: Sequence[Path]) -> list[str]:
-        """Return paths at which the workers read these files: their own, or of copies in the shared folder."""
+        """Return paths where workers can read these files: the files' own, or copies in the shared folder."""
         if not self._apart:
             return list(map(str, files))
         folder = self._open_folder()
         return [str(shutil.copyfile(file, folder / name_part(i))) for i, file in enumerate(files)]
 
     def _open_folder(self) -> Path:
-        """Return a new folder inside the one of this work."""
+        """Return a new folder inside this work's folder."""
         if self._folder is None:
             self._folder = self._make_folder()
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)

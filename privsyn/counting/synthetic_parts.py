@@ -1,6 +1,6 @@
-"""What makes one part of a synthetic table: post-processing of released counts, which a worker can do as well.
+"""Make one part of a synthetic table: post-processing of released counts, which workers can do too.
 
-Every function takes one shard, or one shard and its rows, and is a function of these alone.
+Every function takes one shard, or one shard and its rows, and depends on these alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from privsyn.tasks.steps import append_attributes, decode, synthesize
 from privsyn.tasks.synthesis.shards import Residuals, Shard
 
 Rows: TypeAlias = str | pa.Table
-"""Rows of codes: the path of their file, or the table."""
+"""Rows of codes: the path of their file, or a table."""
 
 
 class ShardRows(NamedTuple):
@@ -39,7 +39,7 @@ class ShardRows(NamedTuple):
 
 
 class Refining(NamedTuple):
-    """A shard, its rows so far, and what all shards together lack."""
+    """A shard, its rows so far, and the summed residuals of all shards."""
 
     shard: Shard
     rows: Rows
@@ -47,7 +47,7 @@ class Refining(NamedTuple):
 
 
 class ExactShard(NamedTuple):
-    """A shard, its rows so far, and the public totals that they have to hold."""
+    """A shard, its rows so far, and the public totals that they must match."""
 
     shard: Shard
     rows: Rows
@@ -56,7 +56,7 @@ class ExactShard(NamedTuple):
 
 @dataclass(frozen=True)
 class CoreParts:
-    """Makes the core attributes of a shard's rows; what it lacks is beside them."""
+    """Makes the core attributes of a shard's rows, and their residuals."""
 
     marginals: Sequence[Marginal]
     domain: Domain
@@ -82,7 +82,7 @@ class CoreParts:
         return Made(codes.to_arrow().to_batches(), lacking)
 
     def refine(self, task: Refining, threads: int) -> Made:
-        """Return the rows of one shard, moved towards what all shards together lack."""
+        """Return the rows of one shard, moved towards the summed residuals of all shards."""
         codes = _read_codes(task.rows, self.domain)
         codes, lacking = synthesize.refine_shard(
             codes, self.marginals, self.settings, task.shard, task.residuals, threads, self.zeros, self.prior
@@ -92,7 +92,7 @@ class CoreParts:
 
 @dataclass(frozen=True)
 class WholeParts:
-    """Makes all attributes of a shard's rows from the core ones."""
+    """Makes all attributes of a shard's rows from the core attributes."""
 
     core: Domain
     marginals: Sequence[Marginal]
@@ -100,7 +100,7 @@ class WholeParts:
     tied: AbstractSet[str]
 
     def make(self, task: ExactShard, threads: int) -> Made:
-        """Return the rows of one shard with the attributes that are related to no other, and with the totals."""
+        """Return the rows of one shard with the appended attributes and the public totals."""
         rows, seed = _read_codes(task.rows, self.core), task.shard.own_seed
         codes = append_attributes.append_attributes(rows, self.marginals, self.domain, seed, self.tied)
         codes = hold_totals.hold(codes, task.exact, hold_totals.seed_generator(seed))
@@ -109,7 +109,7 @@ class WholeParts:
 
 @dataclass(frozen=True)
 class DecodedParts:
-    """Makes values of a shard's codes."""
+    """Decodes a shard's codes to values."""
 
     recode: Recode
     encoding: EncodingPlan

@@ -1,7 +1,6 @@
-"""The binning: the public bins of every attribute's fine codes, and what else is public of these codes.
+"""The binning: the public bins and other public facts about every attribute's fine codes.
 
-Built once, by :class:`privsyn.tasks.codecs.EncodingPlan`; the steps from compression to decoding are handed this one
-object.
+:class:`privsyn.tasks.codecs.EncodingPlan` builds it once; the steps from compression to decoding share it.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs.cells import Points
 
 Sections = tuple[tuple[int, int], ...]
-"""First bin of each section of intervals, and the first after it: low intervals are combined inside a section only."""
+"""First bin of each section of intervals and the first bin after it; low bins are combined within a section."""
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
     """One level above the fine codes of an attribute.
 
-    ``attribute``: whose codes are the level's groups; ``of``: the group of every fine code, shape (fine size,), every
-    group having one at least; all codes of a group lie in one group of the level above.
+    ``attribute``: the attribute whose codes are the groups; ``of``: the group of every fine code, shape (fine size,),
+    with at least one code per group; all codes of a group share one group of the level above.
     """
 
     attribute: str
@@ -35,12 +34,12 @@ class AttributeBins:
     """The public bins of one attribute.
 
     ``groups[code]``: the bin of a fine code, shape (fine size,), ascending from 0.  ``in_order``: the sections of bins
-    that are intervals.  ``is_open``: whether the spec says neither bins nor edges of an ordered attribute; then
-    ``widths`` has the width of every fine code, shape (fine size,), 0 of what is no interval.  ``added``: the bin of
-    what the spec does not list, if there is one.  ``levels``: those of an attribute with very many values, the top one
-    first.  ``points``: the cells of one value.  ``chances``: of an attribute that is counted alone and
-    related to no other, the share of each fine code by chance, shape (fine size,), 0 for null and exact values.
-    ``doubtful``: the fine codes on which a first look showed no rows, shape (fine size,); None: there was no such look.
+    that are intervals.  ``is_open``: whether the spec gives neither bins nor edges for an ordered attribute; then
+    ``widths`` has the width of every fine code, shape (fine size,), 0 if it is no interval.  ``added``: the bin of
+    unlisted values, if there is one.  ``levels``: the levels of an attribute with very many values, top level first.
+    ``points``: the single-value cells.  ``chances``: for an attribute counted alone and related to no other, each fine
+    code's share by chance, shape (fine size,), 0 for null and exact values.  ``doubtful``: the fine codes where a first
+    look showed no rows, shape (fine size,); None without such a look.
     """
 
     groups: NDArray[np.int32]
@@ -64,7 +63,7 @@ Binning = Mapping[str, AttributeBins]
 
 
 def get_ordered(binning: Binning) -> frozenset[str]:
-    """Return the attributes that have bins in order."""
+    """Return the attributes that have ordered bins."""
     return frozenset(a for a, bins in binning.items() if bins.in_order)
 
 
@@ -74,10 +73,10 @@ def list_level_attributes(binning: Binning) -> list[str]:
 
 
 def list_roundings(binning: Binning) -> list[str]:
-    """Return the attributes that say which round number a value was rounded to; their codes have shares by chance."""
+    """Return the attributes with shares by chance, such as the round number that a value was rounded to."""
     return [a for a, bins in binning.items() if bins.chances is not None]
 
 
 def list_counted_alone(binning: Binning) -> list[str]:
-    """Return the attributes that are counted and related to nothing: levels of others, and roundings."""
+    """Return the attributes that are counted but related to no other: levels and roundings."""
     return [*list_level_attributes(binning), *list_roundings(binning)]

@@ -1,8 +1,7 @@
 """Codecs of the calendar of dates, moments and times: weekday, hour, and what minutes are rounded to.
 
-Each is an attribute of its own beside that of its column, counted alone, so that Saturdays, office hours and quarters
-of an hour come out where their noisy counts stand out from chance; the column's codec reads them where it draws values
-inside cells.
+Each is a separate attribute, counted alone, so that Saturdays, office hours and quarter hours are kept if their noisy
+counts stand out from chance; the column's codec reads them to draw values inside cells.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MONDAY = 4
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ROUND_MINUTES = (5, 15, 30, 60)
-"""What minutes are rounded to; of values with seconds also whole minutes."""
+"""Minutes are rounded to one of these; values with seconds may also be rounded to whole minutes."""
 
 
 class CalendarPart(StrEnum):
@@ -38,19 +37,19 @@ class CalendarPart(StrEnum):
 
 
 def name_calendar_attribute(column: str, part: CalendarPart) -> str:
-    """Return the attribute of a part of a column's calendar; the released table has no such column."""
+    """Return the attribute name of a part of a column's calendar; the released table has no such column."""
     return f"{column} ({part})"
 
 
 def list_heaps(smallest: int) -> tuple[float, ...]:
-    """Return what moments are rounded to, in seconds; ``smallest``: the smallest step of the column, in seconds."""
+    """Return the steps that moments are rounded to; ``smallest``: the column's smallest step; both in seconds."""
     return tuple(float(m * MINUTE) for m in (1, *ROUND_MINUTES) if smallest < m * MINUTE)
 
 
 class CalendarCodec(UnreleasedCodec):
-    """Codes: 0 for null or exact, then Monday to Sunday, the hours of a day, or the heaps of minutes from none on.
+    """Codes: 0 for null or exact, then Monday to Sunday, the hours of a day, or the minute heaps, starting with none.
 
-    ``codec``: of the column; ``unit``: seconds of one of its numbers; ``smallest``: of its smallest step.
+    ``codec``: the column's codec; ``unit``: its number unit in seconds; ``smallest``: its smallest step in seconds.
     """
 
     def __init__(self, codec: OrderedCodec, part: CalendarPart, unit: int, smallest: int) -> None:
@@ -60,7 +59,7 @@ class CalendarCodec(UnreleasedCodec):
         self._names = _list_names(part, self._heaps)
         shares_of_multiples = np.array(
             [1.0, *(smallest / heap for heap in self._heaps), 0.0]
-        )  # of all values, the multiples of each
+        )  # the share of all values that are multiples of each heap
         shares = (
             shares_of_multiples[:-1] - shares_of_multiples[1:]
             if part is CalendarPart.MINUTE
@@ -99,7 +98,7 @@ def _list_names(part: CalendarPart, heaps: Sequence[float]) -> list[str]:
 
 
 def list_parts(smallest: int) -> list[CalendarPart]:
-    """Return the parts of the calendar that dates and moments have; ``smallest``: their smallest step, in seconds."""
+    """Return the calendar parts of dates and moments; ``smallest``: their smallest step, in seconds."""
     parts = [CalendarPart.WEEKDAY]
     parts += [CalendarPart.HOUR] if smallest <= HOUR else []
     return parts + ([CalendarPart.MINUTE] if smallest <= MINUTE else [])
@@ -115,8 +114,8 @@ def move_in_calendar(
 ) -> Floats:
     """Return moments of the wanted weekday, hour and round minute inside the cells [low, high), shape (rows,).
 
-    All in seconds; ``smallest``: the smallest step.  A cell without such a moment, and a row whose wanted part is
-    unknown, has that part as ``drawn``.
+    All in seconds; ``smallest``: the smallest step.  A part stays as ``drawn`` if it is unknown or the cell has no such
+    moment.
     """
     moments = drawn.copy()
     if CalendarPart.WEEKDAY in wanted:
@@ -140,7 +139,7 @@ def move_in_calendar(
 def _move_to_weekday(
     moments: Floats, low: Floats, high: Floats, wanted: NDArray[np.int64], rng: np.random.Generator
 ) -> Floats:
-    """Return moments moved to a day of the ``wanted`` weekday, 1 for Monday, 0 for any, that lies whole in the cell."""
+    """Return moments moved to the ``wanted`` weekday, 1 for Monday, 0 for any, on a day that lies fully in the cell."""
     first, last = np.ceil(low / DAY), np.floor(high / DAY)
     first = first + (wanted - 1 + MONDAY - first) % len(WEEKDAYS)
     many = np.ceil((last - first) / len(WEEKDAYS))

@@ -1,4 +1,4 @@
-"""Codecs of columns without an order: public lists of values, and booleans."""
+"""Codecs of unordered columns: public lists of values, and booleans."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CategoricalCodec(Codec):
             values.append(OTHER)
         texts = [v for v in values if isinstance(v, str)]
         self._values = _to_text(texts) if texts else pa.array(values)
-        self._is_ascii = all(map(str.isascii, texts))  # then no text is looked up in another spelling
+        self._is_ascii = all(map(str.isascii, texts))  # then no text needs Unicode normalization
         self._composed = pc.utf8_normalize(self._values, form="NFC") if texts else self._values
         self._null = len(values) if column.has_null else None
         self.groups = np.arange(len(values) + int(column.has_null), dtype=np.int32)
@@ -42,10 +42,10 @@ class CategoricalCodec(Codec):
             self.added = self._null
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; unlisted values and unwanted nulls go where ``unlisted`` says."""
+        """See :class:`Codec`; unlisted values and disallowed nulls go where ``unlisted`` says."""
         keys = parsing.to_keys(columns[self.sources[0]], self._values.type)
         is_null = np.asarray(pc.is_null(keys, nan_is_null=True))
-        if pa.types.is_string(keys.type):  # an object that has no text, such as a list, is unlisted
+        if pa.types.is_string(keys.type):  # objects without text, such as lists, are unlisted
             is_null = is_null & parsing.find_nulls(columns[self.sources[0]])
         index = self._find_listed(keys)
         unlisted = np.asarray(pc.is_null(index)) & ~is_null
@@ -58,9 +58,9 @@ class CategoricalCodec(Codec):
         return codes, +repairs
 
     def _find_listed(self, keys: pa.Array) -> pa.Array:
-        """Return the place of each key in the list, null where it has none.
+        """Return the position of each key in the list, null if it is not listed.
 
-        Texts that differ by Unicode normalization alone are one: a text that is not listed is looked up in NFC.
+        Texts that differ only by Unicode normalization are equal: an unlisted text is looked up in NFC.
         """
         index = pc.index_in(keys, value_set=self._values)
         if not pa.types.is_string(keys.type) or not index.null_count or self._is_ascii:
@@ -72,7 +72,7 @@ class CategoricalCodec(Codec):
         return pa.array(found, mask=found < 0)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return the listed value of each code, texts as a dictionary of them; the null code becomes null."""
+        """Return the listed value of each code, dictionary-encoded for texts; the null code becomes null."""
         mask = codes == self._null if self._null is not None else None
         places = pa.array(codes.astype(np.int32), mask=mask)
         if pa.types.is_string(self._values.type):
@@ -126,10 +126,10 @@ def _to_text(values: Sequence[str]) -> pa.StringArray:
 
 
 class OneHotCodec(Codec):
-    """Codec with one code for each column, then one for none of them where the rule allows it.
+    """Codec of a one-hot group: one code per column, then one for "none" if the rule allows it.
 
-    A row with several ones counts as the first of these columns in the rule's order; a row without a one, where the
-    rule does not allow it, as the first column.  Both are repairs.
+    A row with several ones counts as the first of these columns in the rule's order; a row without a one, if the rule
+    does not allow it, counts as the first column.  Both are repairs.
     """
 
     def __init__(self, columns: Sequence[Codec], or_none: bool) -> None:

@@ -1,4 +1,4 @@
-"""Cells: the bins of an ordered column cut into fine cells, and the values that have a bin of their own.
+"""Cells: the bins of an ordered column cut into fine cells, and exact values with bins of their own.
 
 Everything here follows from the public spec.
 """
@@ -18,26 +18,26 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns.grid import Grid, find_next_value
 
 FINE_CELLS = 2
-"""Fine cells per bin at most, but for wide ones.  A bin's total is then the sum of at most 2 noisy cells: at most 1.4
-times the standard deviation of one, and the later joint marginals estimate the bin again (a public constant)."""
+"""The most fine cells per bin, except wide bins.  A bin's total is then the sum of at most 2 noisy cells, with at most
+1.4 times the standard deviation of one, and later joint marginals estimate the bin again (a public constant)."""
 
 WIDE_RATIO = 3.0
-"""A bin more than this many times as wide as an interval beside it is a wide one: its cells double in width."""
+"""A bin more than this many times as wide as a neighbouring interval is wide: its cells double in width."""
 
 MAX_WIDE_CELLS = 24
-"""Cells of a wide bin at most: they grow from the neighbour's width by a factor of 2, beyond 2^24 widths evenly in
-the logarithm."""
+"""The most cells of a wide bin: they double from the neighbour's width; beyond 2^24 widths they are even in the
+logarithm."""
 
 _MAX_DOUBLINGS = 40.0
-"""Beyond it the first cell is wider than the neighbour, as floats cannot tell narrower cells apart."""
+"""The most doublings: floats cannot tell narrower first cells apart."""
 
 Floats = NDArray[np.float64]
 
 
 class Bin(NamedTuple):
-    """The values from ``low`` to ``high``, or one exact value, which is both.
+    """The values from ``low`` to ``high``, or one exact value, equal to both.
 
-    ``above``: without ``low``; ``closed``: with ``high``; ``first``: a section of intervals begins with it.
+    ``above``: excludes ``low``; ``closed``: includes ``high``; ``first``: begins a section of intervals.
     """
 
     low: float
@@ -48,14 +48,14 @@ class Bin(NamedTuple):
     first: bool = False
 
     def steps(self, grid: Grid) -> range:
-        """Return the numbers of the multiples inside."""
+        """Return the numbers of the grid's multiples inside."""
         return range(grid.first(self.low, above=self.above), grid.first(self.high, above=self.closed))
 
 
 class CutCell(NamedTuple):
-    """A cell of an attribute, from ``low`` to the next one of the same attribute, as a first look made it.
+    """A cell of an attribute, from ``low`` to the attribute's next cell, as a first look made it.
 
-    ``doubtful``: whether the look showed no rows there, nor near.
+    ``doubtful``: whether the look showed no rows in it or nearby.
     """
 
     attribute: str
@@ -64,10 +64,10 @@ class CutCell(NamedTuple):
 
 
 class Points(NamedTuple):
-    """The cells of one value of an attribute; every array has shape (points,).
+    """The single-value cells of an attribute; every array has shape (points,).
 
-    ``cell``: the fine code; ``neighbour``: that of the interval beside it, in its section; ``share``: the part of the
-    values of both that it holds, from 0 to below 1.
+    ``cell``: the fine code; ``neighbour``: the fine code of the adjacent interval in its section; ``share``: the
+    point's share of the possible values of both, in [0, 1).
     """
 
     cell: NDArray[np.int64]
@@ -75,7 +75,7 @@ class Points(NamedTuple):
     share: Floats
 
     def select(self, chosen: NDArray[np.bool_]) -> Points:
-        """Return the chosen ones; ``chosen``: shape (points,)."""
+        """Return the chosen points; ``chosen``: shape (points,)."""
         return Points(self.cell[chosen], self.neighbour[chosen], self.share[chosen])
 
 
@@ -83,8 +83,8 @@ class Points(NamedTuple):
 class Cells:
     """The bins, their fine cells, both ascending, and the bin of each cell, shape (cells,).
 
-    ``wide``: the wide bins, each with 1 where its cells grow upwards, -1 where they grow downwards.  ``points``: the
-    cells of one value that many rows may have, such as 0.
+    ``wide``: (wide bin, 1 if its cells grow upwards or -1 if downwards).  ``points``: single-value cells that many rows
+    may have, such as 0.
     """
 
     bins: tuple[Bin, ...]
@@ -95,7 +95,7 @@ class Cells:
 
     @property
     def sections(self) -> tuple[tuple[int, int], ...]:
-        """The runs of bins inside which low ones may be combined: first bin, and first bin after them."""
+        """The runs of bins inside which low bins may be combined: first bin, and first bin after the run."""
         starts = [i for i, part in enumerate(self.bins) if not part.exact and part.first]
         ends = [_find_section_end(self.bins, start) for start in starts]
         return tuple(zip(starts, ends, strict=True))
@@ -117,14 +117,13 @@ def build_cells(
     points: Collection[float] = (),
     split: bool = True,
 ) -> Cells:
-    """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide ones more).
+    """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide bins more).
 
-    ``points``: values inside the edges, on the grid if there is one, with a bin of their own in their section.
-    ``split``: whether other bins may have several cells.
-
-    ``even``: no bin counts as wide, as in releases made before wide bins had more cells.  ``barriers``: values inside
-    the edges at which a bin ends and a section begins; ``closed``: whether the last bin holds its upper edge.  With a
-    grid, every bin and every cell has a multiple of it.
+    ``points``: values inside the edges, on the grid if there is one, that get a bin of their own in their section.
+    ``split``: whether other bins may have several cells.  ``even``: no bin counts as wide, as in releases made before
+    wide bins had more cells.  ``barriers``: values inside the edges at which a bin ends and a section begins.
+    ``closed``: whether the last bin includes its upper edge.  With a grid, every bin and cell contains a multiple of
+    it.
     """
     points = set(points)
     bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed, points))
@@ -142,20 +141,20 @@ def build_cells(
 
 
 Frame = tuple[float, float]
-"""Where a column's equal bins begin, and how wide one is: cells end where bins do, or halves of them, and so on."""
+"""Start and width of a column's equal bins; cells end at bins, halves of bins, quarters, and so on."""
 
 LEAST_RUNGS = 16
-"""Rungs of a column at least, where it has as many values: the widest are halved until there are so many."""
+"""The least number of rungs of a column with as many values; the widest rungs are halved to reach it."""
 
 REALS_FROM = 2.0**-24
-"""The first rung of real numbers without a resolution, in the larger bound."""
+"""The first rung of real numbers without a resolution, as a share of the larger bound."""
 
 
 def list_rungs(edges: Sequence[float], unit: float, origin: float) -> tuple[float, ...]:
-    """Return edges of cells that double in width outwards from ``origin``, between the first and the last of ``edges``.
+    """Return edges of cells that double in width outwards from ``origin``, between the first and last of ``edges``.
 
-    ``unit``: the width of the cell at the origin, and of the first ones beside it.  Where these are few, as in columns
-    far from the origin, the widest are halved.
+    ``unit``: the width of the cell at the origin, and of its neighbours.  If these are few, as in columns far from the
+    origin, the widest are halved.
     """
     low, high = edges[0], edges[-1]
     marks = {low, high, *(m for m in (origin, origin + unit) if low < m < high)}
@@ -177,7 +176,7 @@ def list_rungs(edges: Sequence[float], unit: float, origin: float) -> tuple[floa
 
 
 def find_points(cells: Cells, grid: Grid | None) -> Points | None:
-    """Return the cells of one value that have an interval beside them in their section; None where there are none."""
+    """Return the single-value cells with a neighbouring interval in their section, or None."""
     rows = []
     sections = np.full(len(cells.bins), -1)
     for number, (start, end) in enumerate(cells.sections):
@@ -202,10 +201,10 @@ def holds_one_value(part: Bin, grid: Grid | None) -> bool:
 
 
 def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
-    """Return wide bin -> width of the narrower interval beside it, negative where that interval lies above the bin.
+    """Map each wide bin to the width of its narrower neighbour, negative if the neighbour lies above it.
 
-    Intervals are those between edges: what exact values and barriers cut off makes no bin wide.  Widths are counted in
-    multiples of the grid, if there is one.
+    Neighbours are the intervals between edges, so parts cut off by exact values or barriers make no bin wide.  Widths
+    are in multiples of the grid, if there is one.
     """
     widths = [compute_width(Bin(low, high), grid) for low, high in pairwise(edges)]
     wide = {}
@@ -274,7 +273,7 @@ def _holds_values(part: Bin, grid: Grid | None) -> bool:
 
 
 def _split_finely(part: Bin, grid: Grid | None) -> list[Bin]:
-    """Return the cells of a bin, at most FINE_CELLS; one value is its own cell."""
+    """Return the cells of a bin, at most FINE_CELLS; a single value is one cell."""
     if part.exact or (grid is None and holds_one_value(part, grid)):
         return [part]
     if grid is None:

@@ -1,11 +1,11 @@
-"""The codec: values of source columns to integer codes, and codes to values.
+"""The codec interface: encode values of source columns as integer codes, and decode codes to values.
 
-Codes are *fine*: an ordered column's bins are cut once more (at most FINE_CELLS cells per bin, wide ones into more),
-because the one-way marginal can be measured finely at no extra cost and lets decode place values inside a bin.
-``groups`` maps each fine code to the public bin that joint marginals use.
+Codes are *fine*: each bin of an ordered column is cut again (at most FINE_CELLS cells per bin, more for wide bins),
+because a finer one-way marginal costs nothing and lets decode place values inside a bin.  ``groups`` maps each fine
+code to the public bin that joint marginals use.
 
-A codec reads one *or more* source columns (``sources``) and writes one attribute, so a group of columns
-recoded into one attribute is one more codec.
+A codec reads one *or more* source columns (``sources``) and writes one attribute, so a group of columns recoded into
+one attribute is simply another codec.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ from privsyn.tasks.codecs.cells import Points
 Columns = Mapping[str, pa.Array]
 Codes = NDArray[Any]
 Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Smallest and largest value of every code, as numbers, moments in seconds since 1970; NaN for null."""
+"""Smallest and largest value of every code, as numbers; moments in seconds since 1970; NaN for null."""
 
 
 class Codec(ABC):
     """Source column(s) <-> one attribute of fine codes 0 .. size - 1, null (if any) the last code.
 
-    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0.  ``in_order``: the
-    sections of bins that are intervals, each as its first bin and the first bin after it, ascending; intervals of one
-    section may be combined with each other.  ``helpers``: other attributes whose codes decoding reads, as a mapping.
-    ``added``: the bin of what the spec does not list, which shows in the release only if its noisy count is not low.
-    ``widths``: of an ordered attribute of which the spec says neither bins nor edges, the width of every fine code, 0
-    of what is no interval; None of others.  ``points``: its cells of one value, where it has any.  ``chances``: of an
-    attribute that is counted alone and related to no other, the share that each code has by chance; None of others.
-    ``doubtful``: the cells on which a first look showed no rows, null left out; None without such a look.
+    ``groups[code]`` is the public bin of a fine code, shape (size,), ascending from 0.  ``in_order``: the sections of
+    bins that are intervals, ascending, each as (first bin, first bin after it); intervals of one section may be
+    combined.  ``helpers``: other attributes whose codes ``decode`` reads, as a mapping.  ``added``: the bin of unlisted
+    values, released only if its noisy count is not low.  ``widths``: the width of every fine code, 0 if it is no
+    interval, for an ordered attribute without bins or edges in the spec; None for others.  ``points``: its single-value
+    cells, if any.  ``chances``: each code's share by chance, for an attribute counted alone and related to no other;
+    None for others.  ``doubtful``: cells where a first look showed no rows, null left out; None without such a look.
     """
 
     attribute: str
@@ -66,10 +65,10 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
-        """Return values of the source columns, shape (rows,), as released types, drawn inside cells by ``rng``."""
+        """Return values of the source columns in their released types, shape (rows,); ``rng`` draws inside cells."""
 
     def decode_at(self, codes: Codes, places: NDArray[np.float64]) -> dict[str, pa.Array]:
-        """Return the values at ``places`` of their cells, shape (rows,), each from 0 to below 1.
+        """Return the values at ``places`` in their cells, shape (rows,), each in [0, 1).
 
         Raises TypeError for a column without an order.
         """
@@ -77,22 +76,22 @@ class Codec(ABC):
 
     @property
     def rounds_at_places(self) -> bool:
-        """Whether values can be rounded to what its helpers say and follow places all the same."""
+        """Whether values can be rounded by its helpers and still follow places."""
         return False
 
     def decode_rounded_at(
         self, codes: Codes, places: NDArray[np.float64], rng: np.random.Generator, helpers: Mapping[str, Codes]
     ) -> dict[str, pa.Array]:
-        """Return as :meth:`decode_at` what ``helpers`` say that values are rounded to; ``rng`` settles ties.
+        """Return :meth:`decode_at` rounded as ``helpers`` say; ``rng`` settles ties.
 
-        Raises TypeError for a column that cannot.
+        Raises TypeError for a column without this ability.
         """
         raise TypeError(f"values of {self.attribute!r} are not rounded at places")
 
     def with_slopes(self, slopes: NDArray[np.float64]) -> Self:
-        """Return a codec that draws in each cell from a density of logarithmic slope ``slopes``, shape (cells,).
+        """Return a codec that draws in each cell from a density with log slope ``slopes``, shape (cells,).
 
-        A column whose values are always drawn evenly returns itself.
+        A column whose values are always drawn uniformly returns itself.
         """
         return self
 
@@ -105,7 +104,7 @@ class Codec(ABC):
         return self.labels()
 
     def values(self, *, fine: bool) -> NDArray[np.float64] | None:
-        """Return the middle of each fine code (or public bin), NaN for null; None for an attribute without an order."""
+        """Return the middle of each fine code (or public bin), NaN for null; None for an unordered attribute."""
         return None
 
     @abstractmethod
@@ -113,30 +112,30 @@ class Codec(ABC):
         """Return the public domain of each released column, for the contract of the synthetic table."""
 
     def value_bounds(self) -> dict[str, pa.Array | Bounds]:
-        """Return the value of each fine code by released column, or its lowest and highest where it has several."""
+        """Map each released column to the value of each fine code, or to the lowest and highest value of each code."""
         return dict(self.decode(np.arange(self.size), np.random.default_rng(0)))
 
     def counted_bounds(self) -> dict[str, pa.Array | Bounds]:
-        """Return :meth:`value_bounds` of the private values that are counted in each fine code.
+        """Return :meth:`value_bounds` of the private values counted in each fine code.
 
-        Released ones may be rounded out of it.
+        Released values may be rounded out of their code.
         """
         return self.value_bounds()
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
-        """Return the source values as they are counted, for the evaluation of rules over private rows.
+        """Return the source values as counted, for evaluating rules over private rows.
 
-        ``codes``: the encoded columns, where the caller has them.
+        ``codes``: the encoded columns, if the caller has them.
         """
         return self.decode(self.encode(columns)[0] if codes is None else codes, np.random.default_rng(0))
 
     def inspect(self, columns: Columns) -> dict[str, int]:
-        """Return how many values each repair would change, for ``spec check``; private."""
+        """Return how many values each repair would change, for ``spec check`` (private)."""
         return dict(self.encode(columns)[1])
 
 
 class UnreleasedCodec(Codec):
-    """Base of codecs of attributes that are counted beside columns, and become none."""
+    """Base of codecs of attributes that are counted but not released."""
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Return nothing: no column is released."""

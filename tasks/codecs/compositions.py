@@ -16,9 +16,9 @@ Integers: TypeAlias = NDArray[np.int64]
 
 
 class CompositionCodec(UnreleasedCodec):
-    """Codec of compositions; the released table has no such column.
+    """Codec of household compositions; the released table has no such column.
 
-    ``roles``: the codec of the column of roles, whose codes are in the order of roles.
+    ``roles``: the codec of the role column, with codes in the order of roles.
     """
 
     def __init__(self, panel: Panel, roles: Codec) -> None:
@@ -28,7 +28,7 @@ class CompositionCodec(UnreleasedCodec):
 
     @cached_property
     def members(self) -> Integers:
-        """How many members of each role the compositions have, shape (size, roles)."""
+        """Number of members of each role in each composition, shape (size, roles)."""
         members = np.zeros((1, 0), np.int64)
         for role in range(self.roles.size):
             most = 1 if role in self._once else self._most
@@ -39,7 +39,7 @@ class CompositionCodec(UnreleasedCodec):
 
     @cached_property
     def pairs(self) -> Integers:
-        """How many pairs of neighbours of each kind the compositions have, shape (size, kinds)."""
+        """Number of neighbour pairs of each kind in each composition, shape (size, kinds)."""
         first = np.cumsum(self.members, axis=1) > 0
         ahead = np.column_stack([np.zeros(len(first), bool), first[:, :-1]])
         other = (self.members > 0) & ahead
@@ -47,7 +47,7 @@ class CompositionCodec(UnreleasedCodec):
 
     @cached_property
     def pairs_with_first(self) -> Integers:
-        """How many members after the second one make a pair of each kind with the first, shape (size, kinds)."""
+        """Number of members after the second that pair with the first, by kind of pair, shape (size, kinds)."""
         members = np.arange(len(self.members))
         later, role = self.members.copy(), self.find_first(0)
         for place in (role, self.find_first(1)):
@@ -56,13 +56,13 @@ class CompositionCodec(UnreleasedCodec):
         return np.stack([later * ~same, later * same], axis=2).reshape(len(later), -1)
 
     def find_first(self, place: int) -> Integers:
-        """Return the role of the member at this place of each composition, -1 where it has none."""
+        """Return the role of the member at ``place`` in each composition, -1 if there is none."""
         role = (np.cumsum(self.members, axis=1) <= place).sum(axis=1)
         return np.where(role < self.members.shape[1], role, -1)
 
     @property
     def kinds(self) -> int:
-        """How many kinds of pairs there are: for each role of the second member whether the first one has it, too."""
+        """Number of kinds of pairs: the second member's role, and whether the first member has the same role."""
         return 2 * self.roles.size
 
     def encode_members(self, members: Integers) -> Integers:
@@ -75,13 +75,13 @@ class CompositionCodec(UnreleasedCodec):
         return np.asarray(columns[self.attribute]), Counter()
 
     def labels(self) -> list[str]:
-        """Return the number and the role of the members."""
+        """Return labels with the number of members of each role."""
         roles = self.roles.labels()
         return [", ".join(f"{n} {role}" for n, role in zip(row, roles, strict=True) if n) for row in self.members]
 
 
 def _to_bytes(members: Integers) -> NDArray[np.bytes_]:
-    """Return each row as bytes in the order of rows, which no number of roles overflows."""
+    """Return each row as bytes that sort like the rows; no number of roles overflows them."""
     return np.ascontiguousarray(members, ">u4").view(f"S{4 * members.shape[1]}")[:, 0]
 
 

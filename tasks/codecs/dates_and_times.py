@@ -31,9 +31,9 @@ WEEK = 7 * 86_400.0
 
 
 class CalendarColumnCodec(OrderedCodec):
-    """Base of the codecs of dates, moments and times, which draw values by the calendar where it is counted.
+    """Base of the codecs of dates, moments and times, which draw values by the calendar if it is counted.
 
-    ``unit``: seconds of one of the codec's numbers; ``smallest``: of its smallest step.
+    ``unit``: the codec's number unit in seconds; ``smallest``: the smallest step in seconds.
     """
 
     unit: int
@@ -50,7 +50,7 @@ class CalendarColumnCodec(OrderedCodec):
         return Grid(Fraction(self.smallest, self.unit))
 
     def count_calendar(self, parts: Sequence[CalendarPart]) -> list[CalendarCodec]:
-        """Return codecs of parts of the calendar; values are drawn by these from now on."""
+        """Return codecs of calendar parts, which this codec uses from now on to draw values."""
         self.parts = tuple(parts)
         self.least_part = WEEK / self.unit  # a narrower cell lacks some weekdays
         self.helpers = tuple(name_calendar_attribute(self.attribute, part) for part in parts)
@@ -90,7 +90,7 @@ class DatetimeCodec(CalendarColumnCodec):
         self.ladder_origin = self._edges[-1]
 
     def read_numbers(self, numbers: pa.Array) -> pa.Array:
-        """See :class:`OrderedCodec`; moments, also where days are released."""
+        """See :class:`OrderedCodec`; returns moments even if days are released."""
         values = self.lattice.read(numbers)
         micros = np.round(np.asarray(values.fill_null(0.0)) * 1e6).astype(np.int64)
         return pa.array(micros, mask=~np.asarray(values.is_valid())).cast(pa.timestamp("us"))
@@ -120,7 +120,7 @@ class DatetimeCodec(CalendarColumnCodec):
         return self._convert_to_released(np.clip(steps * step, least, most))
 
     def _find_least_released(self, low: float) -> float:
-        """Return the last whole step at or below ``low``."""
+        """Return the last full step at or below ``low``."""
         return float(np.floor(low / self.smallest) * self.smallest)
 
     def _convert_to_released(self, numbers: Floats) -> pa.Array:
@@ -141,7 +141,7 @@ class DatetimeCodec(CalendarColumnCodec):
 
 
 class WholeCodec(CalendarColumnCodec):
-    """Base of the codecs of dates and times of day: whole numbers of their unit."""
+    """Base of the codecs of dates and times of day: integers in their unit."""
 
     def _find_bounds(self) -> tuple[float, float]:
         return self._edges[0], self._edges[-1] - 1
@@ -172,7 +172,7 @@ class DateCodec(WholeCodec):
         self.ladder_origin = self._edges[-1]
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return days since 1970, a moment's by its clock time, and the null mask."""
+        """Return days since 1970 (by clock time for moments), and the null mask."""
         seconds, is_null = parsing.to_seconds(array, self._pattern, self._column.zone)
         return np.floor(seconds / 86_400), is_null
 

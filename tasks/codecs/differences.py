@@ -1,8 +1,7 @@
-"""Codec of the difference of two columns of a row: 0 alone, and cells whose widths double away from it.
+"""Codec of the difference of two columns of a row: 0 alone, and cells whose widths double away from 0.
 
-It writes an attribute of its own, which no released column has, so that whether one value is below, equal to or above
-the other, and by how much, is measured like any column; :mod:`privsyn.tasks.knowledge.differences` keeps it in the
-rows.
+It writes a separate, unreleased attribute.  So whether one value is below, equal to or above the other, and by how
+much, is measured like any column; :mod:`privsyn.tasks.knowledge.differences` keeps it in the rows.
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 Floats = NDArray[np.float64]
 
 STEPS_WITHOUT_GRID = 4_096
-"""Steps that the range of a difference has where values are on no grid."""
+"""Steps in the range of a difference if the values have no grid."""
 
 
 class DifferenceCodec(UnreleasedCodec):
-    """Codes of ``first`` minus ``second``: below 0 the largest first, then 0, then above 0; last that one is missing.
+    """Codes of ``first`` minus ``second``: negative differences, largest first, then 0, positive ones, and missing.
 
-    ``step``: of the values, None where they are on no grid.  A cell holds the differences from 2^i to below 2^(i+1)
-    steps.
+    ``step``: of the values, None without a grid.  A cell holds the sizes from 2^i to below 2^(i+1) steps.
     """
 
     def __init__(self, first: OrderedCodec, second: OrderedCodec, step: float | None) -> None:
@@ -48,11 +46,11 @@ class DifferenceCodec(UnreleasedCodec):
 
     @property
     def signs(self) -> Floats:
-        """Each code's sign, shape (size,), and 2 of that of missing ones."""
+        """Each code's sign, shape (size,); 2 for the missing code."""
         return np.append(np.sign(np.arange(self.missing) - self.zero), 2).astype(np.float64)
 
     def find_codes(self, first: Floats, second: Floats) -> NDArray[np.int64]:
-        """Return the code of the difference of each pair of numbers, shape (rows,); NaN is missing."""
+        """Return the code of each difference, shape (rows,); NaN is missing."""
         steps = (first - second) / self.step
         steps = np.round(steps) if self._rounds else steps
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -66,13 +64,13 @@ class DifferenceCodec(UnreleasedCodec):
         return self.find_codes(first, second).astype(choose_code_dtype(self.size)), Counter()
 
     def round(self, numbers: Floats) -> Floats:
-        """Return numbers on the grid of the values, where these have one."""
+        """Return numbers rounded to the values' grid, if there is one."""
         if not self._rounds:
             return numbers
         return np.asarray(Grid.of(self.step).value(np.round(numbers / self.step)))
 
     def draw(self, codes: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """Return a difference of each code, shape (rows,), drawn evenly from its cell; of no missing one."""
+        """Return a difference for each code, shape (rows,), drawn uniformly from its cell; no code may be missing."""
         place = np.where(codes < self.zero, self.zero - 1 - codes, codes - self.zero - 1)
         steps = 2.0 ** np.maximum(place, 0) * (1 + rng.random(len(codes)))
         steps = np.floor(steps) if self._rounds else steps
@@ -83,7 +81,7 @@ class DifferenceCodec(UnreleasedCodec):
         return {}
 
     def labels(self) -> list[str]:
-        """Return each cell's differences."""
+        """Return the range of differences of each cell."""
         ends = [(2.0**i * self.step, 2.0 ** (i + 1) * self.step) for i in range(self._widths)]
         above = [f"{low:g} to below {high:g}" for low, high in ends]
         below = [f"above -{high:g} to -{low:g}" for low, high in reversed(ends)]

@@ -1,4 +1,4 @@
-"""Rows to fine integer codes by the codecs of a plan, one batch at a time, with what had to be repaired."""
+"""Encode rows as fine integer codes with the codecs of a plan, one batch at a time, and count repairs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 OF_RULE = "rules"
-"""How the place of a repair begins that is no repair of a value: a row that breaks a rule, and is counted as it is."""
+"""Prefix of the place of a broken rule; such rows are counted unrepaired."""
 
 
 NOT_KEPT, NO_RECORD = "left out", "without a record of their own"
-"""Repairs of an identifier that say what the unit of protection leaves out: rows, and rows of a person but one."""
+"""Repairs of an identifier, for what the unit of protection leaves out: rows, and all rows of a person but one."""
 
 
 @dataclass
 class Repairs:
-    """How many values each repair touched, by column; filled while the rows stream through."""
+    """How many values each repair changed, by column; filled while rows stream through."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -47,17 +47,17 @@ class Batches(Protocol):
     """Starts a fresh pass over the private rows."""
 
     def __call__(self, repairs: Repairs | None = None, /) -> Iterable[pa.RecordBatch]:
-        """Yield the rows in batches; what reading them repairs is added to ``repairs``."""
+        """Yield the rows in batches; repairs made while reading are added to ``repairs``."""
 
 
 CodesAndNumbers: TypeAlias = tuple[pa.RecordBatch, pa.RecordBatch]
-"""The codes of rows, and the numbers of the same rows."""
+"""Codes of rows, and lattice numbers of the same rows."""
 
 
 def encode_batch_with_numbers(
     batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, of: EncodingPlan | None = None
 ) -> CodesAndNumbers:
-    """Return codes and numbers of one batch; ``of``: the plan that says which numbers are stored, if it is another."""
+    """Return codes and numbers of one batch; ``of``: the plan that chooses which numbers to store, if another."""
     domain = build_number_domain(of or plan)
     numbers: dict[str, pa.Array] = dict.fromkeys(domain.attributes)
     codes = encode_batch(batch, plan, repairs, numbers)
@@ -65,19 +65,19 @@ def encode_batch_with_numbers(
 
 
 def build_number_domain(plan: EncodingPlan) -> Domain:
-    """Return how many numbers each of the attributes has that :func:`list_numbered` names."""
+    """Return the lattice sizes of the attributes that :func:`list_numbered` returns."""
     sizes = {c.attribute: c.lattice.size for c in plan.codecs if isinstance(c, OrderedCodec)}
     return Domain.of({name: sizes[name] for name in list_numbered(plan)})
 
 
 def list_numbered(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return the attributes whose values later looks may see inside their codes."""
+    """Return the attributes whose values later looks may see inside codes."""
     seen = (*(codec.attribute for codec in (*plan.on_ladder, *plan.wide_celled)), *list_comparable(plan))
     return tuple(dict.fromkeys(seen))
 
 
 def list_comparable(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return, of persons with rows, the attributes with an order, whichever of them change from row to row."""
+    """Return the ordered attributes of linked rows of persons, whether or not they change between rows."""
     if plan.panel is None or plan.panel.household:
         return ()
     rows = (codec for codec in plan.of_rows.codecs if codec.chances is None)
@@ -85,16 +85,16 @@ def list_comparable(plan: EncodingPlan) -> tuple[str, ...]:
 
 
 def list_compared(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return those that change: whether a row and the next one have one value is asked of them."""
+    """Return the comparable attributes that change between rows; pairs of rows are compared in these."""
     return tuple(a for a in plan.following if a in list_comparable(plan))
 
 
 def encode_batch(
     batch: pa.RecordBatch, plan: EncodingPlan, repairs: Repairs, numbers: dict[str, pa.Array] | None = None
 ) -> pa.RecordBatch:
-    """Return codes of one batch; source columns are found by name, extra ones are ignored.
+    """Return the codes of one batch; source columns are found by name, extra columns are ignored.
 
-    ``numbers``: gets, for each attribute that it names, the values' numbers in the column's lattice.
+    ``numbers``: filled with the lattice numbers of each attribute that it has as a key.
     """
     arrays, encoded = [], {}
     schema = build_code_schema(plan.domain)
@@ -115,14 +115,14 @@ def encode_batch(
 def _count_broken(
     batch: pa.RecordBatch, codes: Mapping[str, Codes], plan: EncodingPlan, rules: CompiledRules, repairs: Repairs
 ) -> None:
-    """Add to ``repairs`` how many rows break each rule; they are counted as they are.  ``codes``: of each attribute."""
+    """Add to ``repairs`` how many rows break each rule, counted unrepaired; ``codes``: by attribute."""
     columns: dict[str, pa.Array] = {}
     for codec in (*plan.codecs, *plan.computed):
         if not rules.ruled_columns.isdisjoint(codec.ranges()):
             known = codes.get(codec.attribute)
             columns.update(codec.read({name: batch.column(name) for name in codec.sources}, known))
     if not columns:
-        return  # no condition, and nothing computed
+        return  # no conditions and no computed columns
     for condition, rows in zip(rules.conditions, rules.find_broken_rows(columns), strict=True):
         repairs.add(f"{OF_RULE}[{condition.rule}]", +Counter({condition.words: int(rows.sum())}))
     for name, others in rules.find_differing_rows(columns).items():
@@ -132,9 +132,9 @@ def _count_broken(
 def encode_finer(
     codes: pa.RecordBatch, numbers: pa.RecordBatch | None, before: EncodingPlan, after: EncodingPlan
 ) -> pa.RecordBatch:
-    """Return rows in the codes of ``after``, from codes of ``before`` and numbers, which say the values.
+    """Return rows recoded from ``before`` to ``after``, using their lattice numbers for exact values.
 
-    Columns whose cells are the same in both keep their codes.  Without numbers values are drawn inside their codes.
+    Columns with the same cells in both plans keep their codes.  Without numbers, values are drawn inside their codes.
     """
     cells = {c.attribute: c.cells.fine for c in before.codecs if isinstance(c, OrderedCodec)}
     cut = {c.sources[0] for c in after.codecs if isinstance(c, OrderedCodec) and c.cells.fine != cells[c.attribute]}
@@ -156,13 +156,13 @@ def encode_finer(
 
 
 def encode_rows_finer(rows: CodeTable, before: EncodingPlan, after: EncodingPlan) -> CodeTable:
-    """Return rows in the codes of ``after`` from codes of ``before`` alone."""
+    """Return rows recoded from ``before`` to ``after``, from the codes alone."""
     parts = [encode_finer(batch, None, before, after) for batch in rows.to_arrow().to_batches()]
     return CodeTable.from_arrow(pa.Table.from_batches(parts, build_code_schema(after.domain)), after.domain)
 
 
 def _restore(column: str, codes: pa.RecordBatch, columns: Mapping[str, pa.Array], plan: EncodingPlan) -> pa.Array:
-    """Return values of a column: those read from numbers, ``columns``, or of another one a value of each code."""
+    """Return a column's values: from ``columns``, read from numbers, or else one value per code."""
     if column in columns:
         return columns[column]
     codec = next(c for c in plan.codecs if column in c.ranges())

@@ -1,4 +1,4 @@
-"""The plan: every codec of a release, in attribute order, made from the spec."""
+"""The encoding plan: every codec of a release, in attribute order, made from the spec."""
 
 from __future__ import annotations
 
@@ -56,13 +56,12 @@ FIGURES = (PersonFigureCodec, CompositionCodec)
 class EncodingPlan:
     """All codecs of a release, in attribute order.
 
-    ``computed``: codecs of columns that are not attributes, since rules compute them from others.
-    ``together``: groups of attributes whose values lie at one place of their codes.  ``unmeasured``: columns that are
-    no attributes either, since they are drawn without a look at the private table.  ``panel``: what is public about the
-    rows of one person, where they are linked; ``order``: the codec of the column that puts them in order, and
-    ``order_unit`` its smallest step in the codec's numbers.  ``person_groups``: the attributes by which questions about
-    persons count them.  ``uncut``: the plan before any cell was cut, by whose codes rows of a person are chosen; None:
-    this one.
+    ``computed``: codecs of columns that rules compute, which are no attributes.  ``together``: groups of attributes
+    whose values lie at the same place in their codes.  ``unmeasured``: columns drawn without looking at the private
+    table, which are no attributes either.  ``panel``: public facts about the linked rows of one person; ``order``: the
+    codec of the column that orders them; ``order_unit``: its smallest step in the codec's numbers.  ``person_groups``:
+    the attributes by which questions count persons.  ``uncut``: the plan before cells were cut, whose codes choose a
+    person's rows; None means this plan.
     """
 
     codecs: tuple[Codec, ...]
@@ -78,7 +77,7 @@ class EncodingPlan:
 
     @property
     def of_rows(self) -> EncodingPlan:
-        """The codecs of the table's columns, without the figures of persons."""
+        """The codecs of the table's columns, without person figures."""
         codecs = tuple(c for c in self.codecs if not isinstance(c, FIGURES))
         return replace(self, codecs=codecs, panel=None, uncut=self.uncut and self.uncut.of_rows)
 
@@ -86,24 +85,24 @@ class EncodingPlan:
     def following(self) -> tuple[str, ...]:
         """The attributes whose code in a person's next row is measured: those of columns that are not carried.
 
-        What is counted alone beside a column, as its weekday, is drawn for every row by itself (:attr:`drawn_by_row`).
+        Attributes counted alone, such as a weekday, are drawn for every row separately (:attr:`drawn_by_row`).
         """
         carried_by_none = (c for c in self._changing if not isinstance(c, LevelCodec) and c.chances is None)
         return tuple(c.attribute for c in carried_by_none)
 
     @property
     def constant(self) -> tuple[str, ...]:
-        """The attributes of columns that are the same in every row of a person."""
+        """The attributes of columns that are constant within a person."""
         return () if self.panel is None else self.list_attributes_within(self.panel.constant)
 
     def list_attributes_within(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes that follow from these released columns alone."""
+        """Return the attributes that depend on these released columns alone."""
         names = frozenset(columns)
         return tuple(c.attribute for c in self.of_rows.codecs if names.issuperset(c.sources))
 
     @property
     def drawn_by_row(self) -> tuple[str, ...]:
-        """The attributes counted alone, with shares by chance, beside columns that change from row to row."""
+        """The attributes counted alone, with shares by chance, of columns that change between rows."""
         return tuple(c.attribute for c in self._changing if c.chances is not None)
 
     @property
@@ -113,13 +112,13 @@ class EncodingPlan:
 
     @property
     def vocabulary(self) -> Mapping[str, int]:
-        """A number for every text that rules and summaries compare; empty without either."""
+        """A number for every text that rules and summaries compare; empty without rules or summaries."""
         books = [self.rules, *(codec.book for codec in self.summaries)]
         return next((book.vocabulary for book in books if book is not None), {})
 
     @property
     def summaries(self) -> tuple[SummaryCodec, ...]:
-        """The codecs of figures of a person's rows together."""
+        """The codecs of summaries of a person's rows."""
         return tuple(c for c in self.codecs if isinstance(c, SummaryCodec))
 
     def get_order(self) -> tuple[Panel, Codec]:
@@ -129,7 +128,7 @@ class EncodingPlan:
         return self.panel, self.order
 
     def get_compositions(self) -> CompositionCodec:
-        """Return the codec of the compositions of households.  Raises LookupError for a plan without."""
+        """Return the codec of household compositions.  Raises LookupError if the plan has none."""
         for codec in self.codecs:
             if isinstance(codec, CompositionCodec):
                 return codec
@@ -144,7 +143,7 @@ class EncodingPlan:
 
     @property
     def wide(self) -> dict[str, tuple[tuple[int, int], ...]]:
-        """Attribute -> its wide bins (:class:`Cells`), where it has any."""
+        """Attribute -> its wide bins (:class:`Cells`), if it has any."""
         ordered = [codec for codec in self.codecs if isinstance(codec, OrderedCodec)]
         return {codec.attribute: codec.cells.wide for codec in ordered if codec.cells.wide}
 
@@ -154,7 +153,7 @@ class EncodingPlan:
         return tuple(c for c in self.codecs if isinstance(c, DifferenceCodec))
 
     def describe_codes(self) -> dict[str, Any]:
-        """Return what is public of the codes beside their columns: how many, which stand for one value, and which how.
+        """Return the public facts about the codes: their number, single-value codes, chances, bins of values and rungs.
 
         JSON-ready, for cache keys.
         """
@@ -169,26 +168,26 @@ class EncodingPlan:
 
     @cached_property
     def on_ladder(self) -> tuple[OrderedCodec, ...]:
-        """The codecs of columns whose cells follow a first look."""
+        """The codecs of columns whose cells are chosen after a first look."""
         return tuple(c for c in self.codecs if isinstance(c, OrderedCodec) and c.on_ladder)
 
     @cached_property
     def wide_celled(self) -> tuple[SteppedCodec[Any], ...]:
-        """The codecs of numbers with open bins, some of whose cells hold several values: these may be looked for.
+        """The codecs of numbers with open bins and some cells of several values, which a look may count singly.
 
-        None of linked rows, nor of columns whose values lie at one place.
+        Linked rows have none; columns whose values lie at one place are left out.
         """
         together = {a for group in self.together for a in group}
         numbers = (c for c in self.codecs if isinstance(c, SteppedCodec) and c.attribute not in together)
         return tuple(c for c in numbers if self.panel is None and c.widths is not None and any(c.cell_values))
 
     def only(self, attributes: Collection[str]) -> EncodingPlan:
-        """Return the codecs of some attributes, without what follows from others."""
+        """Return a plan with the codecs of some attributes alone."""
         return EncodingPlan(tuple(c for c in self.codecs if c.attribute in attributes))
 
     @property
     def interval_bins(self) -> dict[str, NDArray[np.int32]]:
-        """Attribute -> the public bin of every fine code but null, -1 of an exact value; of those in ``together``."""
+        """Attribute in ``together`` -> the public bin of every fine code but null, -1 for an exact value."""
         grouped = {a for group in self.together for a in group}
         ordered = [c for c in self.codecs if isinstance(c, OrderedCodec) and c.attribute in grouped]
         exact = {c.attribute: np.array([cell.exact for cell in c.cells.fine]) for c in ordered}
@@ -206,7 +205,7 @@ class EncodingPlan:
 
     @cached_property
     def binning(self) -> Binning:
-        """What is public of every attribute's fine codes, in attribute order."""
+        """The public facts about every attribute's fine codes, in attribute order."""
         levels: dict[str, tuple[Level, ...]] = {}
         for c in self.codecs:
             if isinstance(c, LevelCodec):
@@ -229,14 +228,14 @@ class EncodingPlan:
         }
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes that hold these released columns, without others that are counted of them."""
+        """Return the attributes that hold these released columns, without attributes derived from them."""
         derived = (HeapingCodec, LevelCodec, DifferenceCodec, CalendarCodec)
         return tuple(
             c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
         )
 
     def labels(self) -> dict[str, list[str]]:
-        """Return a readable label of every fine code, by attribute."""
+        """Return a readable label for every fine code, by attribute."""
         return {c.attribute: c.labels() for c in self.codecs}
 
     def ranges(self) -> dict[str, ValueRange]:
@@ -249,7 +248,7 @@ class EncodingPlan:
         return ranges
 
     def list_table_ranges(self, column_order: Sequence[str]) -> dict[str, ValueRange]:
-        """Return the public domain of the synthetic table's columns; linked rows have the identifier first."""
+        """Return the public domains of the synthetic table's columns; linked rows start with the identifier."""
         ranges = self.ranges()
         table_ranges = {name: ranges[name] for name in column_order}
         if self.panel is None:
@@ -257,12 +256,12 @@ class EncodingPlan:
         return {self.panel.person: ValueRange(pa.int64(), False, 1, MOST_PERSONS), **table_ranges}
 
     def with_slopes(self, slopes: Mapping[str, NDArray[np.float64]]) -> EncodingPlan:
-        """Return the plan with these slopes inside the cells of numeric columns (tasks/estimation/tails.py)."""
+        """Return the plan with these slopes in the cells of numeric columns (tasks/estimation/tails.py)."""
         codecs = [c.with_slopes(slopes[c.attribute]) if c.attribute in slopes else c for c in self.codecs]
         return replace(self, codecs=tuple(codecs))
 
     def with_frequent(self, frequent: Mapping[str, FrequentValues]) -> EncodingPlan:
-        """Return the plan whose numbers are these values as often as they are (tasks/estimation/frequent_values.py)."""
+        """Return the plan with these frequent values in the cells of numbers (tasks/estimation/frequent_values.py)."""
         codecs = [
             c.with_frequent(frequent[c.attribute]) if isinstance(c, SteppedCodec) and c.attribute in frequent else c
             for c in self.codecs
@@ -276,10 +275,10 @@ class EncodingPlan:
         places: Mapping[str, NDArray[np.float64]] | None = None,
         rounded: Collection[str] = (),
     ) -> dict[str, pa.Array]:
-        """Return the released columns, the computed ones among them, from fine codes of every attribute, shape (rows,).
+        """Return the released columns, including computed ones, from fine codes of every attribute, shape (rows,).
 
-        places: of some attributes, where in its fine code each row's value lies, from 0 to below 1; others are drawn.
-        rounded: those of them whose values are rounded as their helpers say; values of the others are not.
+        places: attribute -> place of each row's value in its fine code, in [0, 1); other values are drawn.  rounded:
+        the attributes in ``places`` whose values are rounded by their helpers; the others are not rounded.
         """
         columns: dict[str, pa.Array] = {}
         for codec in self.codecs:
@@ -296,17 +295,17 @@ class EncodingPlan:
         return columns
 
     def compute_columns(self, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Return the columns that rules compute from others, ``columns``."""
+        """Return the columns that rules compute from ``columns``."""
         if self.rules is None or not self.computed:
             return {}
         return self.rules.compute_columns(columns, {name: r.type for name, r in self.ranges().items()})
 
 
 class ColumnCodecs:
-    """The rules of a spec and the codecs of its columns, each made when it is first asked for, in whatever order.
+    """The rules of a spec and the codecs of its columns; each codec is made when first requested.
 
-    ``even``: columns whose cells are those of releases made before wide bins had more.  ``cuts``: the cells of
-    columns on a ladder, as a first look made them.
+    ``even``: columns with the cells of releases made before wide bins had more.  ``cuts``: the cells of ladder columns,
+    as a first look made them.
     """
 
     def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Collection[CutCell] = ()) -> None:
@@ -321,7 +320,7 @@ class ColumnCodecs:
         self._made: dict[str, list[Codec]] = {}
 
     def of(self, name: str) -> list[Codec]:
-        """Return the codec of a column, and that of its heaps where it has any."""
+        """Return the codecs of a column: its own and those of its derived attributes."""
         if name not in self._made:
             every = {edge for by_column in self._thresholds for edge in by_column.get(name, ())}
             thresholds = _drop_repeated(every, self.spec.columns[name])
@@ -332,17 +331,17 @@ class ColumnCodecs:
 def plan(
     spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
-    """Return :func:`arrange_codecs` of the codecs of ``spec``; ``even`` and ``cuts``: as theirs."""
+    """Return :func:`arrange_codecs` for the codecs of ``spec``; ``even`` and ``cuts``: see :class:`ColumnCodecs`."""
     return arrange_codecs(ColumnCodecs(spec, even, cuts), order)
 
 
 def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPlan:
     """Return the codecs of a release's attributes, in ``order`` of the released columns (the spec's if empty).
 
-    A column that rules compute has no attribute; the columns of one ``one_of`` share one, in the first one's place.  A
-    column with heaps has a second attribute for them, a column with levels one more for each level.  A column behind a
-    computed one may have codes that are split by the latter's bins (:mod:`privsyn.tasks.codecs.split`).  A column that
-    is not measured has no attribute: it is drawn when rows are decoded.
+    Computed and unmeasured columns have no attribute; unmeasured columns are drawn when rows are decoded.  The columns
+    of one ``one_of`` share one attribute, in the place of the first.  A column with heaps has a second attribute for
+    them, and a column with levels one more per level.  A source of a computed column may have codes split by the
+    computed column's bins (:mod:`privsyn.tasks.codecs.split`).
     """
     spec, rules = column_codecs.spec, column_codecs.rules
     columns = spec.released_columns
@@ -359,7 +358,7 @@ def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> En
             codecs |= {codec.attribute: codec for codec in column_codecs.of(name)}
     follow = tuple(column_codecs.of(n)[0] for n in names if n in computed)
     if rules is not None:
-        if spec.panel is None:  # a split code would follow from the row's other values, not from the row before
+        if spec.panel is None:  # a split code depends on the row's other values, not the row before
             codecs = split_by_computed(codecs, follow, rules)
         codecs = add_level_codecs(codecs, columns, follow, rules)
     for pair in spec.compare:
@@ -387,7 +386,7 @@ def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> En
 
 
 def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[SummaryCodec, ...]:
-    """Return the codecs of the figures of a person's rows together that questions have measured."""
+    """Return the codecs of the person summaries that questions measure."""
     if not spec.summaries:
         return ()
     book = CompiledRules.compile(spec) if rules is None else rules
@@ -398,7 +397,7 @@ def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[Su
 def plan_every_column(
     spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
-    """Return the codecs of every measured column, computed and one-hot ones like any other, for an evaluation.
+    """Return the codecs of every measured column, with computed and one-hot columns as ordinary ones, for evaluation.
 
     ``even`` and ``cuts``: as in :func:`plan`.
     """
@@ -408,7 +407,7 @@ def plan_every_column(
 
 
 def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
-    """Return the columns with wide bins that have other ``sizes`` in a release, made when their cells were even."""
+    """Return the columns whose ``sizes`` in a release show that it was made before wide bins had more cells."""
     return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
 
@@ -417,7 +416,7 @@ def list_asked_thresholds(
 ) -> dict[str, tuple[float, ...]]:
     """Return ordered column -> the bin edges at which conditions of the spec's measured questions change.
 
-    ``some``: of these questions about rows only.
+    ``some``: use these row questions only.
     """
     columns, questions = spec.released_columns, spec.measured_sets if some is None else some
     conditions = [node for marginal in questions for node in parse_conditions(marginal, columns)]
@@ -430,7 +429,7 @@ def list_asked_thresholds(
 def _build_codecs(
     name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str], cuts: Sequence[CutCell]
 ) -> list[Codec]:
-    """Return the codec of a column, and the codecs of further attributes that are counted of it."""
+    """Return the codecs of a column and its derived attributes."""
     column = spec.columns[name]
     rungs = _choose_rungs(column, spec, name)
     if rungs and isinstance(column, NumberColumn) and column.step is None and column.decimals is not None:
@@ -438,9 +437,9 @@ def _build_codecs(
         grid = stepped.grid()
         if grid is not None and all(grid.below(np.array([t]))[0] == t for t in thresholds):
             column, rungs = stepped, _choose_rungs(stepped, spec, name)
-        else:  # what compares values within a step has them as they are stored
+        else:  # thresholds within a step need the stored values
             rungs = ()
-    if len(cuts) == 1:  # the first look has shown that the column's own cells will do
+    if len(cuts) == 1:  # the first look kept the column's own cells
         rungs, cuts = (), ()
     match column:
         case IntegerColumn():
@@ -452,7 +451,7 @@ def _build_codecs(
         case NumberColumn():
             points, rounded = _choose_cells(column, spec)
             edges = () if rungs else _choose_edges(column, spec, name)
-            points = tuple(p for p in points if not edges or p == edges[-1])  # other values have a bin each
+            points = tuple(p for p in points if not edges or p == edges[-1])  # other values have a bin already
             even_cells = name in even
             number = NumberCodec(
                 name,
@@ -482,9 +481,9 @@ def _build_codecs(
 
 
 def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...]:
-    """Return the edges of the cells of a first look at a column; none where it has no ladder.
+    """Return the edges of a first look's cells; empty for a column without a ladder.
 
-    That is where bins are given, where the column has few values, and where columns share their cells.
+    Columns with given bins, few values, or shared cells have no ladder.
     """
     if not spec.has_ladder or not isinstance(column, IntegerColumn | NumberColumn | DateColumn | DatetimeColumn):
         return ()
@@ -507,10 +506,10 @@ def _choose_rungs(column: Any, spec: ReleaseSpec, name: str) -> tuple[float, ...
 
 
 def _drop_repeated(edges: Collection[float], column: Any) -> list[float]:
-    """Return the edges, ascending, without a second one for one threshold between values that may come out.
+    """Return the edges, ascending, without duplicates that no released value lies between.
 
-    ``x <= 0.6`` of numbers with one decimal ends at 0.7 for a rule, and right after 0.6 for a question, which serves
-    the rule as well: nothing comes out between.
+    With one decimal, ``x <= 0.6`` ends at 0.7 for a rule and right after 0.6 for a question.  The latter serves the
+    rule as well, because no value lies between.
     """
     if not isinstance(column, NumberColumn) or column.decimals is None or column.step is not None:
         return sorted(edges)
@@ -521,21 +520,21 @@ def _drop_repeated(edges: Collection[float], column: Any) -> list[float]:
 def _choose_cells(
     column: IntegerColumn | NumberColumn, spec: ReleaseSpec
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the values with a cell each, and the numbers that people may round to; none where bins are given."""
+    """Return values with a single cell, and numbers that people may round to; both empty if bins are given."""
     compression, is_open = spec.mechanism.compression, column.leaves_bins_open
     points = column.point_values() if compression.single_values and is_open else ()
     return points, column.round_numbers() if compression.round_numbers and is_open else ()
 
 
 def _choose_edges(column: NumberColumn, spec: ReleaseSpec, name: str) -> tuple[float, ...]:
-    """Return edges at the few values that may come out; none where bins are given, and of columns with like bins."""
+    """Return edges at a column's few possible values; empty if bins are given or shared."""
     together = {member for group in spec.together for member in group}
     is_open = spec.mechanism.compression.single_values and column.leaves_bins_open
     return column.list_value_edges() if is_open and name not in together else ()
 
 
 def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:
-    """Return the codec, and the one of the round numbers that its values were rounded to, where there is one."""
+    """Return the codec, followed by a codec of its heaps if it has any."""
     if column.heaps:
         return [codec, HeapingCodec(codec, column.heap_values())]
     step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
@@ -545,7 +544,7 @@ def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, round
 def _with_calendar(
     codec: CalendarColumnCodec, column: DateColumn | DatetimeColumn | TimeColumn, spec: ReleaseSpec
 ) -> list[Codec]:
-    """Return the codec and, where the spec counts the calendar and gives no bins, those of its parts."""
+    """Return the codec and, if the spec counts the calendar and gives no bins, the codecs of its calendar parts."""
     together = {name for group in spec.together for name in group}
     counted = spec.mechanism.compression.calendar and column.leaves_bins_open
     if not counted or codec.attribute in together | {spec.order}:
@@ -556,10 +555,10 @@ def _with_calendar(
 
 
 class UnmeasuredColumn:
-    """A released column that is drawn from its spec alone: it has no codes and no attribute.
+    """A released column drawn from its spec alone, without codes or attribute.
 
-    Listed values are equally likely; numbers, days and times are drawn evenly from their whole public range, whatever
-    its bins.  Null, where the column is nullable, is as likely as one listed value or one bin.
+    Listed values are equally likely; numbers, days and times are drawn uniformly from the whole public range, whatever
+    the bins.  Null, if allowed, is as likely as one listed value or one bin.
     """
 
     def __init__(self, codec: Codec, column: Any) -> None:
@@ -571,7 +570,7 @@ class UnmeasuredColumn:
         self._choices = self._values or bins
 
     def draw(self, rows: int, rng: np.random.Generator) -> pa.Array:
-        """Return one value a row, in the released type."""
+        """Return one value per row, in the released type."""
         chosen = rng.integers(self._choices + int(self._nullable), size=rows)
         null = chosen == self._choices
         if not isinstance(self._codec, OrderedCodec):
@@ -581,7 +580,7 @@ class UnmeasuredColumn:
         return pc.if_else(pa.array(null), pa.scalar(None, values.type), values) if self._nullable else values
 
     def ranges(self) -> dict[str, ValueRange]:
-        """Return the ranges of drawn values: without an ``other`` or a null that only unlisted values become."""
+        """Return the ranges of drawn values, without ``other`` or null if only unlisted values become it."""
         domain = self._codec.ranges()[self.column]
         values = None if domain.values is None or self._values is None else domain.values.slice(0, self._values)
         return {self.column: replace(domain, nullable=self._nullable, values=values)}

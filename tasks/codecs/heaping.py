@@ -1,7 +1,7 @@
 """Codec of heaping: the round number that a value was rounded to, such as 100 or 1000.
 
-It writes an attribute of its own beside the one of its column, so that the share of each heap is measured like any
-one-way marginal; the column's codec reads it where it draws values inside bins.
+It writes a separate attribute, so that the share of each heap is measured like any one-way marginal; the column's codec
+reads it to draw values inside bins.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Draw: TypeAlias = Callable[[NDArray[np.int64], np.random.Generator], Floats]
 Steps: TypeAlias = tuple[Grid, Floats, Floats]
 
 MAX_DRAWS = 40
-"""Draws in search of a value that is not a multiple of a larger heap, at most."""
+"""The most draws in search of a value that is not a multiple of a larger heap."""
 
 
 class HeapingCodec(UnreleasedCodec):
-    """Codes: 0 for a multiple of no heap, i for one of the i-th smallest and no larger heap, last for null or exact.
+    """Codes: 0 for a multiple of no heap, i for the i-th smallest heap and no larger one, last for null or exact.
 
-    ``step``: of the column's values, where nobody named the heaps: then the attribute is counted alone, and has the
-    share of each code by chance.
+    ``step``: the step of the column's values if the spec names no heaps; then the attribute is counted alone, with each
+    code's share by chance.
     """
 
     def __init__(self, codec: OrderedCodec, heaps: Sequence[float], step: float | None = None) -> None:
@@ -41,7 +41,7 @@ class HeapingCodec(UnreleasedCodec):
         if step is not None:
             shares_of_multiples = np.array(
                 [1.0, *(step / heap for heap in heaps), 0.0]
-            )  # of all values, the multiples of each
+            )  # the share of all values that are multiples of each heap
             self.chances = np.append(shares_of_multiples[:-1] - shares_of_multiples[1:], 0.0)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
@@ -57,14 +57,14 @@ class HeapingCodec(UnreleasedCodec):
 
 
 def count_heaps(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:
-    """Return of how many heaps each number is a multiple, shape (numbers,); each heap divides the next larger one."""
+    """Return how many heaps divide each number, shape (numbers,); each heap divides the next larger one."""
     return np.sum([Grid.of(heap).divides(numbers) for heap in heaps], axis=0, dtype=np.int64)
 
 
 class HeapSampler:
-    """Sampler of values that are multiples of the heap that they were counted with.
+    """Samples values that are multiples of the heap that they were counted with.
 
-    ``by_cell``: every value stays in its fine cell, not only in its bin.  Cells of one value stay as they are.
+    ``by_cell``: every value stays in its fine cell, not only in its bin.  Single-value cells are left alone.
     """
 
     def __init__(self, codec: OrderedCodec, heaps: Sequence[float], *, by_cell: bool = False) -> None:
@@ -86,11 +86,11 @@ class HeapSampler:
         parts: Draw,
         rng: np.random.Generator,
     ) -> Floats:
-        """Return ``numbers`` redrawn as multiples of their wanted heap, and of no larger one, shape (rows,).
+        """Return ``numbers`` redrawn as multiples of their wanted heap and no larger one, shape (rows,).
 
-        Each is redrawn from its bin (from its cell, if the bin is wide) until it is.  A bin without a multiple of the
-        heap gives one of the next smaller heap that it has; ``draw``: draws values of cells; ``parts``: draws where in
-        cells values lie, from 0 to 1.
+        Each is redrawn from its bin (from its cell, if the bin is wide) until it fits.  A bin without a multiple of the
+        heap uses the next smaller heap that has one; ``draw``: draws values in cells; ``parts``: draws positions in
+        cells, in [0, 1].
         """
         values, heap = numbers.copy(), self._lower_to_possible(cells, self._fill_unknown(wanted, rng))
         open_rows = np.flatnonzero(~self._alone[cells])
@@ -117,9 +117,9 @@ class HeapSampler:
     ) -> Floats:
         """Return the multiple of the wanted heap, and of no larger one, at a place of each cell, shape (rows,).
 
-        Those of a cell are equally likely at even places, and rise with them.  A cell without one gives a multiple of
-        the next smaller heap that it has, or of the next larger one.  ``places``: from 0 to below 1; ``steps``: the
-        column's grid, and the first of its multiples in each cell and how many there are.
+        A cell's multiples are equally likely at uniform places, and ascend with them.  A cell without such a multiple
+        gives one of the next smaller heap that it has, or of the next larger one.  ``places``: in [0, 1); ``steps``:
+        the column's grid, and each cell's first multiple and number of multiples.
         """
         values, heap = np.empty(len(places)), self._lower_to_possible(cells, self._fill_unknown(wanted, rng))
         levels = [steps, *zip(map(Grid.of, self.heaps), self._first, self._many, strict=True)]
@@ -128,8 +128,8 @@ class HeapSampler:
             start, counts = first[cells[rows]], many[cells[rows]]
             multiples = start + np.floor(places[rows] * counts)
             every = float(levels[level + 1][0].step / grid.step) if level < len(self.heaps) else 1.0
-            if every > 1:  # one in so many is a multiple of the next larger heap, and left out
-                before = start - np.ceil(start / every)  # those before the cell that are none
+            if every > 1:  # leave out multiples of the next larger heap
+                before = start - np.ceil(start / every)  # non-multiples before the cell
                 count_only = start + counts - np.ceil((start + counts) / every) - before
                 nth = before + np.floor(places[rows] * count_only)
                 multiples = np.where(count_only > 0, nth + 1 + np.floor(nth / (every - 1)), multiples)
@@ -137,7 +137,7 @@ class HeapSampler:
         return values
 
     def _fill_unknown(self, wanted: Codes, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Return the wanted heaps, with that of a random other row where a number's heap says null or exact."""
+        """Return the wanted heaps; a null or exact heap becomes the heap of another random row."""
         heap = np.asarray(wanted).astype(np.int64)
         unknown = heap > len(self.heaps)
         known_heaps = heap[~unknown]
@@ -146,7 +146,7 @@ class HeapSampler:
         return heap
 
     def _lower_to_possible(self, cells: NDArray[np.int64], heap: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the largest heap up to the wanted one that has a multiple in the row's bin."""
+        """Return the largest heap up to the wanted one with a multiple in the row's bin."""
         for level in range(len(self.heaps), 0, -1):
             heap = np.where((heap == level) & (self._many[level - 1][cells] == 0), level - 1, heap)
         return heap

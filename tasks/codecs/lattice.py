@@ -1,7 +1,6 @@
-"""The lattice of an ordered column: its values as whole numbers of the column's resolution.
+"""The lattice of an ordered column: its values as integers, in units of the column's resolution.
 
-*Encode* stores these numbers beside the codes, so that looks that see inside codes need not read the private table
-again.
+*Encode* stores these numbers next to the codes, so that looks inside codes need not read the private table again.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 BITS_OF_REALS = 40
-"""Reals without a resolution of their own have 2^-40 of the larger bound."""
+"""Reals without a resolution get 2^-40 of the larger bound."""
 
 _LARGEST, _WIDEST = 1 << 52, 900
 _SIGN = np.uint64(1 << 63)
@@ -32,8 +31,8 @@ _SIGN = np.uint64(1 << 63)
 class Lattice:
     """The numbers 0 .. ``last - first`` of the multiples inside the bounds, then one for each exact value.
 
-    ``grid``: the multiples; None where they are too many to be told apart as floats: then every float is a number.
-    ``first`` and ``last``: which multiples, or floats, the bounds are.
+    ``grid``: the multiples; None if floats cannot tell them apart, so that every float has a number.  ``first`` and
+    ``last``: the multiples, or floats, at the bounds.
     """
 
     grid: Grid | None
@@ -43,7 +42,7 @@ class Lattice:
 
     @classmethod
     def of(cls, low: float, high: float, grid: Grid | None, exact: Sequence[float] = ()) -> Lattice:
-        """Return the lattice between two bounds; ``grid``: of the column's resolution, None of reals without one."""
+        """Return the lattice between two bounds; ``grid``: the column's resolution, None for reals without one."""
         exponent = frexp(max(abs(low), abs(high)))[1]
         if grid is None and abs(exponent) < _WIDEST:
             grid = Grid(Fraction(2) ** (exponent - BITS_OF_REALS))
@@ -55,20 +54,20 @@ class Lattice:
 
     @classmethod
     def of_floats(cls, low: float, high: float, exact: Sequence[float] = ()) -> Lattice:
-        """Return the lattice of all floats between two bounds: values are read as they were."""
+        """Return the lattice of all floats between two bounds, which reads values back exactly."""
         first, last = (int(number) for number in _number_floats(np.array([low, high])))
         return cls(None, first, last, tuple(exact))
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Number of lattice numbers."""
         return self.last - self.first + 1 + len(self.exact)
 
     def number(self, values: Floats, exact: Integers) -> pa.Array:
         """Return the number of each value inside the bounds, null for NaN, in the smallest type; shape (rows,).
 
-        A value between two multiples has the number of the lower one.  ``exact``: which exact value each one is, -1 of
-        others.
+        A value between two multiples gets the lower one's number.  ``exact``: the index of each value's exact value, -1
+        for other values.
         """
         missing = np.isnan(values) & (exact < 0)
         inside = np.where(np.isnan(values), 0.0, values)
@@ -83,7 +82,7 @@ class Lattice:
         return pa.array(np.where(missing, np.uint64(0), numbers).astype(choose_code_dtype(self.size)), mask=missing)
 
     def find_multiples(self, numbers: pa.Array) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return which multiple each number is, and which numbers are multiples: not null, nor exact."""
+        """Return the multiple of each number, and which numbers are multiples: neither null nor exact."""
         offset = np.asarray(numbers.fill_null(0)).astype(np.uint64)
         is_multiple = np.asarray(numbers.is_valid()) & (offset <= np.uint64(self.last - self.first))
         if self.grid is None:
@@ -91,7 +90,7 @@ class Lattice:
         return np.where(is_multiple, offset, np.uint64(0)).astype(np.int64) + self.first, is_multiple
 
     def read(self, numbers: pa.Array) -> pa.Array:
-        """Return the values of the numbers as floats, null where they are null; shape (rows,)."""
+        """Return the values of the numbers as floats, null for null; shape (rows,)."""
         offset = np.asarray(numbers.fill_null(0)).astype(np.uint64)
         is_exact = offset > np.uint64(self.last - self.first)
         inside = np.where(is_exact, np.uint64(0), offset)
@@ -106,11 +105,11 @@ class Lattice:
 
 
 def _number_floats(values: Floats) -> NDArray[np.uint64]:
-    """Return the floats as whole numbers in their order; -0.0 is 0.0."""
+    """Return integers that sort like the floats; -0.0 equals 0.0."""
     bits = (values + 0.0).view(np.uint64)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
 def _read_floats(numbers: NDArray[np.uint64]) -> Floats:
-    """Return the floats that have these numbers."""
+    """Return the floats with these numbers."""
     return np.where(numbers & _SIGN, numbers ^ _SIGN, ~numbers).view(np.float64)

@@ -1,7 +1,7 @@
-"""Codec of a level: the public group that a column's value lies in.
+"""Codec of a level: the public group that contains a column's value.
 
-It writes an attribute of its own beside the one of its column, so that the groups of a column of very many values are
-counted with noise of their own, not as sums of noisy counts; the released table has no such column.
+It writes a separate attribute, so that the groups of a column with very many values get their own noise instead of a
+sum of noisy counts; the released table has no such column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 
 class LevelCodec(UnreleasedCodec):
-    """The groups of one level of a column; ``of``: the group of every fine code of the column's codec, in its order."""
+    """The groups of one level of a column; ``of``: the group of every fine code of the column, in order."""
 
     def __init__(self, codec: Codec, level: str, group_of: NDArray[np.int64], names: Sequence[str]) -> None:
         self.attribute, self.sources = name_level_attribute(codec.attribute, level), codec.sources
@@ -30,7 +30,7 @@ class LevelCodec(UnreleasedCodec):
 
     @property
     def digest(self) -> str:
-        """Hash of which code lies in which group; public."""
+        """Hash of the group of every code; public."""
         return hashlib.sha256(np.ascontiguousarray(self.of, np.int32).tobytes()).hexdigest()
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
@@ -38,16 +38,16 @@ class LevelCodec(UnreleasedCodec):
         return self.of[self._codec.encode(columns)[0]].astype(choose_code_dtype(self.size)), Counter()
 
     def labels(self) -> list[str]:
-        """Return the values of the levels down to this one."""
+        """Return the values of the levels down to this one, joined."""
         return list(self._names)
 
 
 def add_level_codecs(
     codecs: Mapping[str, Codec], columns: Mapping[str, Any], computed: Sequence[Codec], rules: CompiledRules
 ) -> dict[str, Codec]:
-    """Return ``codecs``, by attribute, and the codecs of their levels, by the level that rules compute for each value.
+    """Return ``codecs``, by attribute, and the codecs of their levels, as rules compute them from each value.
 
-    A group of a level is a value of it inside a group of the level above: a county's name may occur in two states.
+    A group is a level's value inside a group of the level above, because two states may have a county of the same name.
     """
     result = dict(codecs)
     types = {c.attribute: c.ranges()[c.attribute].type for c in computed}

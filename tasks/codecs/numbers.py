@@ -1,4 +1,4 @@
-"""Codecs of integers and real numbers, on a grid or not."""
+"""Codecs of integers and real numbers, with or without a grid."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside, fix_dr
 from privsyn.tasks.codecs.tail_shapes import draw_falling
 
 NO_NUMBER = np.iinfo(np.int64).min
-"""Stands for a value that is null or exact, and for every value of a column without a step."""
+"""Marks a null or exact value, and every value of a column without a step."""
 
 _WHOLE = 1 << 53
-_EXACT = 2.0**50  # below it, a float times a power of ten still tells whole numbers apart
+_EXACT = 2.0**50  # below it, a float times a power of ten still separates integers
 
 
 def _list_values(cell: Bin, grid: Grid) -> range:
-    """Return the multiples of the step in a cell of several; none beyond 2^53, where floats do not tell them apart."""
+    """Return the multiples of the step in a cell of several values; empty beyond 2^53, where floats are too coarse."""
     steps = range(0) if cell.exact or holds_one_value(cell, grid) else cell.steps(grid)
     return steps if steps.start >= -_WHOLE and steps.stop <= _WHOLE else range(0)
 
@@ -42,7 +42,7 @@ def _count_steps(grid: Grid, numbers: Floats) -> Floats:
 
 
 def get_short_float(type_: pa.DataType | None) -> type[np.floating[Any]] | None:
-    """Return the type of floats of fewer than 64 bits, also within a dictionary; None of another type, and of text."""
+    """Return the float type of fewer than 64 bits, also inside a dictionary; None for any other type."""
     if type_ is not None and pa.types.is_dictionary(type_):
         return get_short_float(type_.value_type)
     short: dict[Any, type[np.floating[Any]]] = {pa.float16(): np.float16, pa.float32(): np.float32}
@@ -50,9 +50,9 @@ def get_short_float(type_: pa.DataType | None) -> type[np.floating[Any]] | None:
 
 
 def _read_multiples(numbers: Floats, grid: Grid, short: type[np.floating[Any]]) -> Floats:
-    """Return the multiple that is stored as each number in a short float, and the numbers that no multiple is.
+    """Return the multiple stored as each number in a short float; numbers that are no multiple stay.
 
-    0.7 in 32 bits is below 0.7, whose bin and value it would miss.
+    In 32 bits, 0.7 is stored slightly below 0.7, and would miss its bin and value.
     """
     with np.errstate(all="ignore"):
         multiples = np.asarray(grid.value(_count_steps(grid, numbers)))
@@ -65,7 +65,7 @@ _Column = TypeVar("_Column", IntegerColumn, NumberColumn)
 class SteppedCodec(OrderedCodec, Generic[_Column]):
     """Base of the codecs of numbers: values on the grid of ``step``, and heaps.
 
-    ``rounded``: what people may round to where nobody named it.
+    ``rounded``: numbers that people may round to, if the spec names no heaps.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
 
     @property
     def step_grid(self) -> Grid | None:
-        """The multiples of the column's step, that cells are cut on; None without a step."""
+        """The multiples of the column's step, on which cells are cut; None without a step."""
         return self._grid
 
     @property
     def value_grid(self) -> Grid | None:
-        """The multiples that values are: of ``step``, or of the last decimal; None for numbers that are not rounded."""
+        """The grid of values: multiples of ``step`` or of the last decimal; None if numbers are not rounded."""
         decimals = getattr(self._column, "decimals", None)
         return self._grid if self._grid is not None or decimals is None else Grid.of(10.0**-decimals)
 
     @cached_property
     def cell_values(self) -> list[range]:
-        """The multiples of the step in every fine cell of several values; none in others."""
+        """The multiples of the step in every fine cell of several values; empty for other cells."""
         grid = self.value_grid
         if grid is None or self.leaves_cell:
             return [range(0)] * len(self.cells.fine)
@@ -122,25 +122,25 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         return self.value_grid
 
     def find_multiples(self, numbers: pa.Array) -> NDArray[np.int64]:
-        """Return which multiple of the step each number of the lattice is, NO_NUMBER of null and of exact values."""
+        """Return the step multiple of each lattice number, NO_NUMBER for null and exact values."""
         multiples, is_multiple = self.lattice.find_multiples(numbers)
         return np.where(is_multiple & (self.value_grid is not None), multiples, NO_NUMBER)
 
     def count_heaps(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return of how many heaps each multiple of the step is one, shape (numbers,)."""
+        """Return how many heaps divide each multiple of the step, shape (numbers,)."""
         grid = self.value_grid
         if grid is None or self._heaps is None:
             return np.zeros(len(numbers), dtype=np.int64)
         return count_heaps(np.asarray(grid.value(numbers.astype(np.float64))), self._heaps.heaps)
 
     def with_frequent(self, frequent: FrequentValues) -> Self:
-        """Return a codec that draws these values as often as they are."""
+        """Return a codec that draws these values with their shares."""
         codec = copy(self)
         codec._inside = InsideCells(frequent, self.cell_values)
         return codec
 
     def _keep_frequent(self, values: pa.Array, cells: NDArray[np.int64], places: Floats) -> pa.Array:
-        """Return values drawn inside cells, those of cells with frequent values as they lie at ``places``."""
+        """Return the values; in cells with frequent values, the quantile at ``places`` replaces them."""
         grid = self.value_grid
         rows = np.flatnonzero(self._inside.has(cells)) if self._inside is not None else np.empty(0, dtype=np.int64)
         if self._inside is None or grid is None or not rows.size:
@@ -163,7 +163,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]
     ) -> pa.Array:
         values = self._draw_inside(cells, rng)
-        if self._heaps is None or (not self.leaves_cell and not helpers):  # nobody named what people round to
+        if self._heaps is None or (not self.leaves_cell and not helpers):  # the spec names no heaps
             return values
         draw = lambda cells, rng: parsing.to_numbers(self._draw_evenly(cells, rng))[0]  # noqa: E731
         wanted, numbers = helpers[name_heap_attribute(self.attribute)], parsing.to_numbers(values)[0].copy()
@@ -189,7 +189,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         self, cells: NDArray[np.int64], places: Floats, rng: np.random.Generator, helpers: Mapping[str, Codes]
     ) -> pa.Array:
         values, wanted = self._place_values(cells, places), helpers[name_heap_attribute(self.attribute)]
-        assert self._grid is not None and self._heaps is not None  # noqa: S101 - as rounds_at_places says
+        assert self._grid is not None and self._heaps is not None  # noqa: S101 - see rounds_at_places
         numbers = parsing.to_numbers(values)[0].copy()
         free, steps = np.flatnonzero(self._many[cells] > 1), _count_steps(self._grid, numbers)
         if self._inside is not None:
@@ -198,9 +198,9 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         else:
             wanted = wanted[free]
         free_cells = cells[free]
-        # where the value found there lies among all of its cell: by slopes and frequent values places are elsewhere
+        # the value's position among all values of its cell: slopes and frequent values have moved it from its place
         part = (steps[free] - self._first[free_cells] + rng.random(len(free))) / self._many[free_cells]
-        part = np.clip(part, 0.0, 1 - 1e-12)  # a value that its type rounds may lie beside its cell
+        part = np.clip(part, 0.0, 1 - 1e-12)  # rounding to the type may leave the cell
         multiples = self._heaps.find_on_heaps(part, free_cells, wanted, (self._grid, self._first, self._many), rng)
         numbers[free] = multiples
         return self._convert_to_released(numbers)
@@ -215,12 +215,12 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         return self._keep_frequent(values, cells, places)
 
     def _draw_inside(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
-        """Return a value drawn inside each cell: by its frequent values, evenly, or by its slope."""
+        """Return a value drawn inside each cell: by its frequent values, uniformly, or by its slope."""
         values = self._draw_evenly(cells, rng)
         return values if self._inside is None else self._keep_frequent(values, cells, rng.random(len(cells)))
 
     def _draw_evenly(self, cells: NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
-        """Return a value drawn inside each cell, without frequent ones: evenly, or by its slope."""
+        """Return a value drawn inside each cell, ignoring frequent values: uniformly, or by its slope."""
         if self._grid is None or self._step is None:
             values = super()._draw_values(cells, rng, {})
         else:
@@ -250,7 +250,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         return self._on_grid(cells, rng)
 
     def _draw_parts(self, cells: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-        """Return where in each cell a drawn value lies, from 0 to 1, shape (cells,)."""
+        """Return the position of a drawn value in each cell, in [0, 1], shape (cells,)."""
         parts = rng.random(len(cells))
         if self._slopes is None:
             return parts
@@ -259,7 +259,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
 
 
 class IntegerCodec(SteppedCodec[IntegerColumn]):
-    """Codec of integers; a number with a fraction is rounded down, which counts as a repair."""
+    """Codec of integers; fractions are rounded down, which counts as a repair."""
 
     def _cut(self, stored: Floats) -> Floats:
         return np.floor(stored)
@@ -269,7 +269,7 @@ class IntegerCodec(SteppedCodec[IntegerColumn]):
 
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
         first, end = np.ceil(low).astype(np.int64), np.ceil(high).astype(np.int64)
-        wide = np.flatnonzero(end - first > 1)  # the others hold one number, for which nothing is drawn
+        wide = np.flatnonzero(end - first > 1)  # single-number cells draw nothing
         if wide.size:
             first[wide] = rng.integers(first[wide], end[wide])
         return pa.array(first).cast(pa.type_for_alias(self._column.type))
@@ -294,7 +294,7 @@ class NumberCodec(SteppedCodec[NumberColumn]):
         return self._column.min, self._column.max
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the numbers, and the null mask; of short floats the multiple of the step or last decimal they hold."""
+        """Return the numbers and the null mask; short floats become the multiple that they store."""
         numbers, is_null = super().stored_numbers(array)
         grid, short = self.value_grid, get_short_float(array.type)
         return numbers if grid is None or short is None else _read_multiples(numbers, grid, short), is_null
@@ -315,7 +315,7 @@ class NumberCodec(SteppedCodec[NumberColumn]):
         return parsing.to_numbers(self._place(first, after, rng))[0]
 
     def _find_least_released(self, low: float) -> float:
-        """Return ``low``, or the last rounded value below it where the cell holds none."""
+        """Return ``low``, or the last rounded value below it if the cell holds no rounded value."""
         if self._column.decimals is None:
             return low
         steps = low * 10.0**self._column.decimals
@@ -325,7 +325,7 @@ class NumberCodec(SteppedCodec[NumberColumn]):
     def _draw_multiples(
         self, low: Floats, high: Floats, values: Floats, per_unit: float, rng: np.random.Generator
     ) -> Floats:
-        """Return multiples of 1 / ``per_unit`` in the cells; ``values`` too large to have decimals stay as they are."""
+        """Return multiples of 1 / ``per_unit`` in the cells; ``values`` too large for decimals stay as they are."""
         with np.errstate(over="ignore"):
             small = np.maximum(np.abs(low), np.abs(high)) * per_unit < _EXACT
         first, last = np.where(small, low, 0.0) * per_unit, np.where(small, high, 0.0) * per_unit

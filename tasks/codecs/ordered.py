@@ -1,4 +1,4 @@
-"""Base of the codecs of columns with an order: fine cells between edges, exact values, then null if nullable."""
+"""Base of the codecs of ordered columns: fine cells between edges, exact values, then null if nullable."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
 from privsyn.tasks.codecs.lattice import Lattice
 
 FRACTIONS = "fractions rounded"
-"""The repair of a value with a fraction in a column of integers, which is rounded down."""
+"""Repair: a fraction in an integer column is rounded down."""
 
 
 def _find_doubtful(cells: Cells, cuts: Sequence[CutCell]) -> NDArray[np.bool_]:
-    """Return which cells lie where a first look showed no rows, shape (cells,)."""
+    """Return the cells where a first look showed no rows, shape (cells,)."""
     lows = [cut.low for cut in cuts]
     flags = [cuts[max(bisect_right(lows, cell.low) - 1, 0)].doubtful and not cell.exact for cell in cells.fine]
     return np.array(flags, bool)
 
 
 def _find_frame(edges: Sequence[float]) -> Frame:
-    """Return where equal bins begin, and how wide one is."""
+    """Return the start and width of the equal bins."""
     return edges[0], (edges[-1] - edges[0]) / (len(edges) - 1)
 
 
 class _FixedDraws:
-    """A stand-in for a random generator whose every draw gives the same numbers, one a row."""
+    """Stands in for a random generator; every draw returns the same numbers, one per row."""
 
     def __init__(self, places: Floats) -> None:
         self._places = places
@@ -61,7 +61,7 @@ class _FixedDraws:
 
 
 def fix_draws(places: Floats) -> np.random.Generator:
-    """Return a generator whose every draw is ``places``, from 0 to below 1, shape (rows,); it draws whole rows only."""
+    """Return a generator whose every draw is ``places``, in [0, 1), shape (rows,); it draws whole rows only."""
     return cast(np.random.Generator, _FixedDraws(places))
 
 
@@ -74,11 +74,11 @@ def draw_steps_inside(
     value: Callable[[Floats], Floats],
     rng: np.random.Generator,
 ) -> Floats:
-    """Return a whole step k of each cell, drawn evenly among those with low <= value(k) < high, shape (cells,).
+    """Return an integer step k for each cell, drawn uniformly with low <= value(k) < high, shape (cells,).
 
-    In a cell that ends at ``top``, the column's largest value, value(k) = high counts, too, as it does in one of a
-    single value.  A cell without a step gets the last one before it.  ``first`` and ``last``: whole numbers within two
-    steps of the true ones, first from below and last from above.
+    value(k) = high also counts in a cell that ends at ``top``, the column's largest value, and in a single-value cell.
+    A cell without a step gets the last step before it.  ``first`` and ``last``: integers within two steps of the true
+    limits, first from below and last from above.
     """
     for _ in range(2):
         first = first + (value(first) < low)
@@ -90,16 +90,15 @@ def draw_steps_inside(
 class OrderedCodec(Codec):
     """A column's bins in fine cells and its exact values, in ascending order, then null if nullable.
 
-    ``rungs``: edges of cells on a ladder (cells.list_rungs), in place of the column's; empty: none.  ``cuts``: the
-    cells that a first look made of these, of which there are edges then.
-    ``barriers``: values at which a bin ends and across which low bins are never combined, such as the thresholds of
-    rules, in the numbers of the column's ``edge_values``.  ``even``: cells as in releases made before wide bins had
-    more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.  ``edges``: of bins with
-    a cell each, in place of the column's; empty: none.
+    ``rungs``: cell edges on a ladder (cells.list_rungs) that replace the column's edges; empty for none.  ``cuts``: the
+    cells that a first look made from the rungs.  ``barriers``: values, in the numbers of ``edge_values``, at which a
+    bin ends and across which low bins are never combined, such as rule thresholds.  ``even``: cells as in releases made
+    before wide bins had more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.
+    ``edges``: edges of single-cell bins that replace the column's edges; empty for none.
     """
 
     least_part = 0.0
-    """Least width of a cell on a ladder, where rows span many such widths; 0: none is too narrow."""
+    """Least width of a cell on a ladder if rows span many such widths; 0 for no limit."""
 
     def __init__(
         self,
@@ -156,36 +155,36 @@ class OrderedCodec(Codec):
 
     @property
     def _null(self) -> int:
-        """The code of null, where there is one."""
+        """The code of null, if there is one."""
         return len(self.cells.fine)
 
     @abstractmethod
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the values as float64 as they are stored (NaN: null or unparseable), and the null mask."""
+        """Return the stored values as float64 (NaN: null or unparseable), and the null mask."""
 
     def _cut(self, stored: Floats) -> Floats:
         """Return stored numbers as the column can hold them."""
         return stored
 
     def numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the values as float64 as the column holds them (NaN: null or unparseable), and the null mask."""
+        """Return the values as the column holds them, float64 (NaN: null or unparseable), and the null mask."""
         stored, is_null = self.stored_numbers(array)
         return self._cut(stored), is_null
 
     @abstractmethod
     def _find_bounds(self) -> tuple[float, float]:
-        """Return the smallest and largest possible value, but for exact ones."""
+        """Return the smallest and largest possible value, without exact values."""
 
     @abstractmethod
     def _place(self, low: Floats, high: Floats, rng: np.random.Generator) -> pa.Array:
-        """Return one released value in each [low, high); of rounded values the nearest below where none lies there."""
+        """Return one released value in each [low, high), or the nearest rounded value below if there is none."""
 
     @abstractmethod
     def _convert_to_released(self, numbers: Floats) -> pa.Array:
-        """Return these numbers as released values."""
+        """Return the numbers as released values."""
 
     def release_numbers(self, numbers: Floats) -> pa.Array:
-        """Return the column's values of these numbers, clamped to its bounds; of NaN its least one."""
+        """Return the numbers as column values, clamped to the bounds; NaN becomes the least value."""
         low, high = self._find_bounds()
         return self._convert_to_released(np.clip(np.where(np.isnan(numbers), low, numbers), low, high))
 
@@ -194,61 +193,61 @@ class OrderedCodec(Codec):
         return holds_one_value(cell, self._grid)
 
     def settle_edge(self, edge: float) -> float:
-        """Return the first value at or above an edge, where the column has a grid."""
+        """Return the first grid value at or above an edge; the edge itself without a grid."""
         return edge if self._grid is None else float(self._grid.value(self._grid.first(edge)))
 
     @property
     def stands_alone(self) -> NDArray[np.bool_]:
-        """Which fine codes are an exact value or null, so no part of an interval, shape (size,)."""
+        """Which fine codes are an exact value or null instead of an interval, shape (size,)."""
         return np.append(self._is_exact, np.ones(int(self._nullable), dtype=bool))
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The smallest and largest possible value, in the codec's numbers, but for exact ones."""
+        """The smallest and largest possible value in the codec's numbers, without exact values."""
         return self._find_bounds()
 
     @property
     def has_top_cell(self) -> bool:
-        """Whether the largest value has a cell of its own."""
+        """Whether the largest value has its own cell."""
         last = self.cells.fine[-1]
         return last.closed and last.low == last.high
 
     @property
     def _top(self) -> float:
-        """The upper edge of an interval that holds it; infinite if there is none."""
+        """The upper edge of the last interval if it includes it, else infinity."""
         return self._find_bounds()[1] if self.cells.fine[-1].closed and not self.has_top_cell else np.inf
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; values outside the bounds are clamped, missing ones are null or the minimum."""
+        """See :class:`Codec`; values outside the bounds are clamped, missing values become null or the minimum."""
         codes, _, repairs = self._encode(*self.stored_numbers(columns[self.sources[0]]))
         return codes, repairs
 
     def encode_with_numbers(self, columns: Columns) -> tuple[Codes, Counter[str], pa.Array]:
-        """Return codes and repairs as :meth:`encode` does, and each value's number in the lattice; it reads once."""
+        """Return codes and repairs like :meth:`encode`, and each value's lattice number, in one pass."""
         codes, numbers, repairs = self._encode(*self.stored_numbers(columns[self.sources[0]]))
         return codes, repairs, self._number(numbers)
 
     @cached_property
     def lattice(self) -> Lattice:
-        """The column's values as whole numbers of its resolution."""
+        """The column's values as integers in units of its resolution."""
         if self._keeps_floats():
             return Lattice.of_floats(*self._find_bounds(), self._exact.tolist())
         return Lattice.of(*self._find_bounds(), self._find_resolution(), self._exact.tolist())
 
     def read_numbers(self, numbers: pa.Array) -> pa.Array:
-        """Return stored values of numbers of the lattice: such as the codec reads as the same."""
+        """Return values for lattice numbers, stored such that the codec reads the same numbers."""
         return self.lattice.read(numbers)
 
     def _keeps_floats(self) -> bool:
-        """Return whether values are stored as they are: cells that are still to be chosen may end between multiples."""
+        """Return whether the lattice keeps floats, because cells still to be chosen may end between multiples."""
         return self.on_ladder and self._find_resolution() is None
 
     def _find_resolution(self) -> Grid | None:
-        """Return the multiples that values are; None of reals without a step or decimals."""
+        """Return the grid of values; None for reals without a step or decimals."""
         return self._grid
 
     def _number(self, numbers: Floats) -> pa.Array:
-        """Return the number in the lattice of every value, clamped to the bounds; null if missing."""
+        """Return the lattice number of every value, clamped to the bounds; null if missing."""
         low, high = self._find_bounds()
         cells = self._find_exact_cells(numbers)
         exact = np.where(cells >= 0, np.searchsorted(np.flatnonzero(self._is_exact), cells), -1)
@@ -257,7 +256,7 @@ class OrderedCodec(Codec):
         return self.lattice.number(np.clip(numbers, low, high), exact)
 
     def _encode(self, stored: Floats, is_null: NDArray[np.bool_]) -> tuple[Codes, Floats, Counter[str]]:
-        """Return codes, numbers as the column holds them, and repairs of stored numbers."""
+        """Return the codes, the numbers as the column holds them, and the repairs of stored numbers."""
         numbers = self._cut(stored)
         low, high = self._find_bounds()
         missing = np.isnan(numbers)
@@ -278,7 +277,7 @@ class OrderedCodec(Codec):
         return codes, numbers, +repairs
 
     def clamp(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return values clamped to the bounds, and which of them are null or exact, so not numbers of an interval."""
+        """Return values clamped to the bounds, and which of them are null or exact instead of in an interval."""
         numbers, _ = self.numbers(array)
         low, high = self._find_bounds()
         clamped = np.clip(np.where(np.isnan(numbers), low, numbers), low, high)
@@ -287,14 +286,14 @@ class OrderedCodec(Codec):
         return clamped, not_in_interval | (np.isnan(numbers) if self._nullable else False)
 
     def _find_exact_cells(self, numbers: Floats) -> NDArray[np.int64]:
-        """Return the cell of every number that is an exact value, also as a float of 32 bits; -1 of the others."""
+        """Return the cell of every exact value, also as a 32-bit float; -1 for other numbers."""
         cells = np.full(len(numbers), -1, dtype=np.int64)
         for value, slot in zip(self._exact, np.flatnonzero(self._is_exact), strict=True):
             cells[(numbers == value) | (numbers == float(np.float32(value)))] = slot
         return cells
 
     def _find_cells(self, numbers: Floats, listed: NDArray[np.int64]) -> NDArray[np.generic]:
-        """Return the cell of every number; numbers outside have the first or the last one."""
+        """Return the cell of every number; numbers out of bounds get the first or last cell."""
         if self._one_each:
             return np.clip(numbers - self._edges[0], 0, len(self._slots) - 1)
         if not len(self._exact) and (self._grid is None or self._grid.step == 1):
@@ -308,20 +307,20 @@ class OrderedCodec(Codec):
     def decode(
         self, codes: Codes, rng: np.random.Generator, helpers: Mapping[str, Codes] | None = None
     ) -> dict[str, pa.Array]:
-        """Return a value of each code's cell, drawn evenly or by its slope, exact values and null as they are."""
+        """Return a value in each code's cell, drawn uniformly or by its slope; exact values and null stay."""
         return self._decode_with(codes, lambda cells: self._draw_values(cells, rng, helpers or {}))
 
     def draw_anywhere(self, rows: int, rng: np.random.Generator) -> pa.Array:
-        """Return values drawn evenly from the column's whole range, shape (rows,); of a column without exact values."""
+        """Return values drawn uniformly from the column's whole range, shape (rows,), without exact values."""
         low, high = (np.full(rows, edge) for edge in (self._edges[0], self._edges[-1]))
         return self._place(low, high, rng)
 
     def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
-        """See :class:`Codec`; exact values and null as they are."""
+        """See :class:`Codec`; exact values and null stay."""
         return self._decode_with(codes, lambda cells: self._place_values(cells, places))
 
     def _decode_with(self, codes: Codes, draw: Callable[[NDArray[np.int64]], pa.Array]) -> dict[str, pa.Array]:
-        """Return drawn values of cells, exact values and null, by column."""
+        """Return drawn values, exact values and null, by column."""
         is_null = codes == self._null
         cells = np.where(is_null, 0, codes).astype(np.int64)
         values = draw(cells)
@@ -334,11 +333,11 @@ class OrderedCodec(Codec):
     def _draw_values(
         self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]
     ) -> pa.Array:
-        """Return one value drawn inside each cell; any value for an exact cell, which is replaced."""
+        """Return one value drawn inside each cell; values for exact cells are replaced later."""
         return self._place(self._least[cells], self._high[cells], rng)
 
     def _place_values(self, cells: NDArray[np.int64], places: Floats) -> pa.Array:
-        """Return the value at a place of each cell; any value for an exact cell, which is replaced."""
+        """Return the value at a place of each cell; values for exact cells are replaced later."""
         return self._place(self._least[cells], self._high[cells], fix_draws(places))
 
     def labels(self) -> list[str]:
@@ -350,27 +349,27 @@ class OrderedCodec(Codec):
         return [self._name(part) for part in self.cells.bins] + ["(null)"] * int(self._nullable)
 
     def values(self, *, fine: bool) -> Floats:
-        """Return the middles of the fine cells or of the public bins (of the grid's values inside), NaN for null."""
+        """Return the middles of the fine cells or public bins (of the grid's values inside), NaN for null."""
         middles = [self._find_middle(part) for part in (self.cells.fine if fine else self.cells.bins)]
         return np.array(middles + [np.nan] * int(self._nullable), dtype=np.float64)
 
     def value_bounds(self) -> dict[str, pa.Array | Bounds]:
-        """See :class:`Codec`: from the smallest to the largest released value of each fine cell.
+        """See :class:`Codec`: the smallest and largest released value of each fine cell.
 
-        A value that is moved to a heap stays in its bin, not in its cell.
+        A value that is moved to a heap stays in its bin, but may leave its cell.
         """
         parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.leaves_cell else self.cells.fine
         return self._list_bounds([self._find_bin_bounds(part) for part in parts])
 
     def counted_bounds(self) -> dict[str, pa.Array | Bounds]:
-        """See :class:`Codec`; of a column without a step every number of a cell."""
+        """See :class:`Codec`; without a step, every number of a cell counts."""
         if self._grid is not None or self.leaves_cell:
             return self.value_bounds()
         bounds = np.array([self._find_bin_bounds(part) for part in self.cells.fine]).reshape(-1, 2)
         return self._list_bounds(np.column_stack([self._least, bounds[:, 1]]))
 
     def _list_bounds(self, bounds: Any) -> dict[str, pa.Array | Bounds]:
-        """Return bounds of cells, shape (cells, 2), as rules see them, and null; by column."""
+        """Return cell bounds, shape (cells, 2), in the numbers of rules, then null; by column."""
         low, high = (self._convert_for_rules(side) for side in np.asarray(bounds, np.float64).reshape(-1, 2).T)
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
@@ -390,7 +389,7 @@ class OrderedCodec(Codec):
         return low
 
     def _convert_for_rules(self, numbers: Floats) -> Floats:
-        """Return the codec's numbers as rules see them: as released numbers, or in seconds."""
+        """Return the codec's numbers in the numbers of rules: released numbers, or seconds."""
         return numbers
 
     def read(self, columns: Columns, codes: Codes | None = None) -> dict[str, pa.Array]:
@@ -399,7 +398,7 @@ class OrderedCodec(Codec):
         return {self.attribute: pa.array(self._convert_for_rules(numbers), mask=np.isnan(numbers))}
 
     def count_numbers(self, array: pa.Array) -> Floats:
-        """Return the values as they are counted, in the codec's numbers: within the bounds or exact, NaN for null."""
+        """Return the values as counted, in the codec's numbers: within the bounds or exact, NaN for null."""
         numbers, _ = self.numbers(array)
         low, high = self._find_bounds()
         missing = np.isnan(numbers)
@@ -414,7 +413,7 @@ class OrderedCodec(Codec):
         return float(self._grid.value(steps[0]) + self._grid.value(steps[-1])) / 2
 
     def label_further_edges(self, edges: Collection[float]) -> tuple[str, ...]:
-        """Return those of ``edges`` inside the bounds at which no public bin ends by itself, as texts, each once."""
+        """Return the labels of ``edges`` inside the bounds that are no public bin edge, without duplicates."""
         inside = (e for e in edges if self._edges[0] < e < self._edges[-1] and e not in {*self._edges, *self._exact})
         return tuple(dict.fromkeys(map(self._label, inside)))
 
@@ -427,13 +426,13 @@ class OrderedCodec(Codec):
             ends = [self._label(float(self._grid.value(step))) for step in (steps[0], steps[-1])]
             return ends[0] if len(steps) == 1 else "..".join(ends)
         before = float(np.nextafter(part.low, -np.inf))
-        if not part.above and before in self._alone:  # a cell of one value ends there
+        if not part.above and before in self._alone:  # a single-value cell ends there
             return f"({self._label(before)}, {self._label(part.high)})"
         return f"{'(' if part.above else '['}{self._label(part.low)}, {self._label(part.high)})"
 
     @cached_property
     def _alone(self) -> frozenset[float]:
-        """The values that have a cell of their own, of a column without a grid."""
+        """The values with their own cell, for a column without a grid."""
         return frozenset(cell.low for cell in self.cells.fine if self._grid is None and holds_one_value(cell, None))
 
     def _label(self, edge: float) -> str:

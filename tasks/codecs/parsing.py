@@ -1,11 +1,11 @@
-"""Total parsers: they turn any Arrow array of a readable type into numbers, moments, booleans or category keys.
+"""Total parsers: turn any Arrow array of a readable type into numbers, moments, booleans or category keys.
 
-Text is what CSV gives; Parquet gives typed arrays.  A table in memory may have columns of Python objects, which are
-arrays of a dense union: each cell has a type of its own, and is read as a column of that type has it.
+CSV gives text; Parquet gives typed arrays.  A table in memory may have columns of Python objects, which are dense
+unions: each cell has its own type and is read like a column of that type.
 
-Every result is a function of its own value and the column's type alone, never of the other rows: the
-sensitivity of every query rests on it (tests/privacy/test_row_locality.py).  So nothing here may infer a
-type, a format or a resolution from a batch, as the parsers of pandas do.
+Every result depends on its own value and the column's type alone, never on other rows: the sensitivity of every query
+rests on it (tests/privacy/test_row_locality.py).  So nothing here may infer a type, a format or a resolution from a
+batch, as the pandas parsers do.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def decode_dictionary(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def split_union(array: pa.Array) -> Iterator[tuple[NDArray[np.int64], pa.Array]]:
-    """Yield the rows of each type that cells of a dense union have, and their cells as an array of that type.
+    """Yield each cell type of a dense union: its rows, and their cells as an array of that type.
 
-    Another array is one part.
+    Any other array is one part.
     """
     if not pa.types.is_union(array.type):
         yield np.arange(len(array)), array
@@ -65,12 +65,12 @@ def split_union(array: pa.Array) -> Iterator[tuple[NDArray[np.int64], pa.Array]]
 
 
 def get_type_codes(array: pa.Array) -> NDArray[np.int8]:
-    """Return the number of the type of each cell of a dense union, shape (rows,)."""
+    """Return the type code of each cell of a dense union, shape (rows,)."""
     return _read_buffer(array, 1, np.int8)
 
 
 def _read_buffer(array: pa.Array, number: int, type_: Any) -> NDArray[Any]:
-    """Return a buffer's values of the rows of an array, which may be a slice: pyarrow's properties forget where."""
+    """Return a buffer's values for the array's rows; unlike pyarrow's properties, respects the offset of a slice."""
     values = np.frombuffer(array.buffers()[number], type_) if len(array) else np.empty(0, type_)
     return values[array.offset : array.offset + len(array)]
 
@@ -80,7 +80,7 @@ _Parser = Callable[Concatenate[Any, _Settings], tuple[NDArray[Any], NDArray[np.b
 
 
 def _parse_unions(parse: _Parser[_Settings]) -> _Parser[_Settings]:
-    """Let a parser of typed arrays parse unions, too: the cells of each type by themselves."""
+    """Extend a parser of typed arrays to unions, parsing the cells of each type separately."""
 
     @wraps(parse)
     def parse_any(source: Any, *args: _Settings.args, **kwargs: _Settings.kwargs) -> Any:
@@ -106,7 +106,7 @@ def find_nulls(array: pa.Array) -> NDArray[np.bool_]:
 
 @_parse_unions
 def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return float64 values (NaN where null or not a number) and the mask of nulls, both of shape (rows,).
+    """Return float64 values (NaN if null or not a number) and the mask of nulls, both of shape (rows,).
 
     Text is read as a decimal number; booleans are 0 and 1; moments and other types are not numbers.
     """
@@ -127,11 +127,11 @@ def to_numbers(source: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
 def to_seconds(
     source: Any, pattern: str = "", zone: str | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return seconds since 1970 (NaN where null or not a moment) and the mask of nulls, both of shape (rows,).
+    """Return seconds since 1970 (NaN if null or not a moment) and the mask of nulls, both of shape (rows,).
 
-    Text is read as ISO 8601, or as the regular expression ``pattern`` says (time_formats.py), its fractions of a second
-    cut to six digits; with a time zone, stored or written, the moment is its clock time in ``zone``, else in UTC.
-    A number is a moment only under a ``pattern``, which reads its digits.
+    Text is read as ISO 8601, or by the regular expression ``pattern`` (time_formats.py); fractions of a second are cut
+    to six digits.  A moment with a time zone, stored or written, becomes clock time in ``zone``, else in UTC.  A number
+    is a moment only under a ``pattern``, which reads its digits.
     """
     array = decode_dictionary(source)
     is_null = find_nulls(array)
@@ -155,38 +155,38 @@ def to_seconds(
 
 
 def is_number(type_: Any) -> bool:
-    """Return whether values of this Arrow type are numbers: integers, floats and decimals."""
+    """Return whether an Arrow type is numeric: integer, float or decimal."""
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
 
 def _write_digits(array: pa.Array, pattern: str) -> pa.Array:
-    """Return numbers as text; under a pattern of digits alone with the zeros that a number cannot begin with."""
+    """Return numbers as text; under a pattern of digits alone, with leading zeros."""
     text = _to_text(array)
     return pc.utf8_lpad(text, count_digits(pattern), "0") if count_digits(pattern) else text
 
 
 def _to_integers(array: pa.Array) -> NDArray[np.int64]:
-    """Return an integer array as int64, 0 where null."""
+    """Return an integer array as int64, 0 for null."""
     return np.asarray(pc.fill_null(array, 0)).astype(np.int64)
 
 
 def _split_seconds(ticks: NDArray[np.int64], per_second: int) -> NDArray[np.float64]:
-    """Return ticks as seconds, whole seconds exactly; no tick overflows."""
+    """Return ticks as seconds, exact for whole seconds, without overflow."""
     micros = (ticks % per_second) * 10**6 // per_second
     return (ticks // per_second) + micros / 1e6
 
 
 def _parse_numbers(array: pa.Array) -> NDArray[np.float64]:
-    """Return the decimal numbers that texts are, NaN elsewhere; one text at a time."""
+    """Return the decimal numbers in texts, NaN elsewhere; one text at a time."""
     text = pc.utf8_trim_whitespace(array)
     text = pc.if_else(pc.match_substring_regex(text, _NUMBER), text, pa.scalar(None, pa.string()))
     return np.array([np.nan if t is None else float(t) for t in text.to_pylist()], dtype=np.float64)
 
 
 def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return seconds since 1970 of text, NaN elsewhere, and which texts name their zone.
+    """Return seconds since 1970 of texts, NaN elsewhere, and which texts name their zone.
 
-    Whole-number arithmetic on each text's own digits.
+    Integer arithmetic on each text's own digits.
     """
     text = pc.utf8_trim_whitespace(array)
     text = text if pattern else pc.replace_substring_regex(text, _COMPACT_DATE, r"\1-\2-\3\4")
@@ -231,13 +231,13 @@ def _parse_seconds(array: pa.Array, pattern: str) -> tuple[NDArray[np.float64], 
 
 
 def _convert_to_clock_time(seconds: NDArray[np.float64], zone: str | None) -> NDArray[np.float64]:
-    """Return the clock time in a zone of moments in UTC, each by itself.
+    """Return UTC moments as clock time in a zone, one by one.
 
-    Moments beyond the years 1 to 9999 keep their order.
+    Moments outside the years 1 to 9999 keep their order.
     """
     if zone is None or zone == "UTC":
         return seconds
-    import pandas as pd  # it has the rules of the zones on every system
+    import pandas as pd  # it has the zone rules on every system
 
     whole_seconds = np.floor(np.clip(np.nan_to_num(seconds), -62_135_510_400, 253_402_214_400)).astype("datetime64[s]")
     clock_time = pd.DatetimeIndex(whole_seconds).tz_localize("UTC").tz_convert(zone).tz_localize(None).to_numpy()
@@ -246,9 +246,9 @@ def _convert_to_clock_time(seconds: NDArray[np.float64], zone: str | None) -> ND
 
 @_parse_unions
 def to_times(source: Any, format_: str, zone: str | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return minutes (``HH:MM``, ``hhmm``) or seconds since midnight, NaN where null or not a time, and the null mask.
+    """Return minutes (``HH:MM``, ``hhmm``) or seconds since midnight, NaN if null or not a time, and the null mask.
 
-    Moments and stored times give their time of day; numbers and texts are read as ``format_`` says.
+    Moments and stored times give their time of day; numbers and texts are read by ``format_``.
     """
     array = decode_dictionary(source)
     is_null, per_minute = find_nulls(array), format_ in ("HH:MM", "hhmm")
@@ -304,10 +304,10 @@ def to_booleans(source: Any) -> tuple[NDArray[np.int8], NDArray[np.bool_]]:
 
 
 def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
-    """Return the array as keys comparable with a list of values of type ``wanted``; null where it cannot be one.
+    """Return the array as keys comparable with a list of values of type ``wanted``; null if a value cannot be one.
 
-    Text values match the text of numbers (a whole float is written without its point), number values
-    match numbers written as text.
+    Text values match the text of numbers (a whole float is written without its point); number values match numbers
+    written as text.
     """
     array = decode_dictionary(source)
     if pa.types.is_union(array.type):
@@ -324,11 +324,11 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
         if pa.types.is_uint64(array.type):
             wrap = pa.scalar(2**63, pa.uint64())
             array = pc.if_else(pc.greater_equal(array, wrap), wrap, array)
-        return array.cast(pa.int64(), safe=False)  # 2**63 wraps to the key of no listed integer
+        return array.cast(pa.int64(), safe=False)  # 2**63 wraps to a key that no listed integer has
     numbers, _ = to_numbers(array)
     if pa.types.is_integer(wanted):
         is_whole = np.isfinite(numbers) & (np.floor(numbers) == numbers) & (np.abs(numbers) < 2.0**53)
-        # A fraction is not null but unlisted: give it a key that no listed integer has.
+        # a fraction is unlisted, not null: use a key that no listed integer has
         keys = np.full(len(numbers), unlisted)
         keys[is_whole] = numbers[is_whole].astype(np.int64)
         return pa.array(keys, mask=np.isnan(numbers) & find_nulls(array))
@@ -336,7 +336,7 @@ def to_keys(source: Any, wanted: pa.DataType) -> pa.Array:
 
 
 def _to_text(array: pa.Array) -> pa.Array:
-    """Return each value as text: equal values of different types have one text, different values two."""
+    """Return each value as text: equal values of any type get equal text, different values different text."""
     kind = array.type
     if _is_text(array):
         return array
@@ -346,7 +346,7 @@ def _to_text(array: pa.Array) -> pa.Array:
         return pa.array(text, type=pa.string())
     if pa.types.is_decimal(kind):
         return pa.array([None if v is None else _format_decimal(v) for v in array.to_pylist()], type=pa.string())
-    if pa.types.is_timestamp(kind):  # without its time zone's name, which may be unknown here
+    if pa.types.is_timestamp(kind):  # drop the time zone's name, which may be unknown here
         array = array.view(pa.int64()).view(pa.timestamp(kind.unit))
     if pa.types.is_binary(kind) or pa.types.is_nested(kind):
         return pa.nulls(len(array), pa.string())
@@ -358,7 +358,7 @@ def _format_number(value: float) -> str:
 
 
 def _format_decimal(value: Decimal) -> str:
-    """Return all digits, without an exponent, trailing zeros or a negative zero; never through a float."""
+    """Return all digits, without an exponent, trailing zeros or a negative zero, and without using floats."""
     text = format(value, "f")
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

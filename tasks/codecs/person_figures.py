@@ -1,6 +1,6 @@
-"""Codecs of the figures of a person: numbers of rows, how far the next one lies, and summaries of all rows.
+"""Codecs of person figures: the number of rows, the gap to the next row, and summaries of all rows.
 
-They are attributes of a person's record and no columns of the released table.
+They are attributes of a person's record, not columns of the released table.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from privsyn.tasks.rules.compiled_rules import CompiledRules
 from privsyn.tasks.rules.intervals import Interval
 
 MOST_BINS = 32
-"""Bins of a figure in joint counts."""
+"""The most bins of a figure in joint counts."""
 
 DIGITS = 13
-"""Digits of a sum of decimal numbers that are compared: later ones are of its binary fractions."""
+"""Significant digits of a decimal sum that are compared; later digits are binary rounding."""
 
 
 class PersonFigureCodec(IntegerCodec):
-    """A whole number that a person's record has beside the columns of its drawn row; the released table has none."""
+    """An integer attribute of a person's record, next to the columns of its drawn row; never released."""
 
     def decode(self, codes: Codes, rng: np.random.Generator, helpers: Any = None) -> dict[str, pa.Array]:
         """Return nothing: no column is released."""
@@ -43,7 +43,7 @@ class PersonFigureCodec(IntegerCodec):
         return {}
 
     def draw(self, codes: Codes, rng: np.random.Generator) -> np.ndarray:
-        """Return a number of each code's cell, shape (rows,); -1 for null."""
+        """Return a number in each code's cell, shape (rows,); -1 for null."""
         values = super().decode(codes, rng)[self.attribute]
         return np.asarray(values.fill_null(-1)).astype(np.int64)
 
@@ -51,22 +51,22 @@ class PersonFigureCodec(IntegerCodec):
 class SummaryCodec(PersonFigureCodec):
     """A figure of all kept rows of a person or household, such as whether a condition ever holds.
 
-    ``node``: the condition or number that it is of; ``book``: the rules by which columns behind it are read.
+    ``node``: the summarised condition or number; ``book``: the rules that read its columns.
     """
 
     def __init__(self, measured: MeasuredSummary, node: Node, book: CompiledRules) -> None:
-        """Take what the spec says; codes are those of :class:`MeasuredSummary`, null last where it may be unknown."""
+        """Take the summary's spec; codes are those of :class:`MeasuredSummary`, null last if it may be unknown."""
         top = len(measured.cuts)
         column = IntegerColumn(kind="integer", min=0, max=top, bins=top + 1, nullable=measured.nullable)
         super().__init__(measured.about.name, column)
-        self.in_order = ()  # few codes that are told apart, whatever the noise
+        self.in_order = ()  # few codes, never combined whatever the noise
         self.measured, self.node, self.book = measured, node, book
 
     def compute(self, resolve: Callable[[str], Interval], first: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the code of each person, shape (persons,), -1 for null.
 
         ``resolve``: returns a column of the kept rows, person by person and in order; ``first``: where a person begins.
-        A condition that holds for some of a row's possible values only is taken to hold.
+        A condition that holds for only some of a row's possible values is taken to hold.
         """
         starts, function = np.flatnonzero(first), self.measured.about.function
         if not len(starts):
@@ -100,9 +100,9 @@ class SummaryCodec(PersonFigureCodec):
 
 
 def _round_figures(figures: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums as the decimal numbers that they are of decimal numbers, shape (persons,): 37.3 - 36.2 is 1.1.
+    """Return sums of decimal numbers without binary rounding, shape (persons,): 37.3 - 36.2 is 1.1.
 
-    ``sizes``: the sums of the absolute values of what was added; DIGITS of them are kept.
+    ``sizes``: the sums of absolute addends; DIGITS significant digits of them are kept.
     """
     powers = np.ceil(np.log10(np.maximum(sizes, 1.0))).astype(np.int64)
     rounded = figures.copy()
@@ -113,7 +113,7 @@ def _round_figures(figures: NDArray[np.float64], sizes: NDArray[np.float64]) -> 
 
 
 def build_person_figures(panel: Panel, order: Any) -> tuple[PersonFigureCodec, ...]:
-    """Return the codecs of a person's figures; ``order``: the column that the rows are in order of."""
+    """Return the codecs of a person's figures; ``order``: the column that orders the rows."""
     tops = (panel.most, max(1, panel.most - 2), max(1, count_steps(order)))
     lows = (1, 0, 0)
     codecs = []
@@ -130,7 +130,7 @@ def get_unit(order: Any) -> int:
 
 
 def count_steps(order: Any) -> int:
-    """Return how many steps lie between the smallest and the largest value of an order."""
+    """Return the number of steps between the smallest and largest value of an order."""
     if isinstance(order, DatetimeColumn):
         return int((order.max - order.min).total_seconds() // get_unit(order))
     if isinstance(order, IntegerColumn):

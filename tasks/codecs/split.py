@@ -1,8 +1,8 @@
-"""Codec of a column whose codes are split by the bins of a column that rules compute from it and others.
+"""Codec of a column whose codes are split by the bins of a column computed from it and others.
 
-A relation with a computed column that changes inside one code of the column is in no pair of the columns behind it:
-a time of day computed from hour and minute, in bins that end at half hours.  With the hour's codes split where the
-time's bin changes, pairs with the hour hold the relations with the time, too.
+If a computed column changes inside a code, no pair of its source columns holds its relations: for example a time of
+day, with bins that end at half hours, computed from hour and minute.  If the hour's codes are split where the time's
+bin changes, pairs with the hour hold the relations with the time too.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Bins = NDArray[np.int32]
 
 
 class SplitCodec(Codec):
-    """Codec with one code for each code of ``codec`` and each bin of the computed column that it goes with.
+    """Codec with one code for each combination of a code of ``codec`` and a bin of the computed column.
 
-    codec: of one bin a code, without helpers; others: of the other columns behind the computed one; column: of that;
-    bins: its bin by the codes of ``codec`` and of ``others``, of their shape, -1 where no row can be.
-    A row's bin is the one that the rules compute, also where a private row has another value there.  ``code_alone`` and
-    ``computed_bin``, both of shape (size,): which code of ``codec`` and which bin of ``column`` each code goes with.
+    codec: one bin per code, without helpers; others: codecs of the computed column's other sources; column: the
+    computed column's codec; bins: its bin by the codes of ``codec`` and ``others``, -1 where no row can be.  A row's
+    bin is the one that the rules compute, even if a private row has another value.  ``code_alone`` and
+    ``computed_bin``, both of shape (size,): each code's code of ``codec`` and bin of ``column``.
     """
 
     def __init__(self, codec: Codec, others: Sequence[Codec], column: Codec, bins: Bins) -> None:
@@ -43,15 +43,15 @@ class SplitCodec(Codec):
         self.code_alone, self.computed_bin = pairs[:, 0], pairs[:, 1]
         self.groups = np.arange(len(pairs), dtype=np.int32)
         self._first = np.searchsorted(self.code_alone, np.arange(codec.size))
-        self._numbers = np.repeat(self._first[:, None], len(names), axis=1)  # a bin that no row has: the code's first
+        self._numbers = np.repeat(self._first[:, None], len(names), axis=1)  # impossible bins: the code's first
         self._numbers[self.code_alone, self.computed_bin] = self.groups
         starts = np.append(self._first, len(pairs))
         self.in_order = tuple((int(starts[a]), int(starts[b])) for a, b in codec.in_order)
-        self.widths = None if codec.widths is None else np.zeros(len(pairs))  # neighbours differ by the other's bins
+        self.widths = None if codec.widths is None else np.zeros(len(pairs))  # neighbours may share a code
 
     @property
     def digest(self) -> str:
-        """Hash of which code goes with which bin; public."""
+        """Hash of the code-bin combinations; public."""
         return hashlib.sha256(np.ascontiguousarray(self.bins, np.int32).tobytes()).hexdigest()
 
     def forbidden(self) -> NDArray[np.bool_]:
@@ -60,11 +60,11 @@ class SplitCodec(Codec):
         return np.asarray(self.bins[self.code_alone] != expected_bin)
 
     def list_codes_in(self, computed_bin: int) -> NDArray[np.int64]:
-        """Return the codes that go with a bin of the computed column, ascending."""
+        """Return the codes combined with a bin of the computed column, ascending."""
         return np.flatnonzero(self.computed_bin == computed_bin)
 
     def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; repairs are those of the column itself."""
+        """See :class:`Codec`; repairs are the column's own."""
         codes, repairs = self.codec.encode({name: columns[name] for name in self.codec.sources})
         codes_of_others = [o.encode({name: columns[name] for name in o.sources})[0] for o in self.others]
         return self._numbers[codes, self.bins[(codes, *codes_of_others)]].astype(choose_code_dtype(self.size)), repairs
@@ -78,7 +78,7 @@ class SplitCodec(Codec):
         return self.codec.decode_at(self.code_alone[codes], places)
 
     def labels(self) -> list[str]:
-        """Return the column's labels, with the bin of the computed column."""
+        """Return the column's labels with the computed column's bin."""
         column_labels = self.codec.labels()
         return [
             f"{column_labels[c]} ({self._names[b]})" for c, b in zip(self.code_alone, self.computed_bin, strict=True)
@@ -95,9 +95,9 @@ class SplitCodec(Codec):
 
 
 def find_code_bin_pairs(bins: Bins, axis: int = 0) -> NDArray[np.intp]:
-    """Return the codes along ``axis`` with the bins that they go with, of shape (pairs, 2), ascending.
+    """Return the codes along ``axis`` with their bins, shape (pairs, 2), ascending.
 
-    A code that no row can have goes with the bin of the one before it, or with the first.
+    A code that no row can have gets the bin of the code before it, or bin 0.
     """
     flat = np.moveaxis(bins, axis, 0).reshape(bins.shape[axis], -1)
     pairs: list[tuple[int, int]] = []
@@ -108,11 +108,11 @@ def find_code_bin_pairs(bins: Bins, axis: int = 0) -> NDArray[np.intp]:
 
 
 def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], rules: CompiledRules) -> dict[str, Codec]:
-    """Return ``codecs``, by attribute, with one column behind each computed column split by the latter's bins.
+    """Return ``codecs``, by attribute, with one source of each computed column split by the computed column's bins.
 
-    Only where the computed column follows from two columns or more that have one value a code.  The column with the
-    fewest codes after the split is split, unless the split adds more codes than the computed column has bins: then
-    two separate columns would cost no more.
+    Only if the computed column has two or more source columns with one value per code.  The source with the fewest
+    codes after the split is split, unless the split adds more codes than the computed column has bins: then separate
+    columns cost no more.
     """
     result = dict(codecs)
     for column in computed:
@@ -136,13 +136,13 @@ def split_by_computed(codecs: Mapping[str, Codec], computed: Sequence[Codec], ru
 
 
 def _is_plain(codec: Codec) -> bool:
-    """Return whether every code is a bin of its own, of one released column."""
+    """Return whether every code is a bin of its own, in a single released column."""
     one_each = codec.size == int(codec.groups.max()) + 1
     return one_each and not codec.helpers and codec.added is None and not isinstance(codec, OneHotCodec | SplitCodec)
 
 
 def _compute_bins(column: Codec, parents: Sequence[Codec], rules: CompiledRules) -> Bins | None:
-    """Return the computed column's bin by the parents' codes, -1 outside its domain; None if a code has many values."""
+    """Return the computed column's bin by parent codes, -1 outside its domain; None if a code has several values."""
     cells = {name: c for codec in parents for name, c in codec.value_bounds().items()}
     if any(isinstance(c, tuple) and not np.array_equal(c[0], c[1], equal_nan=True) for c in cells.values()):
         return None

@@ -1,9 +1,9 @@
-"""Tails of columns: counts of their cells, and slopes of the density inside wide ones, from noisy counts.
+"""Tails of columns: counts of their cells, and density slopes inside wide cells, from noisy counts.
 
-The last cells of a column hold few rows and much of its sum and variance: there a noisy count says nothing, and its
-noise would dominate mean and slopes.  Counts are taken to follow a generalized Pareto tail (Pickands,
-*Statistical inference using extreme order statistics*, Annals of Statistics 1975), and to depart from it by a share of
-each expected count: so full cells keep their counts, and nearly empty ones get what the fitted tail says.
+The last cells of a column hold few rows but much of its sum and variance.  A noisy count is useless there, and its
+noise would dominate the mean and the slopes.  Counts are assumed to follow a generalized Pareto tail (Pickands,
+*Statistical inference using extreme order statistics*, Annals of Statistics 1975), up to departures that are a share of
+each expected count.  So full cells keep their counts, and nearly empty cells get the fitted tail.
 
 Post-processing of noisy counts and public edges alone.
 """
@@ -20,12 +20,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class TailPrior:
-    """What is expected of a tail where its counts say nothing.
+    """The prior of a tail.
 
-    ``indices``: tail indices that are mixed, 0 is an exponential tail, 1/2 the last without a variance, those below 0
-    end (-1 is even); ``mean``, ``sd``: of the index; ``scales``: how many are mixed, evenly in the logarithm, from a
-    quarter of the narrowest cell to four times the tail; ``apart``: probability that a cell has a count of its own,
-    such as a value that many rows share.
+    ``indices``: the mixed tail indices; 0 is an exponential tail, 1/2 the first without a variance, negative tails end
+    (-1 is uniform); ``mean``, ``sd``: of the index; ``scales``: how many scales are mixed, evenly in the logarithm,
+    from a quarter of the narrowest cell to four times the tail; ``apart``: probability that a cell's count is
+    independent of the tail, such as at a value that many rows share.
     """
 
     indices: Floats
@@ -36,25 +36,25 @@ class TailPrior:
 
 
 WIDE_BIN = TailPrior(np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9]), 0.25, 0.2, 28)
-"""Of a wide bin that someone left at the end: incomes have indices of 0.2 to 0.5."""
+"""For a wide bin that the spec's author left at the end: incomes have indices of 0.2 to 0.5."""
 
 ANY_COLUMN = TailPrior(np.append([-1.0, -0.5, -0.25], WIDE_BIN.indices), 0.0, 0.3, 14, 0.01)
-"""Of a column of which bounds alone are known: these may cut it anywhere."""
+"""For a column with known bounds only, which may cut it anywhere."""
 
 APART_SPREAD = 8.0
-"""Standard deviations of noise by which such counts depart from the tail."""
+"""Noise standard deviations by which such counts depart from the tail."""
 
 SCALE_LOG_SD = 1.0
-"""Prior standard deviation of the log scale around the edges' scale: who wrote the edges knew the column."""
+"""Prior standard deviation of the log scale around the edges' scale: the edges' author knew the column."""
 
 DEPARTURES = np.array([0.03, 0.1, 0.3, 1.0])
-"""Departures of a cell from the tail, as shares of its expected count, that are mixed."""
+"""Mixed departures of a cell from the tail, as shares of its expected count."""
 
 MAX_SLOPE = 6.0
-"""Most that the logarithm of the density falls inside one cell."""
+"""The most that the log density falls inside one cell."""
 
 DIGITS = 9
-"""Decimals of shares and slopes: the last bits of a power differ from CPU to CPU."""
+"""Decimals of shares and slopes, because the last bits of a power differ between CPUs."""
 
 
 def fit_tail_shares(
@@ -62,7 +62,7 @@ def fit_tail_shares(
 ) -> Floats:
     """Return the share of each cell of a wide bin, shape (cells,), at least 0, summing to 1.
 
-    All as of :func:`fit_tail_counts`.
+    Arguments as in :func:`fit_tail_counts`.
     """
     least = float(np.sqrt(variance.sum())) / 4
     counts = fit_tail_counts(noisy, variance, widths, WIDE_BIN, least, density_before, usual)
@@ -79,12 +79,11 @@ def fit_tail_counts(
     density_before: tuple[float, float] = (0.0, 0.0),
     usual: float = 0.0,
 ) -> Floats:
-    """Return the count of each cell of a tail, shape (cells,), at least 0; cells from the tail's beginning on.
+    """Return the count of each cell of a tail, shape (cells,), at least 0, from the tail's beginning on.
 
-    ``noisy`` counts with noise of ``variance``; ``least``: rows that the tail is fitted with at least; ``usual``: the
-    scale where counts say nothing, by public edges, 0 where none says so; ``density_before``: the noisy count a unit of
-    width before the tail, 0 where it is not known, and its noise's standard deviation.  The posterior mean over tail
-    indices, scales and departures.
+    ``noisy`` counts with noise of ``variance``; ``least``: the least number of rows in the fit; ``usual``: the prior
+    scale from public edges, 0 if unknown; ``density_before``: the noisy count per unit of width before the tail, 0 if
+    unknown, and its noise standard deviation.  Returns the posterior mean over tail indices, scales and departures.
     """
     rows = max(float(noisy.sum()), float(np.sqrt(variance.sum())))
     scale = np.geomspace(widths.min() / 4, widths.sum() * 4, prior.scales)
@@ -93,7 +92,7 @@ def fit_tail_counts(
     fitted = (noisy * expected / total_variance).sum(-1) / (expected**2 / total_variance).sum(-1)
     centre = np.maximum(fitted, least)[..., None] * expected
     likelihood = -0.5 * ((noisy - centre) ** 2 / total_variance + np.log(total_variance))
-    follows = 1 - variance / total_variance  # its own noisy count
+    follows = 1 - variance / total_variance  # how much a cell follows its own noisy count
     if prior.apart:
         free = variance * (1 + APART_SPREAD**2)
         log_alone = -0.5 * ((noisy - centre) ** 2 / free + np.log(free)) + np.log(prior.apart)
@@ -113,7 +112,7 @@ def fit_tail_counts(
 
 
 def _compute_tails(scales: Floats, indices: Floats, ends: Floats) -> Floats:
-    """Return shares of cells between ``ends`` by truncated generalized Pareto tails, shape (scales, indices, cells)."""
+    """Return the cells' shares under truncated generalized Pareto tails, shape (scales, indices, cells)."""
     reach = ends / scales[:, None, None]
     index = indices[None, :, None]
     power = -1 / np.where(index == 0, 1.0, index)
@@ -123,10 +122,10 @@ def _compute_tails(scales: Floats, indices: Floats, ends: Floats) -> Floats:
 
 
 def fit_slopes(shares: Floats, widths: Floats, density_before: float = 0.0) -> Floats:
-    """Return by how much the log density falls from each cell's beginning to its end, shape (cells,).
+    """Return how much the log density falls from each cell's beginning to its end, shape (cells,).
 
-    From the densities of the cells on both sides; ``density_before``: the density before the first, as shares a unit
-    of width, 0 where it is not known.
+    Computed from the neighbouring densities; ``density_before``: the density before the first cell, as shares per unit
+    of width, 0 if unknown.
     """
     density = np.log(np.maximum(shares, shares.max() * 1e-9) / widths)
     middle = np.cumsum(widths) - widths / 2
@@ -138,6 +137,6 @@ def fit_slopes(shares: Floats, widths: Floats, density_before: float = 0.0) -> F
 
 
 def draw_falling(parts: Floats, slope: Floats) -> Floats:
-    """Return uniform draws ``parts`` from [0, 1) as draws from a density whose logarithm falls by ``slope`` on it."""
+    """Map uniform draws ``parts`` from [0, 1) to draws from a density whose logarithm falls by ``slope``."""
     steep = np.where(slope == 0, 1.0, slope)
     return np.where(slope == 0, parts, np.minimum(-np.log1p(parts * np.expm1(-steep)) / steep, np.nextafter(1.0, 0.0)))

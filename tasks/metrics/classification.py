@@ -1,6 +1,6 @@
 """Classification: how well a support vector machine trained on synthetic rows labels real ones.
 
-Paper: PrivSyn, section 6.1. It names an SVM and the misclassification rate; everything else is said below.
+Paper: PrivSyn, section 6.1, which names an SVM and the misclassification rate; the rest is described below.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.metrics.features import encode_one_hot, sample_rows, take_rows
 
 TEST_SHARE = 0.2
-"""Share of the real rows that are tested where there is no hold-out."""
+"""Share of the real rows used as test rows without a hold-out."""
 
 _PENALTY = 0.1
 
@@ -23,10 +23,10 @@ _PENALTY = 0.1
 class Classification:
     """Misclassification rates on the same real test rows, each 0 (none wrong) to 1.
 
-    ``error``: trained on the synthetic rows.  ``non_private``: trained on the real training rows.
-    ``majority``: the most frequent label of the real training rows for everybody; a useful machine stays below it, but
-    where the label hardly depends on the rest even ``non_private`` can lie above.
-    ``held_out``: whether the test rows are a hold-out; if not, the release has seen them, which flatters ``error``.
+    ``error``: trained on the synthetic rows.  ``non_private``: trained on the real training rows.  ``majority``: always
+    guesses the most frequent label of the real training rows.  A useful model stays below it; if the label hardly
+    depends on the other columns, even ``non_private`` can be above it.  ``held_out``: whether the test rows are a
+    hold-out; otherwise the release has seen them, which flatters ``error``.
     """
 
     label: str
@@ -40,12 +40,12 @@ class Classification:
 def compute_svm_error(train: CodeTable, test: CodeTable, label: str, max_rows: int = 50_000, seed: int = 0) -> float:
     """Return the share of test rows that a linear SVM trained on ``train`` labels wrongly; 0 (none) to 1.
 
-    Features: the one-hot codes of all other attributes, ordered ones too.  On UCI Adult (80/20) that had the lowest
-    non-private error: 0.136, the same with the ordered codes scaled to 0..1 in addition, 0.146 with those instead.
-    The machine is scikit-learn's LinearSVC (squared hinge loss, L2 penalty, C = 0.1; one against the rest for more than
-    two labels).  At most ``max_rows`` rows of each table, drawn by ``seed``.  A training table with one label gives
-    that label to everybody, one of no rows the label with code 0.  Without test rows the error is 0.
-    Raises KeyError for an unknown label, ValueError for ``max_rows`` below 1.
+    Features: one-hot codes of all other attributes, including ordered ones.  On UCI Adult (80/20) they had the lowest
+    non-private error: 0.136; with ordered codes scaled to 0..1 in addition, the same; with scaled codes instead, 0.146.
+    The model is scikit-learn's LinearSVC (squared hinge loss, L2 penalty, C = 0.1; one against the rest for more than
+    two labels).  At most ``max_rows`` rows of each table are used, drawn by ``seed``.  A training table with one label
+    predicts that label; an empty one predicts code 0.  Without test rows the error is 0.  Raises KeyError for an
+    unknown label, ValueError for ``max_rows`` below 1.
     """
     train, test = sample_rows(train, max_rows, seed), sample_rows(test, max_rows, seed)
     if not test.rows:
@@ -66,7 +66,7 @@ def _predict(train: CodeTable, test: CodeTable, label: str) -> NDArray[np.intege
 
 
 def find_most_frequent(table: CodeTable, label: str) -> int:
-    """Return the code that most rows have; the smallest among equals, 0 without rows."""
+    """Return the most frequent code; the smallest of ties, 0 without rows."""
     return int(np.argmax(count(table, (label,), padded_result=True)))
 
 
@@ -80,11 +80,11 @@ def compute_majority_error(train: CodeTable, test: CodeTable, label: str) -> flo
 def compare_classifiers(
     real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None, label: str, max_rows: int = 50_000, seed: int = 0
 ) -> Classification:
-    """Return the error of training on synthetic rows, NonPriv and Majority (PrivSyn, section 6.1), all on one test.
+    """Return the error of training on synthetic rows, NonPriv and Majority (PrivSyn, section 6.1), on the same test.
 
     With a hold-out, the real table trains NonPriv and Majority and the hold-out tests.  Without one, a fifth of the
-    real rows, drawn by ``seed``, tests and the rest trains; the synthetic rows then come from a release that has also
-    seen the test rows.  Model, caps, and tables of one label or no rows: :func:`compute_svm_error`.
+    real rows, drawn by ``seed``, tests and the rest trains; the release has then also seen the test rows.  For the
+    model, caps, and tables with one label or no rows, see :func:`compute_svm_error`.
     """
     train, test = (real, holdout) if holdout is not None else split(real, TEST_SHARE, seed)
     train, test = sample_rows(train, max_rows, seed), sample_rows(test, max_rows, seed)
@@ -99,7 +99,7 @@ def compare_classifiers(
 
 
 def split(table: CodeTable, share: float, seed: int) -> tuple[CodeTable, CodeTable]:
-    """Return all rows in two tables: about 1 - ``share`` of them, and ``share`` (rounded up), drawn by ``seed``."""
+    """Split all rows into about 1 - ``share`` and ``share`` (rounded up) of them, drawn by ``seed``."""
     order = np.random.default_rng(seed).permutation(table.rows)
     tested = int(np.ceil(share * table.rows))
     return take_rows(table, np.sort(order[tested:])), take_rows(table, np.sort(order[:tested]))

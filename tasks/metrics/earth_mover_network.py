@@ -1,16 +1,16 @@
 """The earth mover cost as a min-cost flow over neighbouring bins (MGD, section 6.3 and appendix A).
 
-A component is a set of bins between which moves are allowed.  Beside the arcs between neighbours, its network has a hub
-for what is added and removed.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
+A component is a set of bins between which moves are allowed.  Its network has arcs between neighbours, and a hub for
+added and removed records.  With U = Q + D and L = max(Q - D, 0) for the tolerance D:
 
-  a bin with P > U   supplies P - U; removing it costs 1 per record; it may give U - L more for nothing;
-  a bin with P < L   demands L - P; adding it costs 1 per record; it may take U - L more for nothing;
-  any other bin      may take U - P and give P - L for nothing.
+  a bin with P > U   supplies P - U; removing it costs 1 per record; it may give U - L more at no cost;
+  a bin with P < L   demands L - P; adding it costs 1 per record; it may take U - L more at no cost;
+  any other bin      may take U - P and give P - L at no cost.
 
-That is appendix A with its lower bounds worked in.  Two things are worth saying.  L stops at 0: a bin cannot give
-records that it does not have, whatever the tolerance.  And a bin's tolerance applies to its final content, so records
-that pass through it use up nothing.  Adding and removing is offered only where it can be best: as no distance exceeds
-1, adding a record and then moving it costs no less than adding it where it is wanted.
+This is appendix A with its lower bounds worked in.  L stops at 0, because a bin cannot give records that it does not
+have, whatever the tolerance.  A bin's tolerance applies to its final content, so records that pass through it use up
+nothing.  Adding and removing is offered only where it can be optimal: no distance exceeds 1, so adding a record and
+then moving it never costs less than adding it at its target.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 from privsyn.tasks.metrics.generalization import Ints, StepGraph
 
 COST_UNITS = (10**6, 10**9)
-"""A distance of 1 is cut into at most 10^12 / bins whole units, but at least and at most this many: the solver's time
-grows with the logarithm of both."""
+"""A distance of 1 is cut into at most 10^12 / bins integer units, within these limits; the solver's time grows with the
+logarithm of both."""
 
 COUNT_UNITS = 10_000
-"""Largest number of whole units that a record is cut into, for a tolerance that is not whole."""
+"""Largest number of integer units per record, for a tolerance that is not an integer."""
 
 BATCH_NODES = 1 << 20
-"""Components are solved together up to this many nodes: bounds memory."""
+"""Components are solved together up to this many nodes, to bound memory."""
 
-_DENOMINATORS = 10_000  # a weight this close to a fraction with a denominator up to this is that fraction
+_DENOMINATORS = 10_000  # weights snap to fractions with denominators up to this
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Whole numbers for counts and costs: a record is ``records`` units, a distance of 1 is ``cost`` units.
+    """Integer units of counts and costs: a record is ``records`` units, a distance of 1 is ``cost`` units.
 
-    ``tolerance``: in record units, to the nearest.  ``exact``: whether every edge's cost is a whole number of units;
+    ``tolerance``: in record units, rounded.  ``exact``: whether every edge's cost is an integer number of units;
     otherwise costs are rounded down, each by less than one unit.
     """
 
@@ -67,7 +67,7 @@ def choose_scale(graphs: Sequence[StepGraph], weights: Sequence[float], toleranc
 
 
 def as_fraction(weight: float) -> Fraction:
-    """Return a weight such as 1/3 as the fraction that was meant; any other as the float it is."""
+    """Return a weight close to a simple fraction, such as 1/3, as that fraction; any other as the exact float."""
     fraction = Fraction(weight).limit_denominator(_DENOMINATORS)
     return fraction if abs(float(fraction) - weight) < 1e-15 else Fraction(weight)
 
@@ -77,8 +77,8 @@ def find_cheapest_moves(
 ) -> tuple[Ints, Ints, Ints]:
     """Return the moves (from bin, to bin, record units) of a cheapest plan.
 
-    ``synthetic``, ``real``: counts, shape (components, one axis per graph); bins are numbered in that order. Moves
-    stay inside a component. Raises TypeError for counts that are not integers, RuntimeError if OR-Tools fails.
+    ``synthetic``, ``real``: counts, shape (components, one axis per graph); bins are numbered in row-major order.
+    Moves stay inside a component.  Raises TypeError for counts that are not integers, RuntimeError if OR-Tools fails.
     """
     excess, give, take = _compute_supplies(synthetic, real, scale)
     inner = tuple(range(1, synthetic.ndim))
@@ -99,9 +99,9 @@ def find_cheapest_moves(
 
 
 def _compute_supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, Ints, Ints]:
-    """Return what each bin must give (> 0) or get (< 0), and what it may give and take for nothing, in record units.
+    """Return each bin's supply (> 0) or demand (< 0), and what it may give and take at no cost, in record units.
 
-    A bin never gives more than its component lacks, nor takes more than there is too much.
+    A bin never gives more than its component lacks, nor takes more than its component has in excess.
     """
     p, q = check_integers(synthetic) * scale.records, check_integers(real) * scale.records
     high, low = q + scale.tolerance, np.maximum(q - scale.tolerance, 0)
@@ -117,19 +117,19 @@ def _compute_supplies(synthetic: Ints, real: Ints, scale: Scale) -> tuple[Ints, 
 def _solve_batch(
     excess: Ints, give: Ints, take: Ints, graphs: Sequence[StepGraph], weights: Sequence[float], scale: Scale
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the moves of a cheapest plan of some components, as :func:`find_cheapest_moves`."""
+    """Return the moves of a cheapest plan for some components, as in :func:`find_cheapest_moves`."""
     wanted = (excess != 0) | (give > 0) | (take > 0)
     arcs = build_neighbour_arcs(wanted, graphs, [as_fraction(w) for w in weights], scale.cost)
     with_bins = np.flatnonzero(arcs.bins >= 0)
     e, g, t = (part.ravel()[arcs.bins[with_bins]] for part in (excess, give, take))
     hub = np.array([arcs.nodes])
-    most = int(np.abs(e).sum() + g.sum())  # nothing moves more than all that is given
+    most = int(np.abs(e).sum() + g.sum())  # no arc carries more than all supplies
     parts = [(arcs.tails, arcs.heads, np.array([most]), arcs.costs)]
     for chosen, caps, cost, outward in (
         (e > 0, e, scale.cost, True),  # remove
         (e < 0, -e, scale.cost, False),  # add
-        (t > 0, t, 0, True),  # take for nothing
-        (g > 0, g, 0, False),  # give for nothing
+        (t > 0, t, 0, True),  # take at no cost
+        (g > 0, g, 0, False),  # give at no cost
     ):
         ends = (with_bins[chosen], hub) if outward else (hub, with_bins[chosen])
         parts.append((*ends, caps[chosen], np.array([cost])))
@@ -145,7 +145,7 @@ def _solve_batch(
 def check_integers(values: NDArray[np.generic]) -> Ints:
     """Return the values as int64.
 
-    Raises TypeError for anything but integers, because OR-Tools would cut fractions off without a word.
+    Raises TypeError for anything but integers, because OR-Tools would silently truncate fractions.
     """
     values = np.asarray(values)
     if not np.issubdtype(values.dtype, np.integer):
@@ -154,7 +154,7 @@ def check_integers(values: NDArray[np.generic]) -> Ints:
 
 
 def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Ints) -> Ints:
-    """Return the flow on each arc of a min-cost flow; nodes 0 .. len(supplies) - 1, the first four one entry an arc.
+    """Return the flow on each arc of a min-cost flow; one entry per arc, except ``supplies``, with one per node.
 
     Raises TypeError for numbers that are not integers, RuntimeError unless OR-Tools finds an optimum.
     """
@@ -172,9 +172,9 @@ def solve(tails: Ints, heads: Ints, capacities: Ints, costs: Ints, supplies: Int
 
 @dataclass(frozen=True, eq=False)
 class Arcs:
-    """Arcs in both directions among nodes 0 .. nodes - 1, costs in whole units.
+    """Arcs in both directions among nodes 0 .. nodes - 1, costs in integer units.
 
-    ``bins``: the bin that a node stands for, numbered in row-major order, -1 for a dummy.
+    ``bins``: each node's bin, numbered in row-major order, -1 for a dummy.
     """
 
     nodes: int
@@ -190,12 +190,11 @@ def build_neighbour_arcs(
     """Return the arcs between neighbouring bins whose shortest paths are the bin distances (MGD, section 6.3).
 
     ``wanted``: the bins where something can start or end, shape (components, one axis per graph); only these are kept,
-    which matters for marginals that are mostly empty.  A move from bin b to bin b' goes up, across and down: in every
-    attribute with dummies up to the lowest common ancestor, along the line of the ordered attribute, and down again.
-    So it is enough to keep, with each bin, all combinations of its values' ancestors, and to join neighbours on a line
-    among the kept ones by an arc that costs all steps between them.  With two or more lines, a move across needs the
-    corners between them: then every bin is kept.  A step's cost is rounded down to a whole number of units of
-    ``1 / cost_units``.
+    which matters for mostly empty marginals.  A move from bin b to bin b' goes up, across and down: in every attribute
+    with dummies up to the lowest common ancestor, along the line of the ordered attribute, and down again.  So it is
+    enough to keep all combinations of the bins' ancestors, and to join kept neighbours on a line by an arc that costs
+    all steps between them.  With two or more lines, a move across needs the corners between them, so every bin is kept.
+    A step's cost is rounded down to a multiple of ``1 / cost_units``.
     """
     axes = [_Axis.of(graph, weight, cost_units) for graph, weight in zip(graphs, weights, strict=True)]
     if sum(axis.place.max(initial=-1) > 0 for axis in axes) > 1:
@@ -223,7 +222,7 @@ def build_neighbour_arcs(
 
 @dataclass(frozen=True, eq=False)
 class _Axis:
-    """One attribute's graph as a tree (``parent``, -1: none) and a line (``place``, -1: not on it), costs in units."""
+    """One attribute's graph as a tree (``parent``, -1: none) and a line (``place``, -1: off it), costs in units."""
 
     parent: Ints
     rise: Ints
@@ -251,7 +250,7 @@ class _Axis:
         return child, np.searchsorted(keys, keys[child] + (self.parent[value] - value) * stride), self.rise[value]
 
     def link_neighbours(self, keys: Ints, value: Ints, stride: int) -> tuple[Ints, Ints, Ints]:
-        """Return the arcs (tails, heads, costs) from each kept node on a line to the next kept one."""
+        """Return the arcs (tails, heads, costs) from each kept node on a line to the next kept node."""
         nodes = np.flatnonzero(self.place[value] >= 0)
         line, place = keys[nodes] - value[nodes] * stride, self.place[value[nodes]]
         order = np.lexsort((place, line))
@@ -261,10 +260,10 @@ class _Axis:
 
 
 def decompose_flow(tails: Ints, heads: Ints, flows: Ints, nodes: int) -> tuple[Ints, Ints, Ints]:
-    """Return senders, receivers and amounts (> 0) whose sum has the net outflow of the flow at every node.
+    """Return senders, receivers and amounts (> 0) that add up to the flow's net outflow at every node.
 
-    ``tails``, ``heads``, ``flows`` (>= 0): one entry per arc; nodes 0 .. nodes - 1.  Cycles carry nothing from anyone
-    to anyone and are dropped.  At most one move per arc; the same flow gives the same moves.
+    ``tails``, ``heads``, ``flows`` (>= 0): one entry per arc; nodes 0 .. nodes - 1.  Cycles are dropped, because they
+    have no net effect.  At most one move per arc; the same flow gives the same moves.
     """
     used = flows > 0
     tails, heads, flows = (np.ascontiguousarray(x[used], dtype=np.int64) for x in (tails, heads, flows))
@@ -314,7 +313,7 @@ def _follow(first, heads, flows, outflow, moves):  # type: ignore[no-untyped-def
                 path[length] = target
                 place[target] = length
                 continue
-            start = place[target]  # a cycle: take its flow away and go on from its first node
+            start = place[target]  # a cycle: remove its flow and continue from its first node
             amount = flows[arc[node]]
             for p in range(start, length):
                 amount = min(amount, flows[arc[path[p]]])

@@ -1,6 +1,6 @@
-"""Where a release's error comes from: noise, consistency, synthesis, or marginals that were not measured.
+"""Split a release's error by source: noise, consistency, synthesis, or marginals that were not measured.
 
-Paper: the error terms of PrivSyn, section 4.1: noise error of selected marginals, dependency error of the others.
+Paper: the error terms of PrivSyn, section 4.1: noise error of selected marginals, dependency error of other marginals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CliqueError:
-    """One measured marginal: L1 distance to the real one (0..2; ``measured`` can pass 2) after each stage."""
+    """One measured marginal's L1 distance to the real one (0..2; ``measured`` can exceed 2) after each stage."""
 
     attributes: Clique
     cells: int
@@ -33,7 +33,7 @@ class CliqueError:
 
 
 def recode_codes(fine: CodeTable, recode: Recode) -> CodeTable:
-    """Return fine codes in the compressed domain, filtered values as one code more (padded)."""
+    """Return fine codes in the compressed domain, with one extra code for filtered values (padded)."""
     domain = build_coarse_domain(recode)
     columns = [recode[a].coarse[fine.column(a)].astype(np.uint32) for a in domain.attributes]
     return CodeTable(domain, tuple(columns), padded=True)
@@ -48,7 +48,7 @@ def compute_clique_errors(
 ) -> list[CliqueError]:
     """Return the errors of the measured cliques, in their order; all on the compressed domain, as shares.
 
-    ``real`` and ``synthetic`` come from :func:`recode_codes`.  Real rows with a filtered value count as one more cell
+    ``real`` and ``synthetic`` come from :func:`recode_codes`.  Real rows with a filtered value count as one extra cell
     that no marginal of the release has.  Noisy counts become shares of the consistent marginal's total.
     """
     cliques = [m.attributes for m in measured]
@@ -114,7 +114,7 @@ def sum_bin_noise(recode: Recode, groups: Mapping[str, NDArray[np.int32]]) -> di
 
 
 def compute_expected_l1(noise_sd: Floats) -> float:
-    """Return the expected L1 norm of independent normal noise of these standard deviations, in their unit."""
+    """Return the expected L1 norm of independent normal noise with these standard deviations, in their unit."""
     return float(NORMAL_MEAN_ABSOLUTE * noise_sd.sum())
 
 
@@ -125,7 +125,7 @@ def _iterate_shares(table: CodeTable, cliques: Sequence[Clique], threads: int) -
 
 
 def _pad(shares: Floats) -> Floats:
-    """Return one more, empty cell along every axis: where real rows with filtered values are counted."""
+    """Add an empty cell along every axis, where real rows with filtered values are counted."""
     return np.pad(shares, [(0, 1)] * shares.ndim)
 
 

@@ -1,4 +1,4 @@
-"""Rows of a table: some of them, as features of a model, and as keys by which equal rows are found."""
+"""Sample rows of a table, and turn rows into model features or into keys that find equal rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 
 from privsyn.tasks.kernels.counting import CodeTable
 
-_MAX_KEY = 1 << 62  # keys are replaced by their ranks before they would pass this
+_MAX_KEY = 1 << 62  # keys are replaced by ranks before they exceed this
 
 
 def take_rows(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
@@ -19,7 +19,7 @@ def take_rows(table: CodeTable, rows: NDArray[np.intp]) -> CodeTable:
 
 
 def sample_rows(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
-    """Return ``max_rows`` rows drawn evenly without replacement, in table order; a table of no more rows as it is.
+    """Return ``max_rows`` rows drawn uniformly without replacement, in table order; a smaller table unchanged.
 
     Raises ValueError for fewer than one row.
     """
@@ -32,7 +32,7 @@ def sample_rows(table: CodeTable, max_rows: int, seed: int) -> CodeTable:
 
 
 def encode_one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
-    """Return a 0/1 matrix, rows x all codes of the attributes one after another; one 1 per row and attribute.
+    """Return a 0/1 matrix, rows x the concatenated codes of the attributes, with one 1 per row and attribute.
 
     Tables of one domain have the same columns, whichever codes they hold.
     """
@@ -45,11 +45,11 @@ def encode_one_hot(table: CodeTable, attributes: Sequence[str]) -> csr_matrix:
 
 
 def make_row_keys(tables: Sequence[CodeTable], attributes: Sequence[str]) -> NDArray[np.int64]:
-    """Return a key for each row of the tables, one table after another; shape (rows of all tables,), each below 2^62.
+    """Return a key below 2^62 for each row of the tables, one table after another; shape (rows of all tables,).
 
-    Two rows have the same key exactly if they have the same codes of ``attributes``; keys are in the codes' row-major
-    order.  Exact for any number of attributes: whenever the next would not fit, the keys are replaced by their ranks.
-    The tables share one domain.
+    Two rows have equal keys exactly if they have equal codes of ``attributes``; keys follow the codes' row-major order.
+    Exact for any number of attributes: when the next would not fit, keys are replaced by their ranks.  The tables share
+    one domain.
     """
     keys, size = np.zeros(sum(table.rows for table in tables), np.int64), 1
     widths = np.max([table.shape(attributes) for table in tables], axis=0).astype(int).tolist()

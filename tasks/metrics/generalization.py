@@ -1,7 +1,7 @@
 """Generalization hierarchies: levels, and the semantic distance between two values of one level (MGD, section 4.3.1).
 
-Null is a value beside the others: in an ordered column it has no place on the line and lies at distance 1 from every
-value; in a column without an order it hangs below the root, so it is at distance 1 too, at every level.
+Null is a value of its own.  In an ordered column it is off the line, at distance 1 from every value; in an unordered
+column it hangs below the root, so it is at distance 1 at every level too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Ints = NDArray[np.int64]
 class StepGraph:
     """Undirected edges between ``nodes`` values, followed by ``dummies`` extra nodes; edge e costs ``costs[e]``.
 
-    The shortest path between two values costs their semantic distance and has at most ``longest`` edges.  O(nodes)
-    edges (section 6.3).
+    The shortest path between two values costs their semantic distance and has at most ``longest`` edges.  There are
+    O(nodes) edges (section 6.3).
     """
 
     nodes: int
@@ -41,7 +41,7 @@ class HierarchyLevel:
     """The values of one level of a hierarchy.
 
     ``ancestors``: shape (level, values), row s holds each value's ancestor at level s, counted from 0 in each row.
-    ``null``: the value that stands for null, or None.  At level 0 there is one value.
+    ``null``: the value for null, or None.  Level 0 has one value.
     """
 
     labels: tuple[str, ...]
@@ -56,7 +56,7 @@ class HierarchyLevel:
 
     @cached_property
     def _positions(self) -> Ints:
-        """Place on the line of each value of an ordered level; -1 for null."""
+        """Position on the line of each value of an ordered level; -1 for null."""
         places = np.arange(self.size)
         if self.null is not None:
             places = np.where(places == self.null, -1, places - (places > self.null))
@@ -69,8 +69,8 @@ class HierarchyLevel:
     def distance(self, i: Ints, j: Ints) -> NDArray[np.float64]:
         """Return semantic distances sd(i, j) in [0, 1], elementwise, broadcasting.
 
-        Ordered: ``|j - i| / (k - 1)`` for k values besides null.  Otherwise ``(t - s) / t``, t the level of the
-        values, s that of their lowest common ancestor.
+        Ordered: ``|j - i| / (k - 1)`` for k values without null.  Unordered: ``(t - s) / t`` for values at level t with
+        lowest common ancestor at level s.
         """
         i, j = np.broadcast_arrays(np.asarray(i), np.asarray(j))
         if self.ordered:
@@ -85,8 +85,8 @@ class HierarchyLevel:
     def graph(self) -> StepGraph:
         """Return the edges of the neighbour reduction (section 6.3).
 
-        Ordered: neighbours on the line, 1/(k-1) each; null and all others through a dummy, 1/2 each.  Otherwise a
-        dummy for every ancestor, 1/(2t) between parent and child.
+        Ordered: neighbours on the line, 1/(k-1) each; null and all other values through a dummy, 1/2 each.  Unordered:
+        a dummy for every ancestor, 1/(2t) between parent and child.
         """
         if self.size < 2:
             return StepGraph(self.size, 0, (np.empty(0, np.int64), np.empty(0, np.int64)), (), 0)
@@ -114,8 +114,8 @@ class HierarchyLevel:
 class Hierarchy:
     """A rooted tree over the codes 0 .. n - 1 of a column, all leaves at one depth.
 
-    ``nodes``: shape (depth + 1, n), row t holds the node at level t above each code, counted from 0; the last row is
-    0 .. n - 1 (a leaf's number is its code).  ``labels[t]``: the names of the nodes of level t.
+    ``nodes``: shape (depth + 1, n), row t holds the node at level t above each code, counted from 0; the last row is 0
+    .. n - 1 (a leaf's number is its code).  ``labels[t]``: the names of the nodes of level t.
     """
 
     labels: tuple[tuple[str, ...], ...]
@@ -145,9 +145,9 @@ def build_default_hierarchy(labels: Sequence[str], *, ordered: bool, null: int |
 
 
 def merge_bins(labels: Sequence[str], sizes: Sequence[int], *, null: int | None = None) -> Hierarchy:
-    """Return an ordered hierarchy: from the leaves up, ``sizes[0]`` bins make one, and so on; the last may be less.
+    """Return an ordered hierarchy: from the leaves up, every ``sizes[0]`` bins are merged, and so on.
 
-    A bin of several is named by its first and its last leaf.
+    The last merged bin may have fewer.  A merged bin is named by its first and last leaf.
     """
     line = [code for code in range(len(labels)) if code != null]
     groups, names, width = [], [], 1
@@ -167,14 +167,14 @@ def _format_span(labels: Sequence[str], part: Sequence[int]) -> str:
 def build_tree_hierarchy(
     column: str, labels: Sequence[str], tree: Tree, *, ordered: bool, null: int | None = None
 ) -> Hierarchy:
-    """Return the hierarchy that ``tree`` describes; the null code, if any, need not stand in it.
+    """Return the hierarchy that ``tree`` describes; it may omit the null code.
 
-    Raises FieldError if the tree's labels are not the column's, or not in the column's order where it has one.
+    Raises FieldError if the tree's labels are not the column's labels, or are out of order in an ordered column.
     """
     leaves = list_tree_leaves(tree)
     listed = [label for code, label in enumerate(labels) if code != null]
     if len(set(listed)) != len(listed):
-        raise FieldError(f"`hierarchies` of {column!r}: two of its values have the same label", "It can have none")
+        raise FieldError(f"`hierarchies` of {column!r}: two of its values have the same label", "Remove its hierarchy")
     if null is not None and labels[null] in leaves and labels[null] not in listed:
         raise FieldError(f"`hierarchies` of {column!r} lists {labels[null]!r}, which has its own place", "Leave it out")
     for label in leaves:

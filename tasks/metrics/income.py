@@ -1,7 +1,7 @@
 """Gini index and pay gap by place: NIST 2018's third metric.
 
-Paper: DPSyn report, section 5.1. The report leaves open what a pay gap is and how the two deviations become a score;
-there the challenge's published scorer is followed, and said so below.
+Paper: DPSyn report, section 5.1.  The report does not define the pay gap or how the two deviations become a score; the
+code follows the challenge's published scorer there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from privsyn.tasks.kernels.counting import CodeTable, count
 class PlaceIncome:
     """One place: its code, Gini indices (0..1), pay gaps (in the wage's unit) and ranks (0: the largest gap).
 
-    A synthetic figure is None where the synthetic table has no row of the place.
+    A synthetic figure is None if the synthetic table has no row of the place.
     """
 
     place: int
@@ -64,7 +64,7 @@ def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArr
 def compute_pay_gap(
     first: NDArray[np.int64], second: NDArray[np.int64], wages: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the mean wage of the first sex minus that of the second, by group, in the wage's unit.
+    """Return the mean wage of the first sex minus the mean wage of the second, by group, in the wage's unit.
 
     ``first`` and ``second`` (..., codes): people with each wage.  A mean over nobody counts as 0 (as in the scorer).
     """
@@ -84,19 +84,19 @@ def score_income(
     wages: NDArray[np.float64],
     sexes: tuple[int, int],
 ) -> Income:
-    """Return NIST 2018's third metric; ``wages`` is the value (>= 0) of every code of ``wage``, NaN for null: left out.
+    """Return NIST 2018's third metric; ``wages``: the value (>= 0) of every code of ``wage``, NaN for null, left out.
 
-    By place, over the people with a wage: the Gini index of all of them, and the gap of the mean wages of the two
-    ``sexes`` (codes; the first minus the second).  Places are ranked by the gap, the largest first, equal gaps by code;
-    the real ranking is over the places of the real table, the synthetic one over those of the synthetic table.  With C
-    places in the real table, averages are over these, and a place that the synthetic table lacks contributes 0:
+    Two figures per place, over the people with a wage: their Gini index, and the gap between the mean wages of the two
+    ``sexes`` (codes; the first minus the second).  Places are ranked by gap, largest first, ties by code; each table
+    ranks its own places.  Averages are over the C places of the real table; a place that the synthetic table lacks
+    contributes 0:
 
     - gini_score = 1e6 sqrt(mean of (1 - |Gini_real - Gini_synthetic|)^2)
     - rank_score = 1e6 sqrt(mean of max(0, 1 - |rank_real - rank_synthetic| / max(C - 1, 1))^2)
 
-    These are the challenge scorer's formulas (its Gini index is 1/n smaller).  A real table of no rows has no places:
-    both scores are then 1e6 where the synthetic table has no rows either, else 0.
-    Raises ValueError for ``wages`` of another length, below 0 or infinite, or for equal sexes.
+    These are the challenge scorer's formulas (its Gini index is 1/n smaller).  A real table without rows has no places:
+    both scores are then 1e6 if the synthetic table has no rows either, else 0.  Raises ValueError for ``wages`` of
+    another length, below 0 or infinite, or for equal sexes.
     """
     if wages.shape != (real.domain.size(wage),) or np.isinf(wages).any() or (wages < 0).any():
         raise ValueError(f"{wage}: every code needs one value, at least 0 and finite, or NaN for null")
@@ -150,7 +150,7 @@ def _compute_figures(
 
 
 def _compute_ranks(places: NDArray[np.intp], gaps: NDArray[np.float64]) -> dict[int, int]:
-    """Return the rank of each place: 0 for the largest gap, equal ones by code."""
+    """Return the rank of each place: 0 for the largest gap, ties by code."""
     order = sorted((int(c) for c in places), key=lambda c: (-gaps[c], c))
     return {c: rank for rank, c in enumerate(order)}
 

@@ -26,19 +26,19 @@ from privsyn.tasks.metrics.marginal_distance import (
 )
 
 BIAS_COUNT = 250
-"""A group whose number of rows is off by more than this gets the worst score."""
+"""A group gets the worst score if its number of rows is off by more than this."""
 
 MAX_DENSITY_DIFFERENCE = 2.0
-"""Largest difference of two densities: no value in common."""
+"""Largest difference of two densities: no common value."""
 
 
 @dataclass(frozen=True, eq=False)
 class GroupScores:
-    """The k-marginal by group.  G groups, worst first; groups of one score in the order of their codes.
+    """The k-marginal by group.  G groups, worst first; ties in the order of their codes.
 
     ``score``: mean over the groups, 0..1000, 1000 for no groups.  ``groups``: the group attributes; ``codes``: their
     codes, int64, shape (G, len(groups)).  ``scores``: 0..1000, shape (G,).  ``real``, ``synthetic``: rows, shape (G,).
-    ``biased``: bool, shape (G,), the groups with the penalty for a wrong number of rows.
+    ``biased``: bool, shape (G,), the groups penalised for a wrong number of rows.
     """
 
     score: float
@@ -67,11 +67,11 @@ def compute_k_marginal_score(
 ) -> float:
     """Return SDNist's k-marginal score, 0..1000, higher is better: 1000 for equal tables, 0 for disjoint ones.
 
-    (2 - s) 500, where s is the mean over marginals of k attributes of the total absolute difference of their
-    densities, sum_cell |real share - synthetic share| in 0..2.  Over ``cliques`` if given (all pairs are what newer
-    versions of SDNist take), else over ``number`` random different sets of k attributes (fewer where there are no
-    more); sets of all attributes where there are fewer than k.  A table without rows has densities of 0: 500 against
-    any other, 1000 against another one without rows.  Raises ValueError for tables that cannot be compared.
+    The score is (2 - s) 500.  Here s is the mean over marginals of k attributes of sum_cell |real share - synthetic
+    share|, in 0..2.  The marginals are ``cliques`` if given (newer versions of SDNist take all pairs), else ``number``
+    different random sets of k attributes, or fewer if there are not as many; sets of all attributes if there are fewer
+    than k.  A table without rows has densities of 0: it scores 500 against any other table and 1000 against another
+    empty one.  Raises ValueError for tables that cannot be compared.
     """
     if cliques is None:
         cliques = draw_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)
@@ -91,15 +91,15 @@ def compute_group_k_marginal(
 ) -> GroupScores:
     """Return the k-marginal score within each group and its mean (NIST 2020, sprint 2); 0..1000, higher is better.
 
-    A group is a combination of the group attributes' codes (the challenge: PUMA and year) that has rows in either
-    table.  Its distance is the mean over marginals of k other attributes of sum_cell |real share - synthetic share|,
-    shares of the group's own rows, 0..2.  A group gets the worst distance, 2, if one table has none of it (as the
-    challenge has it), or, the bias penalty, if its two numbers of rows differ by more than BIAS_COUNT (the challenge's
-    first scorer: by 250 or more; SDNist: by more).  Score: (2 - distance) 500.
+    A group is a combination of the group attributes' codes (in the challenge: PUMA and year) that has rows in either
+    table.  Its distance, 0..2, is the mean over marginals of k other attributes of sum_cell |real share - synthetic
+    share|, in shares of the group's own rows.  A group gets the worst distance, 2, if one table has no rows of it (as
+    in the challenge).  The bias penalty is the same, if its two numbers of rows differ by more than BIAS_COUNT (the
+    challenge's first scorer: by 250 or more; SDNist: by more).  Score: (2 - distance) 500.
 
-    Marginals: ``cliques``, of attributes outside the groups, or ``number`` random sets of k of these (the challenge:
-    50 sets of 2). Raises ValueError for no group attributes, cliques that touch them, and tables that cannot be
-    compared.
+    Marginals: ``cliques``, of attributes outside the groups, or ``number`` random sets of k such attributes (the
+    challenge: 50 sets of 2).  Raises ValueError for no group attributes, cliques that touch them, and tables that
+    cannot be compared.
     """
     check_tables(real, synthetic)
     by = real.domain.ordered(groups)
@@ -134,15 +134,15 @@ def _compute_distances(
     rows: tuple[NDArray[np.int64], NDArray[np.int64]],
     threads: int,
 ) -> NDArray[np.float64]:
-    """Return each group's mean over the cliques of its density difference, 0..2, shape (groups,); 0 for no cliques.
+    """Return each group's mean density difference over the cliques, 0..2, shape (groups,); 0 for no cliques.
 
-    ``group``: the group's number of every row of both tables; ``rows``: how many rows of each table a group has.
+    ``group``: the group number of every row of both tables; ``rows``: each group's number of rows in each table.
     """
     groups = rows[0].size
     total = np.zeros(groups)
     if not groups or not cliques:
         return total
-    name = "".join(real.domain.attributes) + "'"  # longer than every attribute's name, so not one of them
+    name = "".join(real.domain.attributes) + "'"  # longer than every attribute's name, so unused
     ours = _add_groups(real, name, group[: real.rows], groups)
     theirs = _add_groups(synthetic, name, group[real.rows :], groups)
     dense = [(name, *c) for c in cliques if ours.domain.cells((name, *c)) <= DENSE_CELLS]
@@ -159,11 +159,11 @@ def _compute_distances(
 
 
 def _add_groups(table: CodeTable, name: str, group: NDArray[np.intp], groups: int) -> CodeTable:
-    """Return the table with the number of each row's group as one attribute more, the last."""
+    """Return the table with each row's group number as an additional, last attribute."""
     domain = Domain((*table.domain.attributes, name), (*table.domain.sizes, groups))
     return CodeTable(domain, (*table.columns, group.astype(choose_code_dtype(groups))))
 
 
 def _compute_shares(counts: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return counts / rows, 0 where there are no rows."""
+    """Return counts / rows, 0 without rows."""
     return counts / np.maximum(rows, 1)

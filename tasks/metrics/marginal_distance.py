@@ -23,11 +23,11 @@ DENSE_CELLS = 1 << 22
 MAX_ROW_PRODUCT = 1 << 62
 """Rows of one table times rows of the other stay below this, so that distances are exact 64-bit integers."""
 
-_FEW_CLIQUES = 1 << 16  # so many combinations are listed in milliseconds
+_FEW_CLIQUES = 1 << 16  # this many combinations are listed in milliseconds
 
 
 def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
-    """Raise ValueError for tables of two domains, padded ones, and too many rows for exact arithmetic."""
+    """Raise ValueError for tables of different domains, padded tables, or too many rows for exact arithmetic."""
     if real.domain != synthetic.domain:
         raise ValueError("the two tables are not over the same domain")
     if real.padded or synthetic.padded:
@@ -39,8 +39,8 @@ def check_tables(real: CodeTable, synthetic: CodeTable) -> None:
 def compute_l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], rows: int, synthetic_rows: int) -> float:
     """Return the L1 distance of two marginals as shares of their tables' rows, from counts of equal shape; 0..2.
 
-    Computed in integers, so equal shares give exactly 0 and the order of rows or cells never matters.  A table
-    without rows has shares of 0 everywhere: 1 from any other table, 0 from another one without rows.
+    Computed in integers, so equal shares give exactly 0 and the order of rows or cells never matters.  A table without
+    rows has shares of 0: distance 1 from any other table, 0 from another empty one.
     """
     if not rows or not synthetic_rows:
         return float(rows != synthetic_rows)
@@ -51,17 +51,17 @@ def compute_l1_distance(real: NDArray[np.int64], synthetic: NDArray[np.int64], r
 def count_occupied_cells(
     real: CodeTable, synthetic: CodeTable, clique: Clique
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the cells of a marginal of any size that a row of either table is in, numbered in row-major order.
+    """Return the cells of a marginal of any size that contain a row of either table, in row-major order.
 
-    Rows are numbered through the real table and then the synthetic one.  ``row``: one row of each cell, shape
-    (cells,).  ``cell``: the cell of each row, shape (rows of both,).  Memory grows with the rows, never with the cells.
+    Rows are numbered through the real table and then the synthetic one.  ``row``: one row of each cell, shape (cells,).
+    ``cell``: the cell of each row, shape (rows of both,).  Memory grows with the rows, not with the cells.
     """
     _, row, cell = np.unique(make_row_keys([real, synthetic], clique), return_index=True, return_inverse=True)
     return row, cell
 
 
 def stack_columns(real: CodeTable, synthetic: CodeTable, attribute: str) -> NDArray[np.int64]:
-    """Return the attribute's codes in the real table, then those in the synthetic one."""
+    """Return the attribute's codes in the real table, followed by its codes in the synthetic table."""
     return np.concatenate([real.column(attribute), synthetic.column(attribute)], dtype=np.int64)
 
 
@@ -79,9 +79,9 @@ def compute_l1_distances(
 ) -> NDArray[np.float64]:
     """Return the L1 distance of the normalised marginals, shape (len(cliques),), each 0..2 (0: equal, 2: disjoint).
 
-    DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely,
-    so a clique may have any number of cells.  Exact and independent of ``threads`` (0: all cores).  A table without
-    rows: see :func:`compute_l1_distance`.  Raises ValueError for tables that cannot be compared.
+    DPSyn report, section 5.1; PrivSyn, section 6.1.  Marginals of more than DENSE_CELLS cells are counted sparsely, so
+    a clique may have any number of cells.  Exact and independent of ``threads`` (0: all cores).  For tables without
+    rows, see :func:`compute_l1_distance`.  Raises ValueError for tables that cannot be compared.
     """
     check_tables(real, synthetic)
     dense = [i for i, c in enumerate(cliques) if real.domain.cells(c) <= DENSE_CELLS]
@@ -126,10 +126,10 @@ def list_all_cliques(domain: Domain, ways: int) -> list[Clique]:
 
 
 def draw_cliques(domain: Domain, ways: int, number: int, seed: int) -> list[Clique]:
-    """Draw ``number`` different cliques of ``ways`` attributes, all equally likely; all of them if there are no more.
+    """Draw ``number`` different cliques of ``ways`` attributes, all equally likely; all cliques if there are no more.
 
-    In the order of :func:`list_all_cliques`.  Depends on the arguments only.  Lists all combinations only where there
-    are few of them, or fewer than 2 ``number``.  Raises ValueError for a negative number.
+    In the order of :func:`list_all_cliques`.  Depends on the arguments only.  Lists all combinations only if they are
+    few, or fewer than 2 ``number``.  Raises ValueError for a negative number.
     """
     if number < 0:
         raise ValueError(f"the number of marginals must be 0 or more, not {number}")
@@ -152,9 +152,9 @@ def estimate_density_error(
 ) -> float:
     """Return NIST 2018's density estimation score, 0..10**6, higher is better.
 
-    S = 10**6 (1 - s / 2), s the mean L1 distance (0..2) of the normalised marginals on ``schemas`` random sets of
-    three attributes (DPSyn report, section 5.1).  A table of fewer than three attributes: sets of all of them.  Where
-    fewer sets exist than asked for, each counts once.  Bins are the public ones.
+    S = 10**6 (1 - s / 2), with s the mean L1 distance (0..2) of the normalised marginals on ``schemas`` random sets of
+    three attributes (DPSyn report, section 5.1); sets of all attributes if there are fewer than three.  If fewer sets
+    exist, each counts once.  Bins are the public ones.
     """
     ways = min(3, len(real.domain.attributes))
     return 1e6 * (1 - average_l1(real, synthetic, draw_cliques(real.domain, ways, schemas, seed), threads) / 2)

@@ -1,9 +1,8 @@
 """Membership inference and uniqueness: does a synthetic row give away who was in the real table?
 
 Source: distance to closest record, as in the synthetic data literature (e.g. Hilprecht, Haerterich and Bernau, PoPETs
-2019(4); Yale et al., Neurocomputing 416, 2020); advantage as in Yeom, Giacomelli, Fredrikson and Jha, CSF 2018.
-Synthetic rows that repeat a row which only one real person has are what the literature of statistical disclosure calls
-replicated uniques (synthpop).
+2019(4); Yale et al., Neurocomputing 416, 2020); advantage as in Yeom, Giacomelli, Fredrikson and Jha, CSF 2018.  The
+disclosure literature (synthpop) calls synthetic rows that repeat a unique real row replicated uniques.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 from privsyn.tasks.metrics.features import make_row_keys, sample_rows
 
-_BLOCK_ROWS = 2_048  # synthetic rows whose distances are held at once: 8 KiB
+_BLOCK_ROWS = 2_048  # synthetic rows whose distances are in memory at once: 8 KiB
 _CHUNK_TARGETS = 64  # targets per unit of work of one thread
 
 
@@ -29,7 +28,7 @@ class Membership:
     """``targets`` members and as many non-members were attacked, with ``synthetic_rows`` synthetic rows.
 
     ``auc``: 0 to 1, chance that a member is nearer than a non-member (ties half); 0.5 is a guess.  ``auc_sd``: its
-    standard deviation where the release says nothing.  ``advantage``: 0 to 1, largest true minus false positive rate of
+    standard deviation if the release reveals nothing.  ``advantage``: 0 to 1, largest true minus false positive rate of
     any threshold; a little above 0 by chance.  The medians are of the distances, 0 (equal) to 1.
     """
 
@@ -52,12 +51,12 @@ def measure_membership(
     seed: int = 0,
     threads: int = 0,
 ) -> Membership | None:
-    """Return the attack "near a synthetic row, so a member": members are real rows, non-members hold-out rows.
+    """Run the attack "near a synthetic row, so a member": members are real rows, non-members hold-out rows.
 
-    As many of each: the smallest of both sizes and ``max_targets``, drawn by ``seed``; at most ``max_synthetic``
-    synthetic rows.  Distance: :func:`find_closest`.  One attack of many, and a weak one: an AUC near 0.5 proves no
-    privacy. None (not applicable) without a hold-out, or where any of the tables has no rows.  The same on any number
-    of threads (0: all cores).  Raises ValueError for caps below 1 or negative ``threads``.
+    Both groups have the smallest of both tables' sizes and ``max_targets`` rows, drawn by ``seed``; at most
+    ``max_synthetic`` synthetic rows are used.  Distance: :func:`find_closest`.  This is one weak attack of many: an AUC
+    near 0.5 proves no privacy.  Returns None without a hold-out, or if any of the tables has no rows.  The result does
+    not depend on the number of threads (0: all cores).  Raises ValueError for caps below 1 or negative ``threads``.
     """
     if min(max_targets, max_synthetic) < 1:
         raise ValueError("an attack needs at least one target and one synthetic row")
@@ -79,7 +78,7 @@ def measure_membership(
 def run_attack(members: NDArray[np.float32], others: NDArray[np.float32]) -> dict[str, float]:
     """Return auc, auc_sd and advantage of "a smaller distance means member", from both distances (one or more each).
 
-    auc_sd is the one of the Mann-Whitney statistic under no difference, sqrt((m + n + 1) / (12 m n)), without ties.
+    auc_sd is the null standard deviation of the Mann-Whitney statistic, sqrt((m + n + 1) / (12 m n)), without ties.
     """
     from sklearn.metrics import roc_auc_score, roc_curve
 
@@ -98,9 +97,9 @@ def find_closest(
 ) -> NDArray[np.float32]:
     """Return the distance of each target to the nearest of ``rows`` (one or more), 0 (equal) to 1 (nothing alike).
 
-    The distance of two rows is the mean over the attributes of: nominal, 1 for different codes; ordered,
-    |difference of codes| / (number of codes - 1).  A null's code of an ordered attribute counts where it stands in the
-    codes' order.  Both tables have one domain.  Raises ValueError for ``rows`` without rows.
+    The distance of two rows is the mean over attributes of 1 for different nominal codes, or |difference of codes| /
+    (number of codes - 1) for ordered codes.  A null's code in an ordered attribute counts at its place in the codes'
+    order.  Both tables have one domain.  Raises ValueError for ``rows`` without rows.
     """
     if not rows.rows:
         raise ValueError("there are no rows to be close to")
@@ -122,9 +121,9 @@ def find_closest(
 
 @njit(nogil=True, cache=True)
 def _find_closest(codes, others, is_ordered, weights, nearest):  # type: ignore[no-untyped-def]
-    """Return the least sum over attributes; codes: (attributes, targets), others: (attributes, rows), of one dtype.
+    """Write the least sum over attributes; codes: (attributes, targets), others: (attributes, rows), of one dtype.
 
-    weights: float32 (attributes), of one step of an ordered code; nearest: float32 (targets), written.
+    weights: float32 (attributes), per step of an ordered code; nearest: float32 (targets), written.
     """
     rows = others.shape[1]
     sums = np.empty(_BLOCK_ROWS, np.float32)
@@ -155,9 +154,9 @@ def _add_distances(sums, column, code, is_ordered, weight):  # type: ignore[no-u
 class Uniqueness:
     """Shares, each 0..1; 0 for a table of no rows.
 
-    ``share``: synthetic rows equal to a unique real row.  ``holdout_share``: the same of hold-out rows, what a table
-    shows that knows the population but nobody in the release; None without a hold-out.  ``unique``: real rows that are
-    unique.  ``repeated``: unique real rows that occur in the synthetic table.
+    ``share``: synthetic rows equal to a unique real row.  ``holdout_share``: hold-out rows equal to one, the share for
+    a table that knows the population but nobody in the release; None without a hold-out.  ``unique``: real rows that
+    are unique.  ``repeated``: unique real rows that occur in the synthetic table.
     """
 
     share: float
@@ -169,8 +168,8 @@ class Uniqueness:
 def measure_uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable | None = None) -> Uniqueness:
     """Return the share of synthetic rows that equal, in all released columns, a row that occurs once in the real table.
 
-    Equality is of codes: the public bins, as everywhere.  In a narrow table a match is often chance, so the share is to
-    be read beside ``holdout_share``; a share well above it says that the release repeats its people.
+    Rows are compared by their codes, in public bins.  In a narrow table a match is often chance, so compare the share
+    with ``holdout_share``; a share well above it means that the release repeats its people.
     """
     groups = group_equal_rows([real, synthetic] if holdout is None else [real, synthetic, holdout])
     number = max((int(g.max()) + 1 for g in groups if g.size), default=0)
@@ -188,7 +187,7 @@ def measure_uniqueness(real: CodeTable, synthetic: CodeTable, holdout: CodeTable
 def group_equal_rows(tables: Sequence[CodeTable]) -> list[NDArray[np.int64]]:
     """Return a number for every row of every table; two rows have the same number exactly if all their codes are equal.
 
-    Numbers are from 0 on, without gaps.  Exact for any number of attributes.  The tables share one domain.
+    Numbers start at 0, without gaps.  Exact for any number of attributes.  The tables share one domain.
     """
     attributes = tables[0].domain.attributes
     _, numbers = np.unique(make_row_keys(tables, attributes), return_inverse=True)

@@ -47,14 +47,14 @@ def compute_mgd(
 ) -> MgdResult:
     """Return MGD(synthetic, real): the weighted mean AEMC over the target marginals, equation (3).
 
-    ``labels``: one text per code of every attribute; ``ordered``: whether its codes have an order; ``null_codes``: the
-    code that stands for null, for the attributes that have one.  As in the paper, counts are compared as they are and
-    each cost is divided by the real number of rows: a synthetic table with more or fewer rows pays for that.  Two empty
-    tables score 0; against an empty real table, a cost is divided by 1.
+    ``labels``: one text per code of every attribute; ``ordered``: whether its codes are ordered; ``null_codes``: the
+    null code of attributes that have one.  As in the paper, raw counts are compared and each cost is divided by the
+    real number of rows, so a synthetic table of another size costs more.  Two empty tables score 0; for an empty real
+    table, costs are divided by 1.
 
-    The drill-down of each marginal is in parts of its AEMC: ``by_attribute`` (what moving along each attribute costs,
-    worst first) and ``added_or_removed`` sum to it; a bin's ``cost`` is what is added or removed there and half of
-    each move from or to it.  Raises ValueError if the spec does not fit the table's columns or labels.
+    The drill-down splits each marginal's AEMC.  ``by_attribute`` (the cost of moving along each attribute, worst first)
+    and ``added_or_removed`` sum to it.  A bin's ``cost`` is what is added or removed there, plus half the cost of each
+    move from or to it.  Raises ValueError if the spec does not fit the table's columns or labels.
     """
     if real.domain != synthetic.domain:
         raise ValueError("the two tables have different domains; encode both with one spec")
@@ -74,7 +74,7 @@ def compute_mgd(
 
 
 def choose_default_marginals(spec: MgdSpec, domain: Domain) -> tuple[ComparedMarginal, ...]:
-    """Return every one-way, then the pairs with at most ``spec.pair_cells`` bins, fewest first, at most ``spec.pairs``.
+    """Return every one-way, then at most ``spec.pairs`` pairs with at most ``spec.pair_cells`` bins, fewest bins first.
 
     The choice depends on the public bins alone.
     """
@@ -91,7 +91,7 @@ def build_column_hierarchies(
     ordered: Mapping[str, bool],
     null_codes: Mapping[str, int],
 ) -> dict[str, Hierarchy]:
-    """Return the hierarchy of every column, the spec's or the default one; FieldError where the spec does not fit."""
+    """Return the hierarchy of every column, from the spec or by default; FieldError if the spec does not fit."""
     _check_names(spec, domain, ordered)
     result = {}
     for column in domain.attributes:
@@ -131,9 +131,9 @@ def _get_level(target: ComparedMarginal, column: str, trees: Mapping[str, Hierar
 
 
 def _build_axes(target: ComparedMarginal, trees: Mapping[str, Hierarchy], ordered: Mapping[str, bool]) -> list[Axis]:
-    """Return the marginal's attributes at their levels, with their weights or the default ones.
+    """Return the marginal's attributes at their levels, with their weights or the default weights.
 
-    By default infinite for an attribute without an order, and equal among the others; an attribute at its root has one
+    By default, unordered attributes have infinite weight, and the others equal shares; an attribute at its root has one
     value and takes no share.
     """
     levels = {a: _get_level(target, a, trees) for a in target.attributes}
@@ -172,7 +172,7 @@ def _drill_down(
     counts: tuple[Ints, Ints],
     worst: int,
 ) -> EarthMover:
-    """Return one marginal's part of the report: attributes and bins, worst first; equal ones in table order."""
+    """Return one marginal's part of the report: attributes and bins, worst first; ties in table order."""
     along = sorted(zip(target.attributes, cost.along, strict=True), key=lambda pair: -pair[1])
     return EarthMover(
         attributes=target.attributes,
@@ -212,12 +212,12 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class EarthMoverCost:
-    """The AEMC of one marginal and where it comes from; all costs are divided by the real total, as ``aemc`` is.
+    """The AEMC of one marginal and its parts; all costs, like ``aemc``, are divided by the real total.
 
-    ``along``: the cost of moving along each axis.  ``adjusted``: the cost of adding and removing.  ``by_bin``: shape
-    of the marginal; what is added to or removed from a bin, and half the cost of each move from or to it.  Each of
+    ``along``: the cost of moving along each axis.  ``adjusted``: the cost of adding and removing.  ``by_bin``: shape of
+    the marginal; what is added to or removed from a bin, and half the cost of each move from or to it.  Each of
     ``by_bin`` and (``along``, ``adjusted``) sums to ``aemc``.  The plan found costs ``aemc``; no plan costs less than
-    ``aemc - rounding``, which is 0 where weights and tolerance are short fractions.
+    ``aemc - rounding``, which is 0 if weights and tolerance are simple fractions.
     """
 
     aemc: float
@@ -228,7 +228,7 @@ class EarthMoverCost:
 
 
 def _compute_distance(axis: Axis, i: Ints, j: Ints) -> Floats:
-    """Return weight * sd, where an infinite weight forbids moves between different values (infinity times 0 is 0)."""
+    """Return weight * sd; an infinite weight forbids moves between different values (infinity times 0 is 0)."""
     if isinf(axis.weight):
         return np.where(i == j, 0.0, inf)
     return axis.weight * axis.values.distance(i, j)
@@ -237,16 +237,15 @@ def _compute_distance(axis: Axis, i: Ints, j: Ints) -> Floats:
 def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: float) -> EarthMoverCost:
     """Return AEMC_{M, tolerance}(P, Q), equation (1), by min-cost flow over O(bins) edges (section 6.3).
 
-    ``synthetic`` P and ``real`` Q: integer counts, one axis per ``Axis``; finite weights sum to at most 1. The value
-    is at least 0, and at most (sum P + sum Q) / sum Q; where Q is empty it is divided by 1 instead of the sum of Q.
-    Raises TypeError for counts that are not integers, ValueError for shapes, weights or a tolerance out of range.
+    ``synthetic`` P and ``real`` Q: integer counts, one axis per ``Axis``; finite weights sum to at most 1.  The value
+    is at least 0, and at most (sum P + sum Q) / sum Q; an empty Q is divided by 1.  Raises TypeError for counts that
+    are not integers, ValueError for shapes, weights or a tolerance out of range.
 
-    Error: costs are scaled to whole units of 1/S and rounded down, so that the flow's own cost is a lower bound, and
-    the plan it finds is then priced at the true distances.  With at most h edges between two bins, the result exceeds
-    the true minimum by less than h/S for each record moved; S is 10^9 up to 1,000 bins and 10^6 from a million on, and
-    nothing is rounded where all edges' costs have a common denominator up to S (the default weights nearly always).  A
-    tolerance is rounded to a fraction with denominator <= 10,000 (d off at most): each bin then errs by at most 2 d
-    records.
+    Error: costs are rounded down to multiples of 1/S, so the flow's own cost is a lower bound, and the plan found is
+    priced at the true distances.  With at most h edges between two bins, the result exceeds the true minimum by less
+    than h/S per record moved; S is 10^9 up to 1,000 bins and 10^6 from a million bins on.  Nothing is rounded if all
+    edges' costs have a common denominator up to S (nearly always so for the default weights).  A tolerance is rounded
+    to a fraction with denominator <= 10,000 (off by at most d): each bin then errs by at most 2 d records.
     """
     p, q = check_integers(synthetic), check_integers(real)
     _check(p, q, axes, tolerance)
@@ -280,7 +279,7 @@ def _check(p: Ints, q: Ints, axes: Sequence[Axis], tolerance: float) -> None:
 
 
 def _bound_rounding(scale: Scale, edges: int, moved: float, bins: int, tolerance: float) -> float:
-    """Return by how much the plan's cost may exceed the minimum, in records; see :func:`compute_aemc`."""
+    """Return how much the plan's cost may exceed the minimum, in records; see :func:`compute_aemc`."""
     off = abs(tolerance - scale.tolerance / scale.records)
     return (0.0 if scale.exact else moved * edges / scale.cost) + 2 * bins * off
 
@@ -293,7 +292,7 @@ def _price_moves(
     total = float(q.sum()) or 1.0
     after = p.ravel() + np.bincount(target, amount, p.size) - np.bincount(source, amount, p.size)
     remaining = np.abs(after - q.ravel()) - tolerance
-    by_bin = np.where(remaining > 1e-9, remaining, 0.0) / total  # less than that is the rounding of tenths of a record
+    by_bin = np.where(remaining > 1e-9, remaining, 0.0) / total  # smaller values are rounding error
     adjusted = float(by_bin.sum())
     along = []
     for axis, i, j in zip(axes, np.unravel_index(source, p.shape), np.unravel_index(target, p.shape), strict=True):

@@ -1,4 +1,4 @@
-"""Every pair of attributes in one pass: the L1 distance of its marginal, and how strongly its attributes go together.
+"""Every pair of attributes in one pass: the L1 distance of its marginal, and the association of its attributes.
 
 Papers: PrivSyn, section 6.1 (2-way L1); correlation ratio: K. Pearson, 1905; V: H. Cramer, 1946, chapter 21.
 """
@@ -28,15 +28,15 @@ from privsyn.tasks.metrics.marginal_distance import (
 Floats = NDArray[np.float64]
 Values = Mapping[str, Floats | None]
 Counts = Any
-"""2-way counts: an int64 array, or a scipy sparse array of the same shape; the sums below read the same for both."""
+"""2-way counts: an int64 array, or a scipy sparse array of the same shape; the code below handles both alike."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairFigures:
-    """What every pair of attributes (in domain order) shows, all arrays of shape (pairs,).
+    """Figures of every pair of attributes (in domain order), all arrays of shape (pairs,).
 
     ``cells``: of the 2-way marginal, int64.  ``l1``: synthetic against real as shares, 0..2.  ``association_real``,
-    ``association_synthetic``: -1..1 for two ordered attributes, else 0..1; NaN where undefined
+    ``association_synthetic``: -1..1 for two ordered attributes, else 0..1; NaN if undefined
     (:func:`measure_association`).
     """
 
@@ -50,10 +50,10 @@ class PairFigures:
 def compute_pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, threads: int = 0) -> PairFigures:
     """Return the figures of all d (d - 1) / 2 pairs, each pair counted once in each table.
 
-    ``values``: attribute -> the number that each of its codes stands for (float64, shape (codes,), NaN for null), or
-    None for a nominal attribute; attributes that are not in it are nominal. Marginals of more than DENSE_CELLS cells
-    are counted sparsely. The same figures for any number of ``threads`` (0: all cores). Raises ValueError for tables
-    that cannot be compared and values that do not fit the domain.
+    ``values``: attribute -> the value of each of its codes (float64, shape (codes,), NaN for null), or None for a
+    nominal attribute; missing attributes are nominal.  Marginals of more than DENSE_CELLS cells are counted sparsely.
+    The figures do not depend on ``threads`` (0: all cores).  Raises ValueError for tables that cannot be compared and
+    values that do not fit the domain.
     """
     check_tables(real, synthetic)
     numbers = _complete_values(real, values)
@@ -70,10 +70,10 @@ def compute_pair_figures(real: CodeTable, synthetic: CodeTable, values: Values, 
 def average_correlation_difference(figures: PairFigures) -> float:
     """Return the mean absolute difference of association over all pairs that both tables define; 0..2, lower is better.
 
-    0 where no pair is defined in both tables.  SDNist draws the same differences pair by pair as heat maps: Pearson's
+    0 if no pair is defined in both tables.  SDNist draws the same differences pair by pair as heat maps: Pearson's
     correlation of all features, nominal ones by their code, and Kendall's rank correlation of the ordinal ones.  Here
-    a pair with a nominal attribute has a measure that does not depend on its codes' order, ranks are not used, and one
-    mean takes the place of the heat map.
+    the measure for nominal attributes does not depend on the order of codes, ranks are not used, and one mean replaces
+    the heat map.
     """
     difference = np.abs(figures.association_real - figures.association_synthetic)
     defined = difference[np.isfinite(difference)]
@@ -81,12 +81,12 @@ def average_correlation_difference(figures: PairFigures) -> float:
 
 
 def measure_association(counts: Counts, a: Floats | None, b: Floats | None) -> float:
-    """Return how strongly the two attributes of a 2-way table of counts, shape (codes of a, codes of b), go together.
+    """Return the association of the two attributes of a 2-way table of counts, shape (codes of a, codes of b).
 
-    Two ordered attributes: Pearson's correlation of their values, -1..1.  One ordered: the correlation ratio eta of
-    its values by the other's categories, 0..1.  None ordered: Cramer's V without bias correction, 0..1.  Rows with a
-    null (NaN) in an ordered attribute are left out; null is a category of a nominal one.  NaN where, in the rows
-    left, an attribute has one value only, or where there are none.
+    Two ordered attributes: Pearson's correlation of their values, -1..1.  One ordered: the correlation ratio eta of its
+    values by the other's categories, 0..1.  None ordered: Cramer's V without bias correction, 0..1.  Rows with a null
+    (NaN) in an ordered attribute are left out; null is a category of a nominal attribute.  NaN if no rows remain, or if
+    an attribute has only one value in them.
     """
     if a is not None and b is not None:
         return _compute_pearson(counts, a, b)
@@ -131,13 +131,13 @@ def _compute_cramers_v(counts: Counts) -> float:
 
 
 def _is_constant(weights: NDArray[Any], values: Floats) -> bool:
-    """Return whether the values with a positive weight are all the same, or none."""
+    """Return whether the values with a positive weight are all equal, or there are none."""
     occurring = values[weights > 0]
     return occurring.size == 0 or bool(occurring.min() == occurring.max())
 
 
 def _centre(weights: NDArray[Any], values: Floats) -> Floats:
-    """Return values minus their weighted mean, scaled to at most 1; 0 for values without weight: they count nowhere."""
+    """Return values minus their weighted mean, scaled to at most 1; 0 for values without weight, which never count."""
     occurring = weights > 0
     centred = np.where(occurring, values - np.average(values[occurring], weights=weights[occurring]), 0.0)
     return centred / np.abs(centred).max()  # a square could overflow or vanish otherwise

@@ -1,6 +1,6 @@
-"""What analysts of panels look at: transitions, persistence, spells, survival, regressions, rows per person, gaps.
+"""Panel statistics: transitions, persistence, spells, survival, regressions, rows per person, gaps.
 
-Of households: who lives together, what couples and generations are like, and inequality.
+For households: compositions, similarity of couples and generations, and inequality.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Integers: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
 MOST_LEVELS = 12
-"""Levels of a column whose transitions and shares of persons are compared code by code, at most."""
+"""The most levels of a column whose transitions and shares of persons are compared code by code."""
 
 
 @dataclass(frozen=True, eq=False)
 class PanelTable:
-    """Rows person by person and in their order; every array has shape (rows,).
+    """Rows person by person and in order; every array has shape (rows,).
 
     ``person``: ascending numbers; ``step``: places in the order; ``codes``: of each column, below its ``sizes``;
-    ``values``: numbers of the columns that have them, NaN for null.
+    ``values``: numbers of the numeric columns, NaN for null.
     """
 
     person: Integers
@@ -50,7 +50,7 @@ class PanelTable:
         return np.cumsum(np.diff(self.person, prepend=-1) != 0) - 1
 
     def by_ranks(self, column: str) -> PanelTable:
-        """Return the table with the ranks of a column's values in their place, ties at the middle of theirs."""
+        """Return the table with a column's values replaced by their ranks, ties at the middle rank."""
         values = self.values[column]
         is_number = ~np.isnan(values)
         order = np.sort(values[is_number])
@@ -78,7 +78,7 @@ class PanelTable:
 
 
 def compute_l1(first: NDArray[Any], second: NDArray[Any]) -> float:
-    """Return the L1 distance of two distributions, each scaled to 1; of different lengths, the rest counts as 0."""
+    """Return the L1 distance of two distributions, each scaled to 1; the shorter is padded with 0."""
     size = max(first.size, second.size)
     p, q = (np.pad(v.ravel().astype(np.float64), (0, size - v.size)) for v in (first, second))
     return float(np.abs(p / max(p.sum(), 1.0) - q / max(q.sum(), 1.0)).sum())
@@ -103,7 +103,7 @@ def count_transitions(table: PanelTable, column: str) -> Integers:
 
 
 def compute_autocorrelation(table: PanelTable, column: str) -> float:
-    """Return the correlation between neighbouring rows of a person; NaN where nothing varies."""
+    """Return the correlation between neighbouring rows of a person; NaN if nothing varies."""
     values = table.values[column]
     before, after = values[:-1][table.follows], values[1:][table.follows]
     both_numbers = ~(np.isnan(before) | np.isnan(after))
@@ -114,7 +114,7 @@ def compute_autocorrelation(table: PanelTable, column: str) -> float:
 
 
 def compute_person_share(table: PanelTable, column: str) -> float:
-    """Return the share of the variance that lies between persons (ICC of one-way analysis of variance); NaN if none."""
+    """Return the share of variance between persons (ICC of one-way analysis of variance); NaN if there is none."""
     values = table.values[column]
     is_number = ~np.isnan(values)
     person, values = np.unique(table.person[is_number], return_inverse=True)[1], values[is_number]
@@ -130,7 +130,7 @@ def compute_person_share(table: PanelTable, column: str) -> float:
 
 
 def compute_spell_length(table: PanelTable, column: str) -> float:
-    """Return the mean number of rows of a person in a row with the same code."""
+    """Return the mean length of runs of rows in which a person keeps the same code."""
     codes = table.codes[column]
     changes = 1 + int((~table.follows | (codes[1:] != codes[:-1])).sum()) if len(codes) else 0
     return len(codes) / changes if changes else float("nan")
@@ -144,9 +144,9 @@ def share_ever(table: PanelTable, column: str) -> Floats:
 
 
 def survive(table: PanelTable, column: str) -> Floats:
-    """Return the share of persons whose code is still that of their first row, by the rows since, from 0 on.
+    """Return the share of persons that still have the code of their first row, by the number of rows since, from 0.
 
-    Product-limit estimate (Kaplan and Meier 1958): a person that is seen no longer leaves those at risk.
+    Product-limit estimate (Kaplan and Meier 1958): persons without further rows leave the risk set.
     """
     codes, starts = table.codes[column], table.starts
     if not len(starts):
@@ -162,9 +162,9 @@ def survive(table: PanelTable, column: str) -> Floats:
 
 
 def survive_from_event(table: PanelTable, column: str, code: int) -> Floats:
-    """Return the share of persons that still have ``code``, by the rows since they first had it, from 0 on.
+    """Return the share of persons that still have ``code``, by the number of rows since they first had it, from 0.
 
-    As :func:`survive`, of the persons that ever have it and their rows from then on.
+    Like :func:`survive`, for the persons that ever have it and their rows from then on.
     """
     begun = np.flatnonzero(table.codes[column] == code)
     first = np.full(len(table.starts), len(table.person))
@@ -176,17 +176,18 @@ def survive_from_event(table: PanelTable, column: str, code: int) -> Floats:
 
 
 ALIKE_PERSONS, LEAST_OFF, MOST_OFF = 50, 5 / 200, 50 / 200
-"""Persons that others are compared with, and by what part of the most rows of a person counts may differ (NIST)."""
+"""Number of reference persons, and limits on count differences as shares of a person's most rows (NIST)."""
 
 
 def compare_kinds_of_persons(
     real: PanelTable, synthetic: PanelTable, columns: Sequence[str], most: int, seed: int = 0
 ) -> float:
-    """Return the mean difference of the shares of persons that are like a random real one, 0..1.
+    """Return the mean difference of the shares of persons that resemble a random real person, 0..1.
 
-    The higher order conjunction of the NIST Differential Privacy Temporal Map Challenge, sprint 3, which scores 1 less
-    it: a person is alike whose numbers of rows with each code of ``columns`` (there shift and pickup area) differ by no
-    more than drawn limits, one a code, between 5 and 50 of the 200 rows that a person had there ``most``.
+    The higher order conjunction of the NIST Differential Privacy Temporal Map Challenge, sprint 3, whose score is 1
+    minus this value.  A person resembles another if their numbers of rows with each code of ``columns`` (there: shift
+    and pickup area) differ by at most a limit drawn per code: between 5 and 50 of the 200 rows that a person had there
+    at most, scaled to ``most``.
     """
     counts = [_count_rows_by_code(table, columns) for table in (real, synthetic)]
     if not (len(counts[0]) and len(counts[1]) and columns):
@@ -202,7 +203,7 @@ def compare_kinds_of_persons(
 
 
 def _count_rows_by_code(table: PanelTable, columns: Sequence[str]) -> Integers:
-    """Return how many rows with each code of each column every person has, shape (persons, codes of all columns)."""
+    """Return each person's number of rows with each code of each column, shape (persons, codes of all columns)."""
     number, persons = table.number, len(table.starts)
     counts = [
         np.bincount(number * table.sizes[c] + table.codes[c], minlength=persons * table.sizes[c]).reshape(
@@ -214,14 +215,14 @@ def _count_rows_by_code(table: PanelTable, columns: Sequence[str]) -> Integers:
 
 
 def regress_within(table: PanelTable, outcome: str, others: Sequence[str]) -> Floats:
-    """Return the slopes of the fixed-effects regression, in standard deviations of all rows; NaN where unknown."""
+    """Return the slopes of the fixed-effects regression, in standard deviations of all rows; NaN if unknown."""
     y, x, person, spread = _read_regression(table, outcome, others)
     slopes = _solve(_demean(x, person, np.ones(len(person))), _demean(y, person, np.ones(len(person))))[0]
     return slopes * spread
 
 
 def regress_random(table: PanelTable, outcome: str, others: Sequence[str]) -> Floats:
-    """Return the slopes of the random-effects regression, in standard deviations of all rows; NaN where unknown.
+    """Return the slopes of the random-effects regression, in standard deviations of all rows; NaN if unknown.
 
     Feasible generalized least squares (Swamy and Arora 1972).
     """
@@ -242,7 +243,7 @@ def regress_random(table: PanelTable, outcome: str, others: Sequence[str]) -> Fl
 
 
 def _read_regression(table: PanelTable, outcome: str, others: Sequence[str]) -> tuple[Floats, Floats, Integers, Floats]:
-    """Return the outcome, others, person from 0, and by what a slope is multiplied to be of standard deviations."""
+    """Return the outcome, the others, persons from 0, and factors that turn slopes into standard deviations."""
     values = np.column_stack([table.values[name] for name in (outcome, *others)])
     complete = ~np.isnan(values).any(axis=1)
     person = np.unique(table.person[complete], return_inverse=True)[1].astype(np.int64)
@@ -252,7 +253,7 @@ def _read_regression(table: PanelTable, outcome: str, others: Sequence[str]) -> 
 
 
 def _demean(values: Floats, person: Integers, part: Floats) -> Floats:
-    """Return values less ``part`` of their person's mean; an axis more for several columns."""
+    """Return values minus ``part`` of their person's mean; column by column for two axes."""
     counts = np.maximum(np.bincount(person), 1)
     if values.ndim > 1:
         return np.column_stack([_demean(column, person, part) for column in values.T])
@@ -260,7 +261,7 @@ def _demean(values: Floats, person: Integers, part: Floats) -> Floats:
 
 
 def _solve(x: Floats, y: Floats) -> tuple[Floats, float]:
-    """Return slopes by least squares, NaN where the columns do not tell them apart, and the sum of squares left."""
+    """Return least-squares slopes, NaN if the columns are collinear, and the residual sum of squares."""
     if len(y) < 1 or not (np.isfinite(x).all() and np.isfinite(y).all()) or np.linalg.matrix_rank(x) < x.shape[1]:
         return np.full(x.shape[1], np.nan), float("nan")
     slopes = np.asarray(np.linalg.lstsq(x, y, rcond=None)[0], dtype=np.float64)
@@ -268,7 +269,7 @@ def _solve(x: Floats, y: Floats) -> tuple[Floats, float]:
 
 
 def share_always(table: PanelTable, column: str) -> float:
-    """Return the share of persons with two rows and more whose code never changes; NaN without such persons."""
+    """Return the share of persons with two or more rows whose code never changes; NaN without such persons."""
     codes, starts = table.codes[column], table.starts
     if not len(starts):
         return float("nan")
@@ -279,7 +280,7 @@ def share_always(table: PanelTable, column: str) -> float:
 
 
 def compare_compositions(first: PanelTable, second: PanelTable, roles: int) -> float:
-    """Return the L1 distance of the shares of households by how many members of each role they have."""
+    """Return the L1 distance of the shares of household compositions: the number of members of each role."""
     counts = [_count_roles(table, roles) for table in (first, second)]
     kinds, kind_of = np.unique(np.concatenate(counts), axis=0, return_inverse=True)
     kind_of = kind_of.ravel()
@@ -288,14 +289,14 @@ def compare_compositions(first: PanelTable, second: PanelTable, roles: int) -> f
 
 
 def _count_roles(table: PanelTable, roles: int) -> Integers:
-    """Return how many members of each role every household has, shape (households, roles)."""
+    """Return each household's number of members of each role, shape (households, roles)."""
     household = table.number
     counts = np.bincount(household * roles + table.step, minlength=len(table.starts) * roles)
     return counts.reshape(-1, roles)
 
 
 def pair_with_first(table: PanelTable, role: int) -> tuple[Integers, Integers]:
-    """Return the rows of first members in the first role, and in each of their households the first one in ``role``."""
+    """Return the rows of first members in the first role, and of their households' first member in ``role``."""
     begins = table.starts
     household = table.number
     places = np.flatnonzero(table.step == role)
@@ -306,9 +307,9 @@ def pair_with_first(table: PanelTable, role: int) -> tuple[Integers, Integers]:
 
 
 def correlate_pairs(values: Floats, first: Integers, second: Integers) -> tuple[float, float]:
-    """Return the correlation of values between members of pairs, and the mean of the first less the second.
+    """Return the correlation of values between members of pairs, and the mean difference, first minus second.
 
-    NaN where there is none.
+    NaN if undefined.
     """
     firsts, seconds = values[first], values[second]
     both_numbers = ~(np.isnan(firsts) | np.isnan(seconds))
@@ -327,14 +328,14 @@ def count_pairs(table: PanelTable, column: str, pairs: tuple[Integers, Integers]
 
 
 def sum_by_household(table: PanelTable, column: str, *, constant: bool) -> Floats:
-    """Return the sum of a column over the members of each household, null as 0; of a constant one its value."""
+    """Return each household's sum of a column over its members, null as 0; a constant column's value."""
     values = np.nan_to_num(table.values[column])
     begins = table.starts
     return values[begins] if constant else np.add.reduceat(values, begins) if len(begins) else np.zeros(0)
 
 
 def compute_gini(values: Floats) -> float:
-    """Return the Gini coefficient of amounts that are not negative, NaN where all are 0."""
+    """Return the Gini coefficient of nonnegative amounts, NaN if all are 0."""
     ordered = np.sort(np.maximum(values, 0.0))
     total, n = float(ordered.sum()), len(ordered)
     if total <= 0:
@@ -345,7 +346,7 @@ def compute_gini(values: Floats) -> float:
 def iterate_roles(
     tables: tuple[PanelTable, PanelTable], labels: list[str]
 ) -> Iterator[tuple[str, list[tuple[Integers, Integers]]]]:
-    """Yield each role but the first with its pairs in both tables, where both have some."""
+    """Yield each role but the first with its pairs in both tables, if both have some."""
     for role, label in enumerate(labels[1:], start=1):
         pairs = [pair_with_first(table, role) for table in tables]
         if all(len(second) for _, second in pairs):

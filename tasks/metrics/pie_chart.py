@@ -1,4 +1,4 @@
-"""The pie-chart metric: one pie of kinds per place and time, its small slices left out, compared pie by pie.
+"""The pie-chart metric: one pie of kinds per place and time, compared pie by pie without its small slices.
 
 Sources: MGD paper, section 2.2; NIST Differential Privacy Temporal Map Challenge, sprint 1 (class Deid2Metric of the
 challenge's runtime/scripts/metric.py, github.com/drivendataorg/deid2-runtime), whose constants are used.
@@ -18,15 +18,15 @@ from privsyn.tasks.metrics.marginal_distance import check_tables
 Floats = NDArray[np.float64]
 
 MIN_SLICE_SHARE = 0.05
-"""Slices below this share of their pie are set to zero, in each table on its own."""
+"""Slices below this share of their pie are set to zero, separately in each table."""
 
 MISLEADING_PENALTY = 0.2
-"""For each kind that the synthetic pie shows and the real one does not, after the small slices are gone."""
+"""For each kind that only the synthetic pie shows, after small slices are removed."""
 
 BIAS_PENALTY, ALLOWED_BIAS = 0.25, 500
 """For a pie whose number of rows is off by more than ALLOWED_BIAS."""
 
-_TINY = 1e-9  # added to every count, as the challenge does: a pie without rows counts as one of equal slices
+_TINY = 1e-9  # added to every count, as in the challenge: an empty pie counts as equal slices
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,9 @@ class PieChart:
     """Scores of all pies; P places, T times, arrays of shape (P, T) by their codes.
 
     ``score``: mean of ``scores``, 0..1, higher is better; ``total``: their sum, 0..P T, as the challenge ranked.
-    ``scores``: 1 - (divergence + misleading + bias), not below 0.  ``divergence``: Jensen-Shannon distance to base 2
-    of the denoised pies, 0..1.  ``misleading``: MISLEADING_PENALTY times the kinds shown wrongly.  ``bias``: 0 or
-    BIAS_PENALTY.
+    ``scores``: 1 - (divergence + misleading + bias), at least 0.  ``divergence``: Jensen-Shannon distance to base 2 of
+    the denoised pies, 0..1.  ``misleading``: MISLEADING_PENALTY times the number of wrongly shown kinds.  ``bias``: 0
+    or BIAS_PENALTY.
     """
 
     score: float
@@ -50,13 +50,13 @@ class PieChart:
 def score_pie_charts(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> PieChart:
     """Return the pie-chart metric of three different attributes: 1 for equal tables, 0 where every pie is wrong.
 
-    For every place and time, the counts of the kinds are a pie.  Slices of less than 5 % become zero.  The penalty is
-    the sum of: the Jensen-Shannon distance of the pies; 0.2 for each kind that only the synthetic pie still shows;
-    0.25 where the pie's number of rows (before slices are left out) is off by more than 500.  Its score is 1 minus
-    that, at least 0; a pie equal in both tables scores 1, also one without rows.  The challenge summed the scores over
-    places and times (``total``); ``score`` is their mean, so that it does not depend on how many pies there are.
-    Counts are compared as they are: a synthetic table of another size is penalised where the pies' sizes differ.
-    Raises ValueError for tables that cannot be compared, repeated attributes, more than 2**31 cells.
+    For every place and time, the counts of the kinds are a pie.  Slices below 5 % become zero.  The penalty is the sum
+    of: the Jensen-Shannon distance of the pies; 0.2 for each kind that only the synthetic pie still shows; 0.25 if the
+    pie's number of rows (with small slices) is off by more than 500.  A pie's score is 1 minus the penalty, at least 0;
+    equal pies score 1, including empty ones.  The challenge summed the scores over places and times (``total``);
+    ``score`` is their mean, so that it does not depend on the number of pies.  Raw counts are compared, so a synthetic
+    table of another size is penalised where the pies' sizes differ.  Raises ValueError for tables that cannot be
+    compared, repeated attributes, or more than 2**31 cells.
     """
     check_tables(real, synthetic)
     if len({place, time, kind}) < 3:
@@ -71,7 +71,7 @@ def score_pie_charts(real: CodeTable, synthetic: CodeTable, place: str, time: st
 
 
 def denoise(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return counts of pies (last axis: kinds) with the slices below MIN_SLICE_SHARE of their pie's sum set to zero."""
+    """Set the slices below MIN_SLICE_SHARE of their pie's sum to zero; the last axis has the kinds."""
     return np.where(counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1) < MIN_SLICE_SHARE, 0, counts)
 
 
@@ -85,7 +85,7 @@ def _compute_penalties(real: NDArray[np.int64], synthetic: NDArray[np.int64]) ->
 
 
 def compute_jensen_shannon(p: Floats, q: Floats) -> Floats:
-    """Return the Jensen-Shannon distance to base 2 of distributions on the last axis, which need not sum to 1; 0..1.
+    """Return the base-2 Jensen-Shannon distance, 0..1, of distributions on the last axis, which need not sum to 1.
 
     It is sqrt((KL(p | m) + KL(q | m)) / 2), m = (p + q) / 2 (Endres and Schindelin, 2003).
     """

@@ -16,11 +16,11 @@ from threadpoolctl import threadpool_limits
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.features import encode_one_hot, sample_rows
 
-_NEWTON_COLUMNS = 1_000  # beyond, second derivatives cost more than the steps they save
+_NEWTON_COLUMNS = 1_000  # above, second derivatives cost more than they save
 _TREES = 50
 
 SMALLEST_AUC = 10
-"""Fewest rows of a table that trees are grown on."""
+"""The fewest rows of a table for growing trees."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,9 @@ class Propensity:
     """``rows`` of each table were told apart.
 
     ``pmse``: 0 (cannot be told apart) to 0.25 (always told apart).  ``ratio``: pmse over its null expectation, from 0
-    without upper bound, about 1 for rows drawn from a right model fitted to the real rows; None where the model has
-    nothing to fit.  ``auc``: area under the curve of trees on rows they have not seen, 0 to 1 (always told apart),
-    about 0.5 for a guess, less where synthetic rows repeat real ones (each was seen under the other name); None below
-    10 rows.
+    without upper bound, about 1 for rows drawn from a correct model fitted to the real rows; None if the model has
+    nothing to fit.  ``auc``: area under the curve of trees on unseen rows, 0 to 1 (always told apart), about 0.5 for a
+    guess, less if synthetic rows repeat real ones (each was seen with the other label); None below 10 rows.
     """
 
     rows: int
@@ -45,19 +44,20 @@ def measure_propensity(
 ) -> Propensity | None:
     """Return pMSE of main effects, its ratio to the null, and the AUC of a model that sees relations too.
 
-    n rows of each table are compared, n the smaller of both sizes and ``max_rows``, drawn by ``seed``.  With equal
-    parts, pMSE = mean over the 2n rows of (p - 1/2)^2 (Woo et al., section 2), p the fitted probability of being
-    synthetic.  The model is a logistic regression on the one-hot codes, main effects only, fitted to the same rows and
-    all but unpenalised (C = 1e4, which only keeps codes of one table finite).  It compares the one-way marginals
-    jointly and **sees no relation between columns**: independent columns of the right shares have a pMSE of 0.
+    n rows of each table are compared, with n the smaller of both sizes and ``max_rows``, drawn by ``seed``.  With equal
+    parts, pMSE = mean over the 2n rows of (p - 1/2)^2 (Woo et al., section 2), where p is the fitted probability of
+    being synthetic.  The model is a logistic regression on the one-hot codes, main effects only, fitted to the same
+    rows and practically unpenalised (C = 1e4 only keeps the coefficients finite for codes that occur in one table).  It
+    compares the one-way marginals jointly and **sees no relation between columns**: independent columns with the right
+    shares have a pMSE of 0.
 
-    Null expectation, for k - 1 free parameters (the present codes less one for every attribute):
-    (k - 1) / (8n) (1 - f / 2), f the share of real rows compared.  With f = 1 that is Snoke et al.'s
-    (k - 1) (1 - c)^2 c / N for c = 1/2 and N = 2n: rows from a right model that was fitted to these very real rows.
-    Fresh rows of the same population have a ratio of about 1 / (1 - f / 2), 2 for f = 1.
+    Null expectation, for k - 1 free parameters (the codes present, minus one per attribute): (k - 1) / (8n) (1 - f /
+    2), where f is the share of real rows compared.  With f = 1 this is Snoke et al.'s (k - 1) (1 - c)^2 c / N for c =
+    1/2 and N = 2n: rows from a correct model fitted to the same real rows.  Fresh rows of the same population have a
+    ratio of about 1 / (1 - f / 2), 2 for f = 1.
 
-    The AUC is of gradient-boosted trees on the codes, each half of the rows scored by trees grown on the other half.
-    None (no result) where either table has no rows.  Raises ValueError for ``max_rows`` below 1.
+    The AUC is of gradient-boosted trees on the codes; each half of the rows is scored by trees grown on the other half.
+    Returns None if either table has no rows.  Raises ValueError for ``max_rows`` below 1.
     """
     if max_rows < 1:
         raise ValueError(f"a sample needs at least one row, not {max_rows}")
@@ -65,7 +65,7 @@ def measure_propensity(
     if rows == 0:
         return None
     real_sample, synthetic_sample = sample_rows(real, rows, seed), sample_rows(synthetic, rows, seed)
-    with threadpool_limits(1):  # sums in one order, so the same figures on any machine's cores
+    with threadpool_limits(1):  # the same order of sums on any number of cores
         pmse, free = compute_pmse(real_sample, synthetic_sample)
         enough = rows >= SMALLEST_AUC
         auc = compute_discriminator_auc(real_sample, synthetic_sample, seed) if enough else None
@@ -85,7 +85,7 @@ def compute_pmse(real: CodeTable, synthetic: CodeTable) -> tuple[float, int]:
     solver = "newton-cholesky" if len(present) <= _NEWTON_COLUMNS else "lbfgs"
     model = LogisticRegression(C=1e4, solver=solver, max_iter=1_000)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # Newton's method hands over to lbfgs by itself
+        warnings.simplefilter("ignore", ConvergenceWarning)  # Newton's method falls back to lbfgs
         guesses = model.fit(features, is_synthetic).predict_proba(features)[:, 1]
     return float(((guesses - 0.5) ** 2).mean()), len(present) - len(attributes)
 

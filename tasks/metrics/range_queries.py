@@ -18,19 +18,19 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.tasks.kernels.counting import CodeTable, choose_thread_count
 
 NIST_INCLUSION = 0.33
-"""Chance of an attribute to be in a NIST query."""
+"""Probability that an attribute is in a NIST query."""
 
 NIST_FLOOR = 1e-6
-"""Smallest share that the NIST formula distinguishes from none."""
+"""Smallest share that the NIST formula distinguishes from zero."""
 
 _BLOCK_ROWS = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
 class RangeQuery:
-    """A conjunction: in every attribute named, the row's code is one of the allowed ones.
+    """A conjunction: for every named attribute, the row's code is allowed.
 
-    ``allowed``: attribute -> bool array over its codes.  A row satisfies a query without conditions.
+    ``allowed``: attribute -> bool array over its codes.  Every row satisfies a query without conditions.
     """
 
     allowed: Mapping[str, NDArray[np.bool_]]
@@ -44,11 +44,11 @@ class RangeQuery:
 def draw_privsyn_queries(
     domain: Domain, number: int = 1_000, attributes: int = 3, seed: int = 0
 ) -> tuple[RangeQuery, ...]:
-    """Return PrivSyn's workload: each query has ``attributes`` attributes at random and a range of codes for each.
+    """Return PrivSyn's workload: each query has ``attributes`` random attributes and a range of codes for each.
 
-    A range lies between two codes drawn evenly and independently, both included; the codes' order is the public one,
-    also of nominal attributes.  A domain of fewer attributes gives queries over all of them.  No look at any data.
-    Query i depends on the seed and i only.  Raises ValueError for a negative number.
+    A range lies between two codes drawn uniformly and independently, both included; codes keep their public order, also
+    for nominal attributes.  In a domain with fewer attributes, queries use all of them.  No data is read.  Query i
+    depends on the seed and i only.  Raises ValueError for a negative number.
     """
     return tuple(
         _draw_privsyn_query(domain, attributes, np.random.default_rng([seed, i])) for i in _check_number(number)
@@ -68,13 +68,13 @@ def _draw_privsyn_query(domain: Domain, attributes: int, rng: np.random.Generato
 def draw_nist_queries(
     real: CodeTable, ordered: Collection[str], number: int = 300, seed: int = 0
 ) -> tuple[RangeQuery, ...]:
-    """Return NIST 2018's workload: every attribute is in a query with probability 0.33, and some real row satisfies it.
+    """Return NIST 2018's workload: each attribute is in a query with probability 0.33, and a real row satisfies it.
 
-    As the challenge's scorer did it, a query is built around one real row drawn evenly, which makes at least that row
-    satisfy it: redrawing until a row fits would never end in a wide table.  Ordered attribute: a range drawn evenly
-    among those that contain the row's code.  Nominal: the row's code and others at random, 1 to all in number.
-    A table of no rows takes a random code instead, so nothing satisfies its queries.  The queries are private.
-    Query i depends on the table, the seed and i only.  Raises ValueError for a negative number.
+    As in the challenge's scorer, a query is built around one random real row, so at least that row satisfies it:
+    redrawing until a row fits would never end in a wide table.  Ordered attribute: a range drawn uniformly among the
+    ranges that contain the row's code.  Nominal: the row's code and 0 or more random other codes.  A table without rows
+    uses a random code instead, so nothing satisfies its queries.  The queries are private.  Query i depends on the
+    table, the seed and i only.  Raises ValueError for a negative number.
     """
     return tuple(_draw_nist_query(real, ordered, np.random.default_rng([seed, i])) for i in _check_number(number))
 
@@ -114,7 +114,7 @@ def _match_only(size: int, codes: Sequence[int]) -> NDArray[np.bool_]:
 
 @njit(nogil=True, cache=True)
 def _keep_first(codes, allowed, kept):  # type: ignore[no-untyped-def]
-    """Write the rows whose code is allowed (uint8, by code) into ``kept`` (uint32); returns how many."""
+    """Write the rows with an allowed code (uint8, by code) into ``kept`` (uint32); returns their number."""
     number = 0
     for i in range(codes.shape[0]):
         kept[number] = i
@@ -124,7 +124,7 @@ def _keep_first(codes, allowed, kept):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _keep_on(codes, allowed, kept, rows):  # type: ignore[no-untyped-def]
-    """Keep of the first ``rows`` rows in ``kept`` those whose code is allowed; returns how many."""
+    """Keep, among the first ``rows`` rows in ``kept``, those with an allowed code; returns their number."""
     number = 0
     for i in range(rows):
         row = kept[i]
@@ -136,14 +136,14 @@ def _keep_on(codes, allowed, kept, rows):  # type: ignore[no-untyped-def]
 def answer_queries(table: CodeTable, queries: Sequence[RangeQuery], threads: int = 0) -> NDArray[np.int64]:
     """Return the exact number of rows that satisfy each query; the same on any number of threads.
 
-    Rows with a filtered value (padded tables) satisfy no condition on that attribute. Conditions are tried narrowest
-    first, each only on the rows that are left. Raises KeyError for an unknown attribute, ValueError for a condition
-    that is not over the attribute's codes or for negative ``threads`` (0: all cores).
+    Rows with a filtered value (padded tables) satisfy no condition on that attribute.  Narrow conditions are tried
+    first, each on the remaining rows only.  Raises KeyError for an unknown attribute, ValueError for a condition that
+    does not fit the attribute's codes or for negative ``threads`` (0: all cores).
     """
     threads = choose_thread_count(threads)
     if threads == 1:
         return np.array([_answer(table, query) for query in queries], dtype=np.int64)
-    size = -(-len(queries) // (4 * threads)) or 1  # one query takes less time than its hand-over to a thread
+    size = -(-len(queries) // (4 * threads)) or 1  # one query is too little work for a thread
     batches = [queries[first : first + size] for first in range(0, len(queries), size)]
     with ThreadPoolExecutor(threads) as pool:
         answers = pool.map(lambda batch: [_answer(table, query) for query in batch], batches)
@@ -168,7 +168,7 @@ def _answer(table: CodeTable, query: RangeQuery) -> int:
 
 
 def _list_conditions(table: CodeTable, query: RangeQuery) -> list[tuple[np.ndarray, NDArray[np.uint8]]]:
-    """Return (codes, 1 for every allowed code) of each condition; a filtered value is never allowed."""
+    """Return (codes, 1 for every allowed code) of each condition; filtered values are never allowed."""
     conditions = []
     for attribute, allowed in query.allowed.items():
         size = table.domain.size(attribute)
@@ -187,9 +187,9 @@ def _compute_shares(table: CodeTable, queries: Sequence[RangeQuery], threads: in
 def compute_range_query_error(
     real: CodeTable, synthetic: CodeTable, queries: Sequence[RangeQuery], threads: int = 0
 ) -> float:
-    """Return the mean over queries of |share of real rows - share of synthetic rows| that satisfy it; 0 (same) to 1.
+    """Return the mean over queries of |share of real rows - share of synthetic rows|; 0 (same) to 1.
 
-    PrivSyn, section 6.1 ("average L1 error"). All shares of a table of no rows are 0. Raises ValueError without
+    PrivSyn, section 6.1 ("average L1 error").  A table without rows has shares of 0.  Raises ValueError without
     queries.
     """
     return float(np.abs(_compute_shares(real, queries, threads) - _compute_shares(synthetic, queries, threads)).mean())
@@ -200,11 +200,11 @@ def compute_nist_range_score(
 ) -> float:
     """Return NIST 2018's score of range queries; 0 (worst) to 1,000,000 (same answers).
 
-    DPSyn report, section 5.1: with f_o and f_p a query's share of the real and of the synthetic rows,
-    d = ln(max(f_p, 1e-6) / f_o) and the score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for
-    :func:`draw_nist_queries`; a query that no real row satisfies takes f_o = 1e-6.  All shares of a table of no rows
-    are 0. In a wide table hardly a row but the one it was built around satisfies a query: then 1 / rows is near the
-    floor, and a table that satisfies none of the queries scores high too.  Raises ValueError without queries.
+    DPSyn report, section 5.1: with f_o and f_p a query's share of the real and synthetic rows, d = ln(max(f_p, 1e-6) /
+    f_o) and the score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for :func:`draw_nist_queries`; a query
+    that no real row satisfies takes f_o = 1e-6.  A table without rows has shares of 0.  In a wide table, often only the
+    row behind a query satisfies it: then 1 / rows is near the floor, and a table that satisfies no query scores high
+    too.  Raises ValueError without queries.
     """
     original, private = _compute_shares(real, queries, threads), _compute_shares(synthetic, queries, threads)
     d = np.log(np.maximum(private, NIST_FLOOR) / np.where(original > 0, original, NIST_FLOOR))

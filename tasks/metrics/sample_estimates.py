@@ -1,4 +1,4 @@
-"""Estimates with standard errors as if the rows were a sample: regressions, quantiles and shares."""
+"""Estimates with standard errors that treat the rows as a sample: regressions, quantiles and shares."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from scipy.special import expit
 Floats = NDArray[np.float64]
 
 MAX_STEPS, TOLERANCE = 50, 1e-9
-"""Newton's steps of a logistic regression at most, and the change at which they end."""
+"""The most Newton steps of a logistic regression, and the change at which they end."""
 
 QUANTILE_REACH = 2.0
-"""Standard errors of the distribution function to either side, from which a quantile's error is read (Woodruff
-1952)."""
+"""A quantile's error comes from quantiles this many standard errors to either side (Woodruff 1952)."""
 
 RIDGE = 1e-6
-"""Ridge a row, on columns of standard deviation 1, so that a logistic regression has a solution."""
+"""Ridge per row, for columns of standard deviation 1, so that a logistic regression has a solution."""
 
 
 class Fitted(NamedTuple):
-    """A regression: ``coefficients`` and ``errors`` of shape (columns,), ``r_squared`` NaN of a logistic one.
+    """A regression: ``coefficients`` and ``errors`` of shape (columns,); ``r_squared`` is NaN for a logistic one.
 
-    ``errors`` of least squares: White's, with MacKinnon and White's (1985) factor n / (n - p), HC1; of a logistic
-    regression: of the inverse information.  NaN where there are no more rows than columns.
+    ``errors`` of least squares: White's, with MacKinnon and White's (1985) factor n / (n - p), HC1.  ``errors`` of a
+    logistic regression: from the inverse information.  NaN unless there are more rows than columns.
     """
 
     coefficients: Floats
@@ -35,9 +34,9 @@ class Fitted(NamedTuple):
 
 
 def fit_least_squares(x: Floats, y: Floats) -> Floats:
-    """Return the coefficients of least squares, shape (columns,); NaN of no row.
+    """Return least-squares coefficients, shape (columns,); NaN without rows.
 
-    Of several solutions the shortest one, in standard deviations, so that none is lost beside large numbers.
+    Among several solutions, the shortest in standard deviations, so that large numbers do not hide others.
     """
     if not len(y):
         return np.full(x.shape[1], np.nan)
@@ -46,9 +45,9 @@ def fit_least_squares(x: Floats, y: Floats) -> Floats:
 
 
 def fit_logistic(x: Floats, y: Floats) -> Floats:
-    """Return the coefficients of a logistic regression, shape (columns,); NaN of no row.
+    """Return the coefficients of a logistic regression, shape (columns,); NaN without rows.
 
-    By Newton's method, with a trace of ridge so that they exist.
+    Newton's method, with a small ridge so that a solution exists.
     """
     if not len(y):
         return np.full(x.shape[1], np.nan)
@@ -85,12 +84,12 @@ def fit_regression(x: Floats, y: Floats, *, two_values: bool) -> Fitted:
 
 
 def _compute_scale(x: Floats) -> Floats:
-    """Return the standard deviation of every column, 1 of a constant one."""
+    """Return the standard deviation of every column, 1 for a constant one."""
     return np.where(np.ptp(x, axis=0) > 0, np.std(x, axis=0), 1.0)
 
 
 def compute_quantile(values: NDArray[np.float64], q: float) -> tuple[float, float]:
-    """Return the smallest of ``values``, shape (rows > 0,), that a share ``q`` does not exceed, and its error."""
+    """Return the ``q`` quantile of ``values``, shape (rows > 0,), the smallest value with that share, and its error."""
     spread = QUANTILE_REACH * sqrt(q * (1 - q) / len(values))
     positions = np.clip([q - spread, q, q + spread], 0, 1)
     low, middle, high = (float(v) for v in np.quantile(values, positions, method="inverted_cdf"))
@@ -98,6 +97,6 @@ def compute_quantile(values: NDArray[np.float64], q: float) -> tuple[float, floa
 
 
 def compute_share(holding: int, rows: int) -> tuple[float, float]:
-    """Return the share ``holding`` of ``rows`` > 0, in 0..1, and its standard error."""
+    """Return the share ``holding`` / ``rows``, in 0..1, and its standard error; ``rows`` > 0."""
     p = holding / rows
     return p, sqrt(p * (1 - p) / rows)

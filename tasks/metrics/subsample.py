@@ -1,4 +1,4 @@
-"""A score as a share of the real rows: as good as a random sample of X of them.
+"""A score as an equivalent share of the real rows: as good as a random sample of that size.
 
 Source: SDNist's equivalent subsample of the k-marginal score (github.com/usnistgov/SDNist), used here for any score.
 """
@@ -21,13 +21,13 @@ Score = Callable[[CodeTable], float]
 Better = Literal["lower", "higher"]
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
-"""Shares of the real rows that are measured."""
+"""Measured shares of the real rows."""
 
 
 def draw_subsample(table: CodeTable, share: float, seed: int | Sequence[int]) -> CodeTable:
-    """Return a random ``share`` of the rows without replacement, in the table's order; the same one for the same seed.
+    """Return a random ``share`` of the rows without replacement, in table order, determined by the seed.
 
-    round(share rows) of them, at least one if there are any.  Raises ValueError for a share outside (0, 1].
+    The sample has round(share rows) rows, at least one if there are any.  Raises ValueError for a share outside (0, 1].
     """
     if not 0 < share <= 1:
         raise ValueError(f"a share of the rows must be above 0 and at most 1, not {share}")
@@ -46,9 +46,8 @@ def score_subsamples(
 ) -> dict[str, Floats]:
     """Return each score of a random sample of each share, shape (shares,).
 
-    ``scores``: functions of a table by name, or one function that gives several scores by name. All are taken on the
-    same samples; share 1 is the real table itself. Raises ValueError for shares that are not ascending and within
-    (0, 1].
+    ``scores``: functions of a table by name, or one function that returns several scores by name.  All use the same
+    samples; share 1 is the real table itself.  Raises ValueError for shares that are not ascending and within (0, 1].
     """
     if not shares or any(not 0 < s <= 1 for s in shares) or any(a >= b for a, b in pairwise(shares)):
         raise ValueError("shares must be ascending, above 0 and at most 1")
@@ -62,12 +61,12 @@ def score_subsamples(
 
 
 def find_equivalent_share(shares: Sequence[float], measured: Floats, value: float, better: Better) -> float | None:
-    """Return the share whose random samples score ``value``, given what samples of ``shares`` (ascending) scored.
+    """Return the share whose random samples score ``value``, given the scores ``measured`` at ``shares`` (ascending).
 
     The measured scores are made monotone (isotonic regression: a larger sample is never worse) and interpolated
-    linearly in log share.  The largest share: at least as good as it, so 1.0 says as close as all the rows, or closer
-    than the largest sample tried.  The smallest share: no better than it.  None where the reading says nothing:
-    a value or score that is not finite, or scores that do not tell samples of any size apart.
+    linearly in log share.  The largest share means "at least as good": 1.0 is as close as all rows, or closer than the
+    largest sample tried.  The smallest share means "no better".  None if a value or score is not finite, or if the
+    scores do not distinguish sample sizes.
     """
     if not np.isfinite(value) or not np.isfinite(measured).all():
         return None
@@ -80,7 +79,7 @@ def find_equivalent_share(shares: Sequence[float], measured: Floats, value: floa
     if sign * value <= quality[0]:
         return float(shares[0])
     levels, level = np.unique(quality, return_inverse=True)
-    logs = np.bincount(level, weights=np.log(shares)) / np.bincount(level)  # a flat stretch stands at its middle
+    logs = np.bincount(level, weights=np.log(shares)) / np.bincount(level)  # a flat stretch counts at its middle
     return float(np.exp(np.interp(sign * value, levels, logs)))
 
 
@@ -91,12 +90,12 @@ def find_equivalent_subsamples(
     real: CodeTable,
     shares: Sequence[float] = SHARES,
 ) -> dict[str, float | None]:
-    """Return for each score the share X of the real rows such that a random X of them scores its ``values``.
+    """Return, for each score, the share X of the real rows such that a random X of them has the score in ``values``.
 
-    SDNist's reading of a score: "as close as an X sample of the real rows", here between the measured ``shares`` as
-    well (:func:`find_equivalent_share` says how, what the two ends mean and when there is none).  ``scores`` compare a
-    table with the real one, all on the same samples; ``better``: whether higher or lower scores are closer.  None for
-    all when the real table has no rows.  Raises KeyError for a name without score or direction.
+    SDNist reads a score as "as close as an X sample of the real rows"; here X may also lie between the measured
+    ``shares`` (see :func:`find_equivalent_share`, also for the two ends and for None).  ``scores`` compare a table with
+    the real one, all on the same samples; ``better``: whether higher or lower scores are closer.  None for all if the
+    real table has no rows.  Raises KeyError for a name without score or direction.
     """
     if not real.rows:
         return dict.fromkeys(values)

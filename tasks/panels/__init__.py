@@ -1,1 +1,1 @@
-"""Rows of one person: which are kept, which pair is looked at, and how synthetic rows are linked."""
+"""Rows of one person: which rows are kept, which pair is measured, and how synthetic rows are linked."""

@@ -1,7 +1,7 @@
-"""Which codes a new row may have beside another row of its person, by the rules across rows.
+"""The codes that rules across rows allow a new row, given another row of its person.
 
-A code is left out where every value of it would break a rule, whatever the values inside the other row's codes are;
-what no code can say is kept when rows are decoded.
+A code is left out if all its values break a rule for any value inside the other row's codes.  Rules that codes cannot
+decide are enforced when rows are decoded.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Bools: TypeAlias = NDArray[np.bool_]
 Codes: TypeAlias = NDArray[Any]
 
 CELLS = 1 << 22
-"""Codes of rows of which a rule is asked at once."""
+"""The most codes for which a rule is evaluated at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowsInCodes:
-    """One row each of some persons: the codes of columns that are followed, and the values of the others.
+    """One row per person: codes of followed columns, and values of the other columns.
 
-    ``codes``: of attributes that are known, shape (rows,); ``carried``: returns the values of a column that is not
-    followed, each of shape (rows,).
+    ``codes``: the known attributes' codes, shape (rows,); ``carried``: returns the values of a column that is not
+    followed, shape (rows,).
     """
 
     codes: Mapping[str, Codes]
@@ -56,7 +56,7 @@ def take_values(values: Interval, chosen: NDArray[Any]) -> Interval:
 
 @dataclass(frozen=True)
 class _PairRule:
-    """A condition over a row and one other; ``word``: which; ``attributes``, ``other_attributes``: those followed."""
+    """A condition on a row and the other row ``word``; ``attributes``, ``other_attributes``: followed ones of each."""
 
     word: str
     node: Node
@@ -65,7 +65,7 @@ class _PairRule:
 
 
 class AllowedCodes:
-    """The rules across rows that speak of a row and one other row of its person, in the codes of transitions."""
+    """The rules across rows about a row and one other row of its person, in transition codes."""
 
     def __init__(self, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> None:
         rules = plan.rules if plan.rules is not None else CompiledRules({})
@@ -87,7 +87,7 @@ class AllowedCodes:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of rows that rules name."""
+        """The words for the other row that rules use, such as "previous"."""
         return tuple(dict.fromkeys(rule.word for rule in self._pair_rules))
 
     def _read_rules(self) -> list[_PairRule]:
@@ -110,8 +110,8 @@ class AllowedCodes:
     ) -> Bools:
         """Return which places in the order new rows may have, shape (rows,), by rules about columns not followed.
 
-        ``new`` and ``known``: values of these columns in the new rows, and in those beside them; ``forward``: whether
-        the new ones come after these.
+        ``new`` and ``known``: values of these columns in the new rows and their known neighbours; ``forward``: whether
+        the new rows come after the known ones.
         """
         allowed = np.ones(rows, bool)
         of_new, of_known = self._rules.resolve(new), self._rules.resolve(known)
@@ -124,10 +124,10 @@ class AllowedCodes:
     def find(
         self, attribute: str, new: RowsInCodes, known: RowsInCodes, word: str, *, new_is_own: bool
     ) -> Bools | None:
-        """Return which codes of ``attribute`` each new row may have, shape (rows, codes); None where all are allowed.
+        """Return which codes of ``attribute`` each new row may have, shape (rows, codes); None if all are allowed.
 
-        ``new``: with the codes of the attributes before it; ``known``: the other row; ``word``: what a rule calls the
-        one of both that is not its own; ``new_is_own``: whether the new row is the rule's own one.
+        ``new``: with the codes of the attributes drawn before; ``known``: the other row; ``word``: the rules' word for
+        the row that is not their own; ``new_is_own``: whether the new row is the rules' own row.
         """
         allowed: Bools | None = None
         for rule in self._pair_rules:
@@ -142,7 +142,7 @@ class AllowedCodes:
         return allowed
 
     def _evaluate(self, node: Node, attribute: str, new: RowsInCodes, known: RowsInCodes, *, new_is_own: bool) -> Bools:
-        """Return which codes of ``attribute`` break a rule for sure, shape (rows, codes)."""
+        """Return which codes of ``attribute`` certainly break the rule, shape (rows, codes)."""
         size = next(len(b.low) for n, b in self._bounds.items() if self._of_column[n] == attribute)
         rows = len(next(iter((*new.codes.values(), *known.codes.values()))))
         parts = []
@@ -156,7 +156,7 @@ class AllowedCodes:
         return np.concatenate(parts) if parts else np.zeros((0, size), bool)
 
     def _read(self, rows: RowsInCodes, attribute: str) -> Callable[[str], Interval]:
-        """Return a function that gives what columns may be, shape (rows, 1), and those of ``attribute`` by code."""
+        """Return a function that gives a column's possible values, shape (rows, 1), or by code for ``attribute``."""
 
         def known(name: str) -> Interval:
             source = self._of_column.get(name)
@@ -176,7 +176,7 @@ def _is_surely_true(
     read_other: Callable[[str], Interval],
     vocabulary: Mapping[str, int],
 ) -> Bools:
-    """Return where a condition over a row's own columns and those of another row is true, whatever the values are."""
+    """Return where a condition on a row's own and another row's columns is true for all possible values."""
 
     def resolve(term: str | Node) -> Interval:
         return read_row(term) if isinstance(term, str) else read_other(term.value.column)
@@ -186,7 +186,7 @@ def _is_surely_true(
 
 
 def _find_word(node: Node) -> str | None:
-    """Return the neighbour that a condition names beside its own row, empty for none; None for any other rows."""
+    """Return the neighbour that a condition names, an empty text for none, or None for any other rows."""
     words = {part.value.row if part.op == "of row" else COUNT for part in node.walk() if part.op in ("of row", COUNT)}
     if not words:
         return ""
@@ -200,7 +200,7 @@ def _shape(values: Interval, shape: tuple[int, int]) -> Interval:
 
 
 def join_values(fine: Interval, recode: AttributeRecode, size: int) -> Interval:
-    """Return the values that a column may have in each of ``size`` coarse codes, from those of the fine codes."""
+    """Return the possible values of a column in each of ``size`` coarse codes, from the values of its fine codes."""
     low, high = np.full(size, np.inf), np.full(size, -np.inf)
     null, present = np.zeros(size, bool), np.zeros(size, bool)
     code, coded = recode.coarse, recode.kept
@@ -219,10 +219,10 @@ def draw_allowed(
     allowed: Bools,
     rng: np.random.Generator,
 ) -> tuple[Codes, Floats]:
-    """Draw the next code of each row, among its ``allowed`` ones, by the ``probabilities`` of its present code.
+    """Draw each row's next code among its ``allowed`` codes, by the ``probabilities`` of its current code.
 
-    Also the expected number of rows by code before and new code, of the shape of ``probabilities``.  A row to which
-    nothing is allowed that has a probability has any.  ``draw``: draws by the number of a row of probabilities.
+    Also returns the expected number of rows by current and next code, shaped like ``probabilities``.  If no allowed
+    code has a positive probability, all codes are allowed.  ``draw``: draws by the row number of a probability table.
     """
     keys = np.concatenate([before.astype(np.int64)[:, None].view(np.uint8), np.packbits(allowed, axis=1)], axis=1)
     _, first, group, rows = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
@@ -235,6 +235,6 @@ def draw_allowed(
 
 
 def combine(parts: Sequence[Bools | None]) -> Bools | None:
-    """Return what all parts allow."""
+    """Return the codes that all parts allow."""
     stated = [part for part in parts if part is not None]
     return np.logical_and.reduce(stated) if stated else None

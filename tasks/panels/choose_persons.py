@@ -1,8 +1,8 @@
-"""How often synthetic persons are taken, so that their rows have the measured shares of every column's codes.
+"""Calibrate how often synthetic persons are taken, so that their rows have the measured shares of codes.
 
-The record of a person is a sample of the person's rows, and rows that follow from noisy transitions drift.  So all kept
-rows are counted, too, and persons are calibrated to these counts, as a survey is by weights: each is wanted as often as
-the exponential of a sum over its rows says, which is rounded to whole persons.  Post-processing of released counts.
+A person's record is a sample of the person's rows, and rows drawn by noisy transitions drift.  So all kept rows are
+counted too, and persons are calibrated to these counts like weights in a survey: a person's weight is the exponential
+of a sum over its rows, rounded to whole persons.  Post-processing of released counts.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Codes: TypeAlias = NDArray[Any]
 NoisyCounts: TypeAlias = Mapping[str, tuple[Floats, float]]
-"""Column -> the noisy count of rows of each code, and the noise of one."""
+"""Column -> the noisy count of rows of each code, and its noise standard deviation."""
 
 SAMPLE = 20_000
-"""Persons by whom the slopes are found, at most."""
+"""The most persons used to fit the slopes."""
 
 BLOCK = 1 << 16
-"""Persons that are rounded at once."""
+"""Persons rounded at once."""
 
 MOST_CELLS = 1_000
-"""Codes of all columns, and groups of persons, that these are calibrated to, at most: the fewest of a column first."""
+"""The most calibrated cells: codes of columns, smallest column first, and groups of persons."""
 
 ROUNDS = 20
-"""Steps of Newton's method at most."""
+"""The most Newton steps."""
 
 SLACK, LEAST = 0.02, 5.0
-"""Variance of a wanted count: as a share of the count and of the noise's variance, and at least."""
+"""Variance of a wanted count, as a share of the count and of the noise variance, and its minimum."""
 
 UNBOUND = 1e12
-"""Variance of a count that may be any."""
+"""Variance of an unconstrained count."""
 
 MOST_TIMES = 3.0
-"""How often a person is wanted at most."""
+"""The most that a person is wanted."""
 
 
 def choose_persons(
@@ -52,11 +52,11 @@ def choose_persons(
     seed: int,
     groups: Sequence[tuple[Codes, Codes]] = (),
 ) -> Integers:
-    """Return how often each person is taken, shape (persons,); in all about as often as there are persons.
+    """Return how often each person is taken, shape (persons,); the sum is about the number of persons.
 
-    ``person``: its number for each row, from 0 and ascending; ``codes``: of each row by column.  Counts of rows say the
-    more, the less noise they have beside what they say; where that is nothing every person is taken once.
-    ``groups``: persons by groups of their own, as their rows say and as they should be, each of shape (persons,).
+    ``person``: each row's person, from 0, ascending; ``codes``: each row's codes, by column.  Row counts matter less
+    the noisier they are; without information, every person is taken once.  ``groups``: each person's group by its rows
+    and its wanted group, each of shape (persons,).
     """
     starts = np.append(np.flatnonzero(np.diff(person, prepend=-1)), len(person))
     rows = np.diff(starts)
@@ -96,7 +96,7 @@ def choose_persons(
 def _find_wanted(
     codes: Mapping[str, Codes], noisy: NoisyCounts, rows: Integers
 ) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, Floats]]:
-    """Return, by column, the rows of each code that there are, those that are wanted, and the variance of these."""
+    """Return, by column and code, the present rows, the wanted rows, and the variance of the wanted rows."""
     have: dict[str, Floats] = {}
     wanted: dict[str, Floats] = {}
     slack: dict[str, Floats] = {}
@@ -119,9 +119,9 @@ def _find_wanted(
 
 
 class _Cells:
-    """The cells of persons: of each of their rows the code of every column, and of the person its number of rows.
+    """The cells of persons: each row's code in every column, and each person's number of rows.
 
-    ``sizes``: of each column its number of codes; ``most``: rows of a person at most.
+    ``sizes``: the number of codes of each column; ``most``: the most rows of a person.
     """
 
     def __init__(self, codes: Mapping[str, Codes], sizes: Mapping[str, int], starts: Integers, most: int) -> None:
@@ -135,7 +135,7 @@ class _Cells:
         return len(self._starts) - 1
 
     def take(self, persons: Integers) -> tuple[NDArray[np.int32], Integers]:
-        """Return the cells of the rows of these persons, one after the other, and where each person's begin."""
+        """Return the cells of these persons' rows, concatenated, and where each person begins."""
         first, rows = self._starts[persons], self._starts[persons + 1] - self._starts[persons]
         starts = np.append(0, np.cumsum(rows))
         places = np.repeat(first - starts[:-1], rows) + np.arange(starts[-1])
@@ -143,10 +143,9 @@ class _Cells:
 
 
 def _find_slopes(cells: _Cells, target: Floats, present: Floats, slack: Floats, rng: np.random.Generator) -> Floats:
-    """Return by cell what a row adds to the logarithm of how often its person is wanted.
+    """Return, by cell, what a row adds to the log weight of its person.
 
-    The dual of least entropy with sums near those wanted, by Newton's method, on some of the persons: these are to
-    change as all are.
+    Solves the dual of minimum entropy with sums near the wanted ones, by Newton's method, on a sample of the persons.
     """
     sampled = np.sort(rng.permutation(cells.persons)[:SAMPLE])
     counts = np.zeros((len(sampled), len(target)), np.float32)
@@ -201,7 +200,7 @@ def _sum_slopes(table, starts, slopes):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _add(table, starts, times, off):  # type: ignore[no-untyped-def]
-    """Add each person's cells as often as it is wanted."""
+    """Add each person's cells, weighted by ``times``."""
     for person in range(len(times)):
         off[starts[person + 1] - starts[person] - 1] += times[person]
         for row in range(starts[person], starts[person + 1]):
@@ -211,7 +210,7 @@ def _add(table, starts, times, off):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _round(table, starts, times, scale, off):  # type: ignore[no-untyped-def]
-    """Round each person's numbers up or down, whichever brings ``off`` nearer to 0; ``off`` is updated."""
+    """Round each person's weight up or down, whichever brings ``off`` nearer to 0; ``off`` is updated."""
     whole_times = np.empty(len(times), np.int64)
     person_counts = np.zeros(len(off))
     for person in range(len(times)):
@@ -222,7 +221,7 @@ def _round(table, starts, times, scale, off):  # type: ignore[no-untyped-def]
         slope, curve = off[rows] * scale[rows], scale[rows]
         for row in range(starts[person], starts[person + 1]):
             for cell in table[row]:
-                curve += scale[cell] * (2.0 * person_counts[cell] + 1.0)  # of the square of the person's rows there
+                curve += scale[cell] * (2.0 * person_counts[cell] + 1.0)  # from the squared count of the person's rows
                 person_counts[cell] += 1.0
                 slope += off[cell] * scale[cell]
         up = 2.0 * slope * (1.0 - part) + curve * (1.0 - part) ** 2

@@ -1,9 +1,8 @@
-"""Which rows of a person are kept, and which one and its next one stand for them: by public rules, person by person.
+"""Choose by public rules, person by person, which rows are kept, and which row and pair represent the person.
 
-A person's rows are put in order: by the column of the order where the spec names one, and then by their whole content
-(row_order.py).  At most K of them are kept, a contiguous run where there is an order, and one of two neighbours in it
-is drawn.  All follow from the person's identifier and own rows, so that no other person matters, nor the order in which
-rows are stored.
+A person's rows are sorted by the order column, if the spec names one, and then by their whole content (row_order.py).
+At most K are kept, a contiguous run if there is an order, and one of its neighbouring pairs is drawn.  All choices
+depend on the person's identifier and own rows alone, not on other persons or the storage order.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from privsyn.tasks.panels.row_order import RowOrder, SortedRows, Words, gather_r
 
 RUN_SALT, PAIR_SALT = np.uint64(0x9E6C63D0876A9A47), np.uint64(0xD1342543DE82EF95)
 LATER_SALT = np.uint64(0xA24BAED4963EE407)
-"""Salts of the choices."""
+"""Salts of the random choices."""
 
 Passes = Callable[[], Iterable[pa.RecordBatch]]
 """Starts a fresh pass over the private rows."""
@@ -37,11 +36,10 @@ Passes = Callable[[], Iterable[pa.RecordBatch]]
 class KeptRuns:
     """The kept rows of some persons, person by person and in order; every array has shape (kept rows,).
 
-    ``place``: of the row in the table; ``number``: where it stands in the order, in steps; ``first``: whether a person
-    begins; ``rows`` and ``before``: the person's kept rows, and those before this one; ``drawn``: whether it is the one
-    that stands for the person; ``pair``: whether it is the first one of the pair, where that is another (None: the
-    drawn one is); ``later``: whether it is the member of a household that is drawn of those after the second one;
-    ``without``: the places of a row each of the persons of whose rows none has a place in the order.
+    ``place``: the row's position in the table; ``number``: its place in the order, in steps; ``rows``: how many rows of
+    the person are kept; ``before``: how many of them come before this row; ``drawn``: whether the row represents the
+    person; ``pair``: whether it is the first of the pair (None: the drawn row is); ``later``: whether it is the drawn
+    household member after the second; ``without``: the places of one row for each person who has no row in the order.
     """
 
     place: NDArray[np.int64]
@@ -61,11 +59,11 @@ class KeptRuns:
 
     @property
     def first(self) -> NDArray[np.bool_]:
-        """Whether a person begins with the row."""
+        """Whether the row is its person's first."""
         return self.before == 0
 
     def narrow(self) -> KeptRuns:
-        """Return the same with each whole number in the smallest type that holds those of all rows."""
+        """Return the same runs with each integer array in the smallest type that holds all its values."""
         names = ("place", "number", "rows", "before", "without")
         return replace(self, **{name: _narrow(getattr(self, name)) for name in names})
 
@@ -74,7 +72,7 @@ class KeptRuns:
         return np.flatnonzero((self.drawn if self.pair is None else self.pair) & (self.rows > 1))
 
     def find_later(self) -> NDArray[np.int64]:
-        """Return the later member of each household of three and more; nothing of persons with rows."""
+        """Return the later member of each household of three or more; empty for persons with rows."""
         none = np.zeros(len(self.rows), bool)
         return np.flatnonzero((none if self.later is None else self.later) & (self.rows > 2))
 
@@ -85,24 +83,24 @@ class KeptRuns:
         return counts.reshape(-1, roles)
 
     def measure_gaps(self) -> NDArray[np.int64]:
-        """Return how many steps after each drawn row the next one lies, -1 without one, shape (persons,)."""
+        """Return the steps from each drawn row to the next row, -1 without one, shape (persons,)."""
         drawn = np.flatnonzero(self.drawn)
         after = np.minimum(drawn + 1, len(self.number) - 1)
         return np.where(self.rows[drawn] > 1, self.number[after] - self.number[drawn], -1)
 
 
 def _narrow(values: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the values in the smallest type of integers that holds them."""
+    """Return the values in the smallest integer type that holds them."""
     low, high = (np.min_scalar_type(int(value)) for value in (values.min(initial=0), values.max(initial=0)))
     return values.astype(np.result_type(low, high))
 
 
 MOST_ROWS = 1 << 40
-"""Rows of a private table at most."""
+"""The most rows of a private table."""
 
 
 def build_runs_domain(plan: EncodingPlan) -> Domain:
-    """Return what each column of stored runs holds: the places of kept rows among these, and what stands in them."""
+    """Return the domain of stored runs; places are positions among the kept rows."""
     panel, (low, high) = plan.get_order()[0], open_order(plan).bounds
     sizes = {"place": MOST_ROWS, "number": high - low + 1, "rows": panel.most + 1, "before": panel.most}
     return Domain.of({**sizes, "drawn": 2, "pair": 2, "later": 2})
@@ -145,15 +143,15 @@ def _read_runs(batches: Sequence[pa.RecordBatch]) -> KeptRuns:
 
 
 class RowsOfPersons:
-    """Private rows, and the order by which rows of a person are chosen among several.
+    """Private rows, and the order in which rows of a person are chosen.
 
     Calling it starts a fresh pass over all rows.
     """
 
     def __init__(self, batches: Callable[..., Iterable[pa.RecordBatch]], order: RowOrder | None = None) -> None:
-        """Take what starts a pass; nothing is read.
+        """Take a function that starts a pass; nothing is read yet.
 
-        ``order``: by the key of the private folder; None: by the empty key, where nothing is released.
+        ``order``: keyed by the private folder; None uses the empty key, for runs that release nothing.
         """
         self._batches, self.order = batches, order or RowOrder()
 
@@ -167,16 +165,16 @@ class RowsOfPersons:
         return self._batches(*repairs)
 
     def count(self) -> int:
-        """Return the number of all rows; it takes a pass."""
+        """Return the number of all rows; takes a pass."""
         return sum(batch.num_rows for batch in self())
 
     def read_at(self, places: NDArray[np.int64]) -> pa.Table:
-        """Return the rows at these ascending places, to be compared; it takes a pass."""
+        """Return the rows at these ascending places in comparable types; takes a pass."""
         return gather_rows(take_at(self(), places))
 
 
 def take_at(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    """Yield of each batch the rows at these ascending places of all rows, which may be none."""
+    """Yield, for each batch, its rows at these ascending places of all rows, possibly none."""
     start = 0
     for batch in batches:
         low, high = np.searchsorted(places, [start, start + batch.num_rows])
@@ -187,8 +185,9 @@ def take_at(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Ite
 class _Located(NamedTuple):
     """Rows of one group of persons; every array has shape (rows,).
 
-    ``place``: in the table; ``person``: its number, from 0; ``key``: the hash of its identifier; ``number``: the row's
-    place in the order, from 0, -1 without one, 0 for all where there is no order; ``hashes``: of the row's content.
+    ``place``: position in the table; ``person``: its number, from 0; ``key``: the hash of its identifier; ``number``:
+    the row's place in the order, from 0, -1 without one, 0 for all rows without an order; ``hashes``: of the row's
+    content.
     """
 
     place: NDArray[np.int64]
@@ -202,7 +201,7 @@ class _Located(NamedTuple):
         return _Located(*(values[chosen] for values in self))
 
     def sort(self, rows: RowsOfPersons) -> SortedRows:
-        """Return the rows person by person, in order, and at one place of it by their content."""
+        """Return the rows person by person, in order, with ties sorted by content."""
         read = lambda positions: rows.read_at(self.place[positions])  # noqa: E731
         return rows.order.sort((self.person, self.number), self.hashes, read)
 
@@ -210,8 +209,8 @@ class _Located(NamedTuple):
 def find_kept_rows(rows: RowsOfPersons, identifier: str, most: int, group_rows: int) -> NDArray[np.bool_]:
     """Return which rows are kept of persons whose rows have no order, shape (rows,).
 
-    At most ``most`` rows of each person are; rows without an identifier are not.  ``group_rows``: about how many rows
-    are held at once; which are kept does not depend on it.
+    At most ``most`` rows of each person are kept; rows without an identifier are not.  ``group_rows``: about how many
+    rows are held in memory; the result does not depend on it.
     """
     keep = np.zeros(rows.count(), bool)
     groups = -(-len(keep) // group_rows)
@@ -222,10 +221,10 @@ def find_kept_rows(rows: RowsOfPersons, identifier: str, most: int, group_rows: 
 
 
 def iterate_runs(rows: RowsOfPersons, plan: EncodingPlan, groups: int) -> Iterator[KeptRuns]:
-    """Yield the kept rows of every person, for so many groups of persons, one of which is held at once.
+    """Yield the kept rows of every person in ``groups`` groups of persons, holding one group at a time.
 
-    Rows without an identifier or without a place in the order are left out; persons who have no others are told where
-    persons are a table of their own.  Which rows are kept does not depend on the groups.
+    Rows without an identifier or a place in the order are left out.  If persons are a table of their own, persons
+    without other rows are listed in ``without``.  Which rows are kept does not depend on the groups.
     """
     panel = plan.get_order()[0]
     for group in range(groups):
@@ -236,7 +235,7 @@ def iterate_runs(rows: RowsOfPersons, plan: EncodingPlan, groups: int) -> Iterat
 
 
 def _find_persons_without(located: _Located, placed: NDArray[np.bool_], rows: RowsOfPersons) -> NDArray[np.int64]:
-    """Return the place of one row of each person none of whose rows is ``placed``: the first one in order."""
+    """Return the place of the first row of each person none of whose rows is ``placed``."""
     has_rows = np.zeros(int(located.person.max(initial=-1)) + 1, bool)
     has_rows[located.person[placed]] = True
     lacking = located.select(~placed & ~has_rows[located.person])
@@ -246,8 +245,8 @@ def _find_persons_without(located: _Located, placed: NDArray[np.bool_], rows: Ro
 def _locate_rows(rows: RowsOfPersons, identifier: str, plan: EncodingPlan | None, group: int, groups: int) -> _Located:
     """Return the rows of one group of persons.
 
-    ``plan``: of persons whose rows have an order: rows without a place in it are among them where persons are a table
-    of their own; None: there is no order.
+    ``plan``: for ordered rows; rows without a place in the order are included if persons are a table of their own.
+    None: no order.
     """
     from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
 
@@ -276,9 +275,9 @@ def _locate_rows(rows: RowsOfPersons, identifier: str, plan: EncodingPlan | None
 
 
 def draw_one_row_each(person: NDArray[np.int64], *, household: bool) -> NDArray[np.int64]:
-    """Return the place of one row of each person, of rows person by person, by the rule of :func:`iterate_runs`.
+    """Return the place of one row of each person, given rows person by person, by the rule of :func:`iterate_runs`.
 
-    The last row of a person with several is never drawn, of a household's every one.
+    A person's last of several rows is never drawn; a household may draw any member.
     """
     begins = np.flatnonzero(np.diff(person, prepend=-1))
     rows = np.diff(np.append(begins, len(person))) - (not household)
@@ -287,9 +286,9 @@ def draw_one_row_each(person: NDArray[np.int64], *, household: bool) -> NDArray[
 
 
 def _choose(located: _Located, every_row: RowsOfPersons, panel: Panel) -> KeptRuns:
-    """Return the kept rows of the persons whose rows these are; rows at one place of the order go by their content.
+    """Return the kept rows of these persons; rows at the same place of the order are sorted by content.
 
-    Of a household the first members are kept, in the order of their roles, and one of each role that has one at most.
+    A household keeps its first members in the order of roles, and one member of each role that may occur once.
     """
     order = located.sort(every_row).order
     if panel.once:

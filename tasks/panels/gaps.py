@@ -1,4 +1,4 @@
-"""Where the rows of a synthetic person stand in the order: gaps as measured, inside the public bounds."""
+"""Place the rows of synthetic persons in the order, with measured gaps, inside the public bounds."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 Integers: TypeAlias = NDArray[np.int64]
 
 TIES = 0.02
-"""Share of gaps of no step from which on rows of a person may stand at one place of the order."""
+"""From this share of zero gaps on, rows of a person may share a place in the order."""
 
 DRAWS = 8
-"""How often a gap that does not fit into the bounds is drawn anew."""
+"""How often a gap that does not fit into the bounds is redrawn."""
 
 
 @dataclass(frozen=True, eq=False)
 class OrderSteps:
-    """The order in whole steps of ``unit``, in the numbers of ``codec``."""
+    """The order in integer steps of ``unit``, in the numbers of ``codec``."""
 
     codec: OrderedCodec
     unit: int
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The first and the last step."""
+        """The first and last step."""
         low, high = self.codec.bounds
         return int(np.floor(low / self.unit)), int(np.floor(high / self.unit))
 
@@ -54,9 +54,9 @@ class OrderSteps:
 
 @dataclass(frozen=True, eq=False)
 class RoleSteps:
-    """The order by roles: a step is the code of a role.
+    """The order by roles; a step is the code of a role.
 
-    ``known``: whether a value that is null has no place, and is not one of the column's.
+    ``known``: whether a null has no place and is no role.
     """
 
     codec: Codec
@@ -64,7 +64,7 @@ class RoleSteps:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The first and the last role."""
+        """The first and last role."""
         return 0, self.codec.size - 1
 
     def locate(self, values: pa.Array) -> tuple[NDArray[np.bool_], Integers]:
@@ -79,16 +79,16 @@ class RoleSteps:
 
 
 def open_order(plan: EncodingPlan) -> OrderSteps | RoleSteps:
-    """Return the order of the rows of a person."""
+    """Return the order of a person's rows."""
     panel, codec = plan.get_order()
     return OrderSteps(codec, plan.order_unit) if isinstance(codec, OrderedCodec) else RoleSteps(codec, panel.above)
 
 
 class Gaps:
-    """Draws gaps between rows from those of the synthetic records at like places, with as many rows beyond.
+    """Draws gaps between rows from synthetic records at similar places with as many rows beyond.
 
-    ``places``: where each record's row stands; ``gap``: to the person's next row, -1 without one; ``before`` and
-    ``after``: the person's rows on both sides; ``bounds``: the first and last step.
+    ``places``: each record's place; ``gap``: to the person's next row, -1 without one; ``before`` and ``after``: the
+    person's rows on both sides; ``bounds``: the first and last step.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Gaps:
         self._backward = _sort_by(self._compute_key(np.minimum(start + gap, self._high), before + 1), gap)
 
     def _compute_key(self, step: Integers, beyond: Integers) -> Integers:
-        """Return a number that is near for rows at near places with as many rows beyond them."""
+        """Return a sort key that is close for rows at close places with as many rows beyond them."""
         return beyond * 2 * (self._high - self._low + 1) + step - self._low
 
     def fit(self, places: Integers, before: Integers, after: Integers) -> Integers:
-        """Return the places of records moved, where needed, so that the rows before and after fit into the bounds."""
+        """Return the records' places, moved if needed so that the rows before and after fit into the bounds."""
         first = np.minimum(self._low + before * self.least, self._high)
         return np.clip(places, first, np.maximum(self._high - after * self.least, first))
 
@@ -120,9 +120,10 @@ class Gaps:
         forward: bool,
         allows: Callable[[Integers, Integers], NDArray[np.bool_]] | None = None,
     ) -> Integers:
-        """Return the place of each next row, or of the one before; ``remaining``: how many more follow it on that side.
+        """Return the place of each next row, or of the row before; ``remaining``: how many rows follow on that side.
 
-        ``allows``: says for some rows which of these places the rules allow; where none is found, they may not.
+        ``allows``: returns which of some rows' places the rules allow; if no allowed place is drawn, the place may
+        break a rule.
         """
         room = (self._high - step if forward else step - self._low) - remaining * self.least
         places, gaps = self._forward if forward else self._backward
@@ -146,11 +147,11 @@ def _sort_by(places: Integers, gaps: Integers) -> tuple[Integers, Integers]:
 
 
 NEIGHBOURS = 50
-"""Records at one place of the order, or next to it, from which a gap is drawn at least."""
+"""The least number of records, at or near a place of the order, from which a gap is drawn."""
 
 
 def _draw_at(places: Integers, gaps: Integers, wanted: Integers, rng: np.random.Generator) -> Integers:
-    """Return for each wanted place a gap of a random record there, or near where there are few."""
+    """Return, for each wanted place, the gap of a random record there, or nearby if there are few."""
     first, end = np.searchsorted(places, wanted, "left"), np.searchsorted(places, wanted, "right")
     few = end - first < NEIGHBOURS
     middle = (first + end) // 2

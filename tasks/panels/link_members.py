@@ -1,11 +1,10 @@
-"""Households from synthetic records: members in the order of their roles, each following from a neighbour.
+"""Link synthetic records into households: members in the order of roles, each drawn from a neighbour.
 
-A record is one member of a household beside how many members of each role there are.  So the roles of all members are
-known, and where the record's own member stands among them is drawn.  The first member is made of it, then members after
-it one step at a time, and those before it by the reverse: codes are drawn by the measured pairs of neighbours of that
-kind, and moved until the pairs with the first member and the relations between the columns of one member, with its
-role, its household's composition and its household's columns, are those that were measured, too.  Post-processing of
-released counts.
+A record is one member of a household, with the number of members of each role.  So all members' roles are known, and
+the record's own position among them is drawn.  The first member is made from the record's member, then the members
+after it step by step, and the members before it by reversed transitions.  Codes are drawn by the measured neighbour
+pairs of that kind.  They are then moved until the measured pairs with the first member hold too, and so do the measured
+relations among a member's columns, role, composition and household columns.  Post-processing of released counts.
 """
 
 from __future__ import annotations
@@ -56,17 +55,17 @@ Integers: TypeAlias = NDArray[np.int64]
 Codes: TypeAlias = NDArray[Any]
 
 KindsOfPairs: TypeAlias = Mapping[str, Sequence[Transition]]
-"""Attribute -> its transitions, for each kind of pair of members."""
+"""Attribute -> its transitions, one for each kind of pair."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairsOfMembers:
-    """What released counts say of two members of a household.
+    """Released counts about pairs of household members.
 
-    ``neighbours``: transitions from each member to the next one; ``with_first``: from the first member to each after
-    the second one, empty where there are none; ``ahead``: members by KIND_OF_NEXT and each attribute that is followed;
-    ``by_role``: attribute -> the shares of its codes by role, shape (roles, codes), of attributes of which rules forbid
-    codes to a role: these have the share 0.
+    ``neighbours``: transitions from each member to the next; ``with_first``: from the first member to each member after
+    the second, empty if there are none; ``ahead``: members by KIND_OF_NEXT and each followed attribute; ``by_role``:
+    attribute -> the shares of its codes by role, shape (roles, codes), for attributes with codes that rules forbid to a
+    role, which have the share 0.
     """
 
     neighbours: KindsOfPairs
@@ -76,11 +75,11 @@ class PairsOfMembers:
 
 
 MATCHES = 10
-"""How often the compositions of records whose own role is not in them are dealt out anew among these records."""
+"""How often records whose role is not in their composition exchange compositions."""
 
 
 def _leave_out(recode: AttributeRecode, forbidden: NDArray[np.bool_]) -> AttributeRecode:
-    """Return the recoding without the ``forbidden`` fine codes, where a coarse code has others."""
+    """Return the recode without the ``forbidden`` fine codes, unless a coarse code has no others."""
     coded = recode.kept
     weight = np.where(coded & ~forbidden, recode.weight, 0.0)
     sums = np.bincount(recode.coarse[coded], weights=weight[coded], minlength=recode.size)
@@ -91,7 +90,7 @@ def _leave_out(recode: AttributeRecode, forbidden: NDArray[np.bool_]) -> Attribu
 
 @dataclass(frozen=True, eq=False)
 class _Members:
-    """One member each of some households; every array has shape (households,)."""
+    """One member per household; every array has shape (households,)."""
 
     household: Integers
     position: Integers
@@ -104,7 +103,7 @@ class _Members:
         return _Members(self.household[chosen], self.position[chosen], codes, places)
 
     def replace(self, others: _Members) -> _Members:
-        """Return the members with those of some households, numbered from 0, replaced by ``others``."""
+        """Return the members, with ``others`` in their households' places, numbered from 0."""
 
         def put(values: Any, replacement: Any) -> Any:
             replaced = values.copy()
@@ -118,7 +117,7 @@ class _Members:
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """Members that new ones follow from, and how: ``kind`` says by which of the transitions; ``name``: of its codes."""
+    """Members to draw new ones from; ``kind``: which of the ``transitions`` applies; ``name``: the kinds' attribute."""
 
     members: _Members
     kind: Integers
@@ -127,7 +126,7 @@ class _Origin:
 
     @cached_property
     def chosen(self) -> list[tuple[int, NDArray[np.bool_]]]:
-        """Each kind that there is, and which members have it."""
+        """Each kind that occurs, and which members have it."""
         return [(int(k), self.kind == k) for k in np.unique(self.kind)]
 
 
@@ -136,7 +135,7 @@ def _reverse(transitions: KindsOfPairs) -> KindsOfPairs:
 
 
 class MemberLinker:
-    """Makes the members of households of records, by released counts only; arguments as of ``Linker``."""
+    """Links records into households from released counts alone; arguments as for ``Linker``."""
 
     def __init__(
         self,
@@ -147,7 +146,7 @@ class MemberLinker:
         pairs: PairsOfMembers,
         threads: int = 0,
     ) -> None:
-        """Take what was released; see the class."""
+        """Take the released counts; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._panel, self._members = plan.get_order()[0], plan.get_compositions()
         self._following = plan.following
@@ -168,10 +167,9 @@ class MemberLinker:
         self._relations = [*(recode_relation(m, codes) for m in related), *pairs.ahead]
 
     def link(self, records: CodeTable, seed: int, model: RelatedPlaces | None = None) -> LinkedRows:
-        """Return the members of these records' households; households in random order; ``model``: as of ``Linker``.
+        """Return the members of these records' households, households in random order; ``model``: as for ``Linker``.
 
-        Where questions about households are measured, some are left out, and of some records a second one is made, so
-        that the households have the measured shares of these.
+        If questions about households are measured, households are dropped or duplicated to match their measured shares.
         """
         rng = np.random.default_rng([seed, 0x0405])
         order = rng.permutation(records.rows)
@@ -184,7 +182,7 @@ class MemberLinker:
         return repeat_persons(linked, times, coarse, lambda again: self._link(again, model, rng))
 
     def _summarize(self, linked: LinkedRows) -> dict[str, Codes]:
-        """Return the coarse codes of the summaries of households, by the codes of their members."""
+        """Return the coarse codes of household summaries, from their members' codes."""
         codecs = {name: codec for codec in self._plan.of_rows.codecs for name in codec.ranges()}
 
         def read(name: str) -> Interval:
@@ -195,7 +193,7 @@ class MemberLinker:
         return summarize_linked(self._plan, self._recode, read, np.diff(linked.person, prepend=-1) != 0)
 
     def _link(self, coarse: dict[str, Codes], model: RelatedPlaces | None, rng: np.random.Generator) -> LinkedRows:
-        """Return the members of a household for each record."""
+        """Return a household's members for each record."""
         rows = len(next(iter(coarse.values())))
         households = _Households(self._panel.order, self._members, self._draws, coarse, self._recode, rng)
         placed = PlacedRecords(self._draws, coarse, model, rng)
@@ -231,7 +229,7 @@ class MemberLinker:
     def _make_next(
         self, households: _Households, now: _Members, first: _Members, rng: np.random.Generator, *, forward: bool
     ) -> _Members:
-        """Return the members after ``now``, or before it; ``first``: the first member of each household."""
+        """Return the members after ``now``, or before; ``first``: the first member of each household."""
         position = now.position + (1 if forward else -1)
         role, next_role = (households.roles[now.household, p] for p in (now.position, position))
         kind = find_kinds(role, next_role) if forward else find_kinds(next_role, role)
@@ -241,7 +239,7 @@ class MemberLinker:
         return self._make(households, now.household, position, origins, rng)
 
     def _find_kinds_beside_first(self, households: _Households, members: _Members) -> Integers:
-        """Return of which kind members are beside the first one; the second one is its neighbour."""
+        """Return each member's kind of pair with the first member; the second member is its neighbour."""
         role, first = (households.roles[members.household, p] for p in (members.position, 0))
         return find_kinds(first, role) + self._members.kinds * (members.position == 1)
 
@@ -253,7 +251,7 @@ class MemberLinker:
         origins: Sequence[_Origin],
         rng: np.random.Generator,
     ) -> _Members:
-        """Draw the members at these positions of these households, by their relation to the first member."""
+        """Draw the members at these positions of these households, given their origins."""
         codes: dict[str, Codes] = {}
         beside_rows, fixed_codes = [], self._hold(households, household, position)
         role = households.roles[household, position]
@@ -296,7 +294,7 @@ class MemberLinker:
         return _Members(household, position, codes, places)
 
     def _hold(self, households: _Households, household: Integers, position: Integers) -> dict[str, Codes]:
-        """Return the codes that members at these positions have already: their role's and their household's."""
+        """Return the codes that members at these positions already have: of their role and household."""
         related = {a for m in self._relations for a in m.attributes} - {*self._following}
         fixed_codes = {a: households.coarse[a][household] for a in sorted(related - {self._panel.order, KIND_OF_NEXT})}
         role = households.roles[household, position]
@@ -331,7 +329,7 @@ class MemberLinker:
 
 
 class _Households:
-    """The households of some records: the roles of their members, and where the record's own member stands."""
+    """The households of some records: their members' roles, and the position of the record's own member."""
 
     def __init__(
         self,
@@ -371,10 +369,10 @@ class _Households:
 def _match(
     composition: Integers, role: Integers, members: Integers, rng: np.random.Generator
 ) -> tuple[Integers, Integers]:
-    """Return compositions and roles of records, each with its role in its composition.
+    """Return the records' compositions and roles, such that each role is in its composition.
 
-    Records whose role is not in theirs deal their compositions out anew among each other; to those that this does not
-    help go compositions of records of the same role, and where there are none, a role of their composition.
+    Records whose role is missing exchange compositions at random.  Any that remain get the composition of a record of
+    the same role, or else a role of their own composition.
     """
     composition, role = composition.copy(), role.copy()
     for _ in range(MATCHES):

@@ -1,9 +1,9 @@
-"""Linked rows: persons from synthetic records, each with rows before and after its own by the measured transitions.
+"""Link synthetic records into persons, adding rows before and after each record by the measured transitions.
 
-A record is one row of a person at its place among the person's rows.  Rows after it are made one step at a time, those
-before it by the reverse transitions.  In each step the codes of all persons that have such a row are drawn by each
-column's transitions, and then moved, value by value, until the relations between the columns of the new rows are those
-that were measured, too.  Post-processing of released counts.
+A record is one row of a person, with its position among the person's rows.  Rows after it are made step by step, rows
+before it by reversed transitions.  Each step draws the codes of all persons that have such a row by each column's
+transitions.  It then moves them, value by value, until the measured relations between the columns of the new rows hold
+too.  Post-processing of released counts.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Codes: TypeAlias = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """One row each of some persons; every array has shape (persons,).
+    """One row per person; every array has shape (persons,).
 
     ``position``: among the person's rows, from 0; ``step``: in the order; ``codes`` and ``places``: code of every
-    attribute that is followed, and where in it the value lies; ``stays``: whether it is that of the neighbour that the
-    row was made from.
+    followed attribute, and the value's place inside it; ``stays``: whether the value equals the neighbour's from which
+    the row was made.
     """
 
     person: Codes
@@ -72,10 +72,10 @@ class _Rows:
 
 
 class Linker:
-    """Makes linked rows of persons' records, by released counts only.
+    """Links persons' records into rows, from released counts alone.
 
     ``marginals``: consistent, over the records' attributes in coarse codes; ``codes`` and ``transitions``: of the
-    attributes that are followed; ``noisy_rows``: by column the counts of all rows.  The same seed gives the same rows.
+    followed attributes; ``noisy_rows``: column -> counts of all rows.  The same seed gives the same rows.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Linker:
         noisy_rows: NoisyCounts,
         threads: int = 0,
     ) -> None:
-        """Take what was released; see the class."""
+        """Take the released counts; see the class."""
         self._plan, self._recode, self._threads = plan, recode, choose_thread_count(threads)
         self._noisy_rows = noisy_rows
         self._panel, codec = plan.get_order()
@@ -106,10 +106,10 @@ class Linker:
         self._allowed = AllowedCodes(plan, codes)
 
     def link(self, records: CodeTable, seed: int, model: RelatedPlaces | None = None) -> LinkedRows:
-        """Return the linked rows of these records, coarse codes of the plan's attributes; persons in random order.
+        """Return the linked rows of these records, given as coarse codes; persons in random order.
 
-        ``model``: of where in its codes the values of a record lie; None: anywhere.
-        Persons are left out, and records made into a second person, so that rows have the measured shares of codes.
+        ``model``: draws places of records' values inside codes; None for uniform places.  Persons are dropped or
+        duplicated so that rows have the measured shares of codes.
         """
         rng = np.random.default_rng([seed, 0x11D3])
         order = rng.permutation(records.rows)
@@ -120,7 +120,7 @@ class Linker:
         return repeat_persons(linked, times, coarse, lambda again: self._link(again, model, rng)[0])
 
     def link_each(self, records: CodeTable, seed: int, model: RelatedPlaces | None = None) -> LinkedRows:
-        """Return the linked rows of these records; persons in the order of their records, each once."""
+        """Return the linked rows of these records, each once, in the records' order."""
         rng = np.random.default_rng([seed, 0x11D3])
         coarse = {a: records.column(a) for a in records.domain.attributes}
         return self._link(coarse, model, rng)[0]
@@ -128,9 +128,9 @@ class Linker:
     def _link(
         self, coarse: dict[str, Codes], model: RelatedPlaces | None, rng: np.random.Generator
     ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
-        """Return a person for each record, coarse codes of its rows in the columns that were counted, and of summaries.
+        """Return the rows of a person per record, their coarse codes in counted columns, and the summaries' codes.
 
-        Summaries are those of the linked rows.
+        The summaries are computed from the linked rows.
         """
         persons = _Persons(self, coarse, PlacedRecords(self._draws, coarse, model, rng), rng)
         row_sets = [persons.drawn_rows]
@@ -147,13 +147,13 @@ class Linker:
         """Return a figure of each person."""
         codec = self._plan.get_codec(name)
         if not isinstance(codec, PersonFigureCodec):
-            raise TypeError(f"{name!r} is no figure of a person")
+            raise TypeError(f"{name!r} is not a figure of a person")
         return codec.draw(self._draws[name](coarse[name], rng), rng)
 
     def _make_next(
         self, persons: _Persons, now: _Rows, remaining: Integers, rng: np.random.Generator, *, forward: bool
     ) -> _Rows:
-        """Return the rows after ``now``, or before it; ``remaining``: how many more each person has beyond them."""
+        """Return the rows after ``now``, or before; ``remaining``: how many more rows each person has beyond them."""
         transitions = self._transitions[forward]
         allows = partial(self._allow_steps, persons, now, forward=forward) if self._allowed.of_steps else None
         step = persons.gaps.move(now.step, remaining, rng, forward=forward, allows=allows)
@@ -181,16 +181,16 @@ class Linker:
     def _allow_steps(
         self, persons: _Persons, now: _Rows, rows: Integers, step: Integers, *, forward: bool
     ) -> NDArray[np.bool_]:
-        """Return which of the places ``step`` rules allow to the rows after some of ``now``, or before them."""
+        """Return which places ``step`` the rules allow the rows after some of ``now``, or before them."""
         new, known = (partial(persons.read_carried, person=now.person[rows], step=at) for at in (step, now.step[rows]))
         return self._allowed.allow_steps(new, known, len(rows), forward=forward)
 
     def _find_allowed(
         self, persons: _Persons, now: _Rows, step: Integers, attribute: str, codes: dict[str, Codes], *, forward: bool
     ) -> NDArray[np.bool_] | None:
-        """Return which codes of ``attribute`` rules across rows allow the rows after ``now``, or before; None: all.
+        """Return the codes of ``attribute`` that rules allow the rows after ``now``, or before them; None for all.
 
-        ``codes``: of these rows, as far as they are known.
+        ``codes``: the rows' codes so far.
         """
         if not self._allowed.words:
             return None
@@ -202,7 +202,7 @@ class Linker:
         )
 
     def _hold(self, persons: _Persons, person: Integers, position: Integers, step: Integers) -> dict[str, Codes]:
-        """Return the coarse codes that new rows have already: of constants, figures, order and what grows with it."""
+        """Return the coarse codes that new rows already have: constants, figures, order and columns growing with it."""
         panel, fixed_codes = self._panel, {}
         related = {a for m in self._relations for a in m.attributes}
         for a in sorted(related - set(self._following)):
@@ -218,7 +218,7 @@ class Linker:
         return fixed_codes
 
     def _encode_rows(self, attribute: str, persons: _Persons, person: Codes, step: Integers) -> Codes:
-        """Return the coarse codes of the order, or of a column growing with it, at these steps, a block at a time."""
+        """Return the coarse codes of the order, or of a column growing with it, at these steps, block by block."""
         encoded = np.empty(len(step), choose_code_dtype(self._recode[attribute].size))
         for first in range(0, len(step), BLOCK):
             block = slice(first, first + BLOCK)
@@ -239,7 +239,7 @@ class Linker:
     def _summarize(
         self, persons: _Persons, person: Integers, step: Integers, fine: Mapping[str, Integers]
     ) -> dict[str, Codes]:
-        """Return the coarse codes of each person's summaries, by the codes of linked rows, person by person."""
+        """Return the coarse codes of each person's summaries, from the codes of linked rows, person by person."""
         followed = [c for c in self._plan.of_rows.codecs if c.attribute in self._following]
         of_column = {name: codec for codec in followed for name in codec.ranges()}
 
@@ -256,7 +256,7 @@ class Linker:
     ) -> tuple[LinkedRows, dict[str, Codes], dict[str, Codes]]:
         """Return all rows, person by person, and their codes as in :meth:`_link`.
 
-        ``row_sets`` is emptied, so that the rows of all persons are held about once.
+        ``row_sets`` is emptied to hold all rows about once in memory.
         """
         person, position, step = (
             np.concatenate([getattr(r, n) for r in row_sets]) for n in ("person", "position", "step")
@@ -280,7 +280,7 @@ class Linker:
                 )
                 fine[a] = find_fine_codes(self._followed[a], code, place, codec.size)
                 as_before = stays & after
-                as_before[1:] |= (stays & before)[:-1]  # made from the row after: that one stays
+                as_before[1:] |= (stays & before)[:-1]  # made from the next row, so that one stays
                 fine[name_stay(a)] = as_before
             elif a in self._plan.drawn_by_row:
                 fine[a] = narrow_codes(self._draws[a](np.zeros(len(person), np.uint8), rng), codec.size)
@@ -296,7 +296,7 @@ class Linker:
 
 
 class _Persons:
-    """The persons of some records: their figures, their own rows, and what stays the same in all of their rows."""
+    """The persons of some records: their figures, their records' rows, and the constant columns."""
 
     def __init__(
         self, linker: Linker, coarse: dict[str, Codes], placed: PlacedRecords, rng: np.random.Generator
@@ -325,7 +325,7 @@ class _Persons:
         self.drawn_rows = _Rows(number, position, self._step, codes, places, none)
 
     def read_carried(self, name: str, person: Integers, step: Integers) -> Interval:
-        """Return what a column that is not followed is, or may be, in rows of these persons at these steps."""
+        """Return the possible values of a column that is not followed, in rows of these persons at these steps."""
         plan, panel = self._plan, self._panel
         vocabulary = plan.vocabulary
         if name == panel.order:
@@ -342,12 +342,12 @@ class _Persons:
 
 
 def narrow_codes(codes: Codes, size: int) -> Codes:
-    """Return codes below ``size`` in the smallest type: there is one a row of every person."""
+    """Return codes below ``size`` in the smallest type, because there is one per row of every person."""
     return codes.astype(choose_code_dtype(size))
 
 
 def _put_at(rank: Integers, parts: list[Codes]) -> Codes:
-    """Return the values of all parts, each at its rank; ``parts`` is emptied on the way."""
+    """Return the values of all parts, each at its rank; empties ``parts`` on the way."""
     joined, start = np.empty(len(rank), parts[0].dtype), 0
     while parts:
         part = parts.pop(0)
@@ -357,11 +357,11 @@ def _put_at(rank: Integers, parts: list[Codes]) -> Codes:
 
 
 BLOCK = 1 << 18
-"""Rows of which fine codes are found at once."""
+"""Rows whose fine codes are found at once."""
 
 
 def find_fine_codes(codes: FineCodes, coarse: Codes, places: Floats, size: int) -> Codes:
-    """Return the fine code at each place of a coarse one, in the smallest type that holds codes below ``size``."""
+    """Return the fine code at each place of a coarse code, in the smallest type for codes below ``size``."""
     fine = np.empty(len(coarse), choose_code_dtype(size))
     for first in range(0, len(coarse), BLOCK):
         block = slice(first, first + BLOCK)
@@ -370,7 +370,7 @@ def find_fine_codes(codes: FineCodes, coarse: Codes, places: Floats, size: int) 
 
 
 def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) -> Marginal:
-    """Return the counts by the codes of transitions; inside a coarse code all relations are the same."""
+    """Return the counts by transition codes; inside a coarse code, all transition codes have equal relations."""
     counts = marginal.counts
     for axis, a in enumerate(marginal.attributes):
         if a in codes:
@@ -379,7 +379,7 @@ def recode_relation(marginal: Marginal, codes: Mapping[str, TransitionCodes]) ->
 
 
 def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) -> Codes:
-    """Return one code a row, by the row of ``probabilities`` that its code has, each as often as expected."""
+    """Return one code per row, drawn systematically by the ``probabilities`` of the row's code."""
     drawn_codes = np.empty_like(codes)
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=len(probabilities))
@@ -396,7 +396,7 @@ def draw_codes(probabilities: Floats, codes: Codes, rng: np.random.Generator) ->
 def repeat_persons(
     linked: LinkedRows, times: Integers, coarse: Mapping[str, Codes], link: Callable[[dict[str, Codes]], LinkedRows]
 ) -> LinkedRows:
-    """Return the rows of each person as often as ``times`` says, each further time linked anew by ``link``.
+    """Return the rows of each person ``times`` times; repetitions are linked anew by ``link``.
 
     ``coarse``: the codes of the persons' records.
     """
@@ -408,9 +408,9 @@ def repeat_persons(
 def draw_next(
     probabilities: Floats, before: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
 ) -> tuple[Codes, Floats]:
-    """Return one code a row, as of draw_codes, among those ``allowed``, and how many of each are expected, by code.
+    """Return one code per row, drawn like ``draw_codes`` among ``allowed``, and the expected counts by current code.
 
-    ``allowed``: shape (rows, codes); None: all.
+    ``allowed``: shape (rows, codes); None for all.
     """
     if allowed is not None:
         return draw_allowed(draw_codes, probabilities, before, allowed, rng)
@@ -421,7 +421,7 @@ def draw_next(
 def redraw_forbidden(
     codes: Codes, probabilities: Floats, before: Codes, allowed: NDArray[np.bool_] | None, rng: np.random.Generator
 ) -> None:
-    """Draw the codes anew, in place, that are not ``allowed``."""
+    """Redraw the codes that are not ``allowed``, in place."""
     if allowed is None:
         return
     wrong = np.flatnonzero(~allowed[np.arange(len(codes)), codes])
@@ -434,9 +434,9 @@ _LEAST, _MOST = 1e-9, 1 - 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Draws where in their coarse codes the next values of one attribute lie.
+    """Draws the places of one attribute's next values inside their coarse codes.
 
-    ``transition``: to the rows that are made; ``ordered``: whether the attribute's codes are intervals.
+    ``transition``: to the new rows; ``ordered``: whether the attribute's codes are intervals.
     """
 
     transition: Transition
@@ -445,12 +445,11 @@ class Places:
     def draw(
         self, before: Codes, old: Floats, code: Codes, rng: np.random.Generator
     ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the place of each new value in ``code``, and whether it stays as it was.
+        """Return the place of each new value in ``code``, and whether the value stays the same.
 
-        ``old``: the place of the value before, in the code ``before``.
-
-        A value that stays keeps its place.  Another lies near where it was in a column with an order, by a normal
-        copula that has the correlation between the codes, and anywhere in its code in a column without.
+        ``old``: the place of the value before, in the code ``before``.  A value that stays keeps its place.  In an
+        ordered column, a changed value lies near its old place, by a normal copula with the correlation between the
+        codes; otherwise it lies anywhere in its code.
         """
         t = self.transition
         stays = t.same / np.maximum(t.same + np.diag(t.moves), 1e-12)
@@ -472,35 +471,35 @@ class Places:
 
 
 def _rank(shares: Floats) -> tuple[Floats, Floats]:
-    """Return the share of rows below each code, and in it."""
+    """Return the share of rows below each code, and the share in it."""
     return np.cumsum(shares) - shares, shares
 
 
 KIND = "(kind of pair)"
-"""The codes of new members of a household that say what they are to the one before; no attribute has the name."""
+"""Key of new household members' kind of pair with the member before; no attribute has this name."""
 
 KIND_BESIDE_FIRST = "(kind beside the first)"
-"""Those that say what they are to the first one; no attribute has the name."""
+"""Key of their kind of pair with the first member; no attribute has this name."""
 
 KIND_OF_NEXT = "(kind of pair ahead)"
-"""The codes of members of a household that say what the one after is to them, the last for none; likewise no name."""
+"""Key of household members' kind of pair with the next member, last code for none; no attribute has this name."""
 
 SWEEPS = 6
-"""Sweeps at most."""
+"""The most sweeps."""
 
 KEPT = 256
-"""Weight of the transitions beside 4 of a relation of median noise: persons stay what they are, before all else."""
+"""Weight of transitions, where a relation of median noise weighs 4: persons' continuity comes first."""
 
 ROUNDS = 20
-"""Rounds in which a measured relation is brought to the shares that the new rows have."""
+"""Rounds of fitting a measured relation to the new rows' shares."""
 
 
 @dataclass(frozen=True, eq=False)
 class Beside:
-    """One row each of the same persons, which is there already, and how new rows follow from it.
+    """One existing row per person, and how the new rows follow from it.
 
-    ``codes``: of the attributes that are followed; ``joints``: of each the wanted number of new rows by code in this
-    row and code, and its noise; by ``kind`` first, which is held, where that decides, too.
+    ``codes``: of the followed attributes; ``joints``: attribute -> the wanted number of new rows by existing and new
+    code, and its noise; if ``kind`` is given, first by that fixed attribute.
     """
 
     codes: Mapping[str, Codes]
@@ -521,12 +520,12 @@ def fit_relations(
 
     Args:
         new: Attribute -> codes, shape (rows,), of the new rows.
-        beside_rows: The rows that they follow from, which say the shares of single codes, the first before the others.
-        fixed_codes: Attribute -> codes that the new rows have already.
-        sizes: How many codes each attribute has.
-        relations: Measured counts over attributes of both, by merged codes too, whose association is taken; the shares
-            of single codes are those of the rows.
-        seed: Of the random streams.
+        beside_rows: The rows that the new rows follow from; the first one gives the shares of single codes.
+        fixed_codes: Attribute -> codes that the new rows already have.
+        sizes: The number of codes of each attribute.
+        relations: Measured counts over new and fixed attributes, possibly in merged codes.  Only their association is
+            used; the shares of single codes are the rows'.
+        seed: Seed of the random streams.
         threads: How many threads work on blocks of rows.
     """
     from privsyn.tasks.kernels.sweeper import Sweeper  # these here: compiled code loads slowly
@@ -572,12 +571,12 @@ def fit_relations(
 
 
 def _sum_merged(shares: Floats, merge: Merge | None) -> Floats:
-    """Return shares by merged codes; as they are without."""
+    """Return shares by merged codes; unchanged without a merge."""
     return shares if merge is None else np.bincount(merge, weights=shares).astype(np.float64)
 
 
 def fit_to_shares(counts: Floats, shares: Sequence[Floats]) -> Floats:
-    """Return counts of the same association, whose sums along each axis are ``shares``, by proportional fitting."""
+    """Return counts with the same association, whose sums along each axis are ``shares``, by proportional fitting."""
     total = float(shares[0].sum())
     fitted = counts + 1e-6 * max(float(counts.mean()), 1e-9)
     for _ in range(ROUNDS):
@@ -593,9 +592,9 @@ def fit_to_shares(counts: Floats, shares: Sequence[Floats]) -> Floats:
 class LinkedRows:
     """Linked rows, person by person and in order; every array has shape (rows,).
 
-    ``person``: its number from 0; ``step``: the place in the order, in steps of its unit; ``drawn``: whether it is the
-    row of the person's record; ``fine``: fine codes of all attributes of rows but the order's, and of those that are
-    followed whether the value is that of the row before (:func:`privsyn.data_contracts.panels.name_stay`).
+    ``person``: its number from 0; ``step``: the place in the order, in steps of its unit; ``drawn``: whether the row is
+    the person's record; ``fine``: fine codes of all row attributes except the order's; for followed ones also whether
+    the value equals the row before (:func:`privsyn.data_contracts.panels.name_stay`).
     """
 
     person: Codes
@@ -610,7 +609,7 @@ class LinkedRows:
         return LinkedRows(number[self.person[rows]], self.step[rows], self.drawn[rows], fine)
 
     def join(self, others: LinkedRows) -> LinkedRows:
-        """Return these rows and then those of other persons."""
+        """Return these rows followed by the rows of other persons."""
         first = int(self.person.max(initial=-1)) + 1
         return LinkedRows(
             np.concatenate([self.person, others.person + first]),

@@ -23,14 +23,14 @@ Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
 UNMEASURED, FIRST, SECOND = 1.0, 0.3, 0.3
-"""How far shares of codes may be off for members of one kind of pair, relative: not by role, of both members by role.
+"""Relative errors of the expected shares of codes in a kind of pair: without role shares; by role, first and second.
 
-Of the first one more, since a head with children, say, is not like all heads.
+The first member's error is larger, because heads with children, for example, differ from all heads.
 """
 
 
 NoisyPairs: TypeAlias = Mapping[str, tuple[Floats, float]]
-"""Attribute -> its noisy counts by kind of pair, code and code, shape (kinds, k, k), and their noise."""
+"""Attribute -> its noisy counts by kind of pair and both codes, shape (kinds, k, k), and their noise."""
 
 
 def estimate_kinds(
@@ -42,10 +42,10 @@ def estimate_kinds(
     with_first: NoisyPairs,
     zeros: KnownZeros | None,
 ) -> PairsOfMembers:
-    """Return the transitions of every attribute that is followed; ``zeros``: what rules forbid of ``codes``.
+    """Return the transitions of every followed attribute; ``zeros``: joint ``codes`` that rules forbid.
 
-    How many pairs of a kind there are follows from the compositions, and what their members are like from the relation
-    with the role, where that was measured.
+    The number of pairs of each kind follows from the compositions.  The expected shares of codes follow from the
+    relation with the role, if it was measured.
     """
     compositions, roles = plan.get_compositions(), plan.get_order()[1]
     one_ways = {m.attributes[0]: m.counts for m in marginals if len(m.attributes) == 1}
@@ -83,7 +83,7 @@ def estimate_kinds(
 
 
 def _share_roles_before(compositions: CompositionCodec, households: Floats) -> Floats:
-    """Return the shares of roles among members before one that makes each kind of pair with them, (kinds, roles)."""
+    """Return, for each kind of pair, the shares of roles among its first members, shape (kinds, roles)."""
     drawn = households / np.maximum(compositions.members.sum(axis=1) - 1, 1)
     roles = compositions.members.shape[1]
     before = np.zeros((compositions.kinds, roles))
@@ -98,7 +98,7 @@ def _share_roles_before(compositions: CompositionCodec, households: Floats) -> F
 
 
 def _share_first_roles(compositions: CompositionCodec, households: Floats) -> Floats:
-    """Return the shares of roles among first members with a later one of each kind, shape (kinds, roles)."""
+    """Return the shares of roles among first members that have a later member of each kind, shape (kinds, roles)."""
     later = compositions.pairs_with_first
     drawn = households[:, None] * later / np.maximum(later.sum(axis=1, keepdims=True), 1)
     return np.asarray(_scale(drawn.T @ np.eye(compositions.members.shape[1])[compositions.find_first(0)]))
@@ -116,7 +116,7 @@ def _compare_by_kind(
     marginals: Sequence[Marginal],
     codes: TransitionCodes,
 ) -> Floats:
-    """Return how much more often each code is there in households that have each kind of pair, 1 where unmeasured.
+    """Return how much more frequent each code is in households with each kind of pair, 1 if unmeasured.
 
     ``pairs``: the number of pairs by composition and kind.
     """
@@ -131,7 +131,7 @@ def _compare_by_kind(
 
 
 def _find_pair(marginals: Sequence[Marginal], first: str, a: str, codes: TransitionCodes) -> Floats | None:
-    """Return the counts of ``first`` by the followed codes of ``a``, not negative; None where no marginal has both."""
+    """Return the counts of ``first`` by the followed codes of ``a``, nonnegative; None if no marginal has both."""
     for m in marginals:
         if {*m.attributes} == {a, first}:
             counts = m.counts if m.attributes[0] == first else m.counts.T
@@ -147,9 +147,9 @@ def _share_by_role(
     codes: TransitionCodes,
     zeros: KnownZeros | None,
 ) -> tuple[Floats, bool]:
-    """Return the shares of the codes of ``a`` among the members of each role, and whether these are measured.
+    """Return the shares of the codes of ``a`` among the members of each role, and whether they are measured.
 
-    A code that rules forbid to a role has none.
+    A code that rules forbid to a role has the share 0.
     """
     role, roles = of_roles.attribute, of_roles.size
     coarse = np.minimum(recode[role].coarse, recode[role].size - 1)[:roles]

@@ -1,10 +1,10 @@
-"""The order of rows by which some are chosen among several, wherever a release chooses rows.
+"""The order in which a release chooses among rows.
 
-The order is that of a keyed hash of a row's whole content and, where two hashes are equal, of the content itself.  So
-two rows change places only if they are equal in every column that is read, and then no look can tell which of them was
-chosen: storage order decides nothing, and no look depends on the quality of the hash.
+Rows are sorted by a keyed hash of their whole content and, if hashes are equal, by the content itself.  So two rows can
+only change places if they are equal in every column that is read, and then no look can tell which was chosen.  Storage
+order decides nothing, and no look depends on the quality of the hash.
 
-The key is a secret of the private folder.  It keeps a person from foreseeing which of their own rows count.
+The key is a secret of the private folder.  It prevents a person from foreseeing which of their own rows count.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from privsyn.tasks.kernels.splitmix import GAMMA, mix_bits
 Words = NDArray[np.uint64]
 
 ReadRows = Callable[[NDArray[np.int64]], pa.Table]
-"""Returns the whole content of the rows at ascending positions, in their order, as :func:`gather_rows` has it."""
+"""Returns the whole content of the rows at ascending positions, in order, as :func:`gather_rows` makes it."""
 
 _NULL, _FRACTION, _TEXT = np.uint64(0x6E756C6C), np.uint64(0x66726163), np.uint64(0x74657874)
-"""Salts that keep nulls, fractions and texts apart from whole numbers."""
+"""Salts that separate nulls, fractions and texts from integers."""
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -38,7 +38,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 class RowOrder:
     """The order of rows under one key.
 
-    ``key``: the secret bytes; empty where nothing is released, as in simulations.
+    ``key``: the secret bytes; empty if nothing is released, as in simulations.
     """
 
     key: bytes = field(default=b"", repr=False)
@@ -46,8 +46,8 @@ class RowOrder:
     def hash_rows(self, batch: pa.RecordBatch) -> Words:
         """Return a keyed hash of the content of each row, shape (rows,).
 
-        Equal content has equal hashes, whatever the types of numbers (1 and 1.0), the sign of 0, dictionaries, chunks
-        and the order of columns; NaN is null.
+        Equal content has equal hashes.  Number types (1 and 1.0), the sign of 0, dictionaries, chunks and column order
+        make no difference; NaN is null.
         """
         hashes = np.full(batch.num_rows, self.derive_key("row"))
         for name in sorted(batch.schema.names):
@@ -55,15 +55,15 @@ class RowOrder:
         return hashes
 
     def derive_key(self, use: str) -> np.uint64:
-        """Return the 64 bits of the key for one use."""
+        """Return 64 bits derived from the key for one use."""
         digest = hmac.new(self.key, use.encode(), hashlib.sha256).digest()
         return np.uint64(int.from_bytes(digest[:8], "little"))
 
     def sort(self, groups: Sequence[NDArray[Any]], hashes: Words, read: ReadRows) -> SortedRows:
-        """Return the rows by group, and inside each group by hash and content.
+        """Return the rows sorted by group, and inside each group by hash and content.
 
-        ``groups``: what rows are grouped by, the first one first, integers of shape (rows,); ``hashes``: of
-        :meth:`hash_rows`; ``read``: reads content, and is called only where two rows of a group have one hash.
+        ``groups``: integer sort keys of shape (rows,), the first one first; ``hashes``: from :meth:`hash_rows`;
+        ``read``: reads content, called only if two rows of a group have equal hashes.
         """
         order = np.lexsort((hashes, *reversed(groups)))
         same = np.ones(max(len(order) - 1, 0), bool)
@@ -78,7 +78,7 @@ _MADE_HERE = object()
 
 
 class SortedRows:
-    """Rows in the order of :class:`RowOrder`, which alone makes it: what chooses rows takes nothing else.
+    """Rows in the order of :class:`RowOrder`, which alone can create it; code that chooses rows accepts nothing else.
 
     ``order``: the positions of the rows, shape (rows,).
     """
@@ -92,7 +92,7 @@ class SortedRows:
     def find_first(self, group: NDArray[Any], most: int = 1) -> NDArray[np.int64]:
         """Return the positions of the first ``most`` rows of each group; ``group``: integers, shape (rows,).
 
-        The groups are those that the rows were sorted by, or are made of some of these.
+        Groups must be the groups that the rows were sorted by, or unions of them.
         """
         sorted_group = group[self.order]
         begins = np.flatnonzero(np.append(True, sorted_group[1:] != sorted_group[:-1])[: len(sorted_group)])
@@ -102,9 +102,9 @@ class SortedRows:
 
 
 def _sort_by_content(order: NDArray[np.int64], same: NDArray[np.bool_], read: ReadRows) -> None:
-    """Sort runs of rows of one group and one hash by content, in place.
+    """Sort runs of rows with equal group and hash by content, in place.
 
-    ``same``: whether a row has the group and the hash of the row before, shape (rows - 1,).
+    ``same``: whether a row has the same group and hash as the row before, shape (rows - 1,).
     """
     tied = np.append(False, same) | np.append(same, False)
     slots = np.flatnonzero(tied)
@@ -112,13 +112,13 @@ def _sort_by_content(order: NDArray[np.int64], same: NDArray[np.bool_], read: Re
     table = read(np.sort(positions)).take(pa.array(np.argsort(np.argsort(positions))))
     run = np.cumsum(~np.append(False, same)[slots])
     if not _has_unequal_neighbours(table, run):
-        return  # rows of equal content, in whatever order
+        return  # equal content: any order will do
     ranks = [np.asarray(_rank_densely(table.column(name))) for name in sorted(table.column_names)]
     order[slots] = positions[np.lexsort((*reversed(ranks), run))]
 
 
 def _has_unequal_neighbours(table: pa.Table, run: NDArray[np.int64]) -> bool:
-    """Return whether two rows beside each other in one run have other content."""
+    """Return whether two neighbouring rows of a run differ in content."""
     pairs = np.flatnonzero(run[1:] == run[:-1])
     before, after = pa.array(pairs), pa.array(pairs + 1)
     for name in table.column_names:
@@ -131,15 +131,15 @@ def _has_unequal_neighbours(table: pa.Table, run: NDArray[np.int64]) -> bool:
 
 
 def _rank_densely(column: pa.ChunkedArray) -> pa.Array:
-    """Return the rank of each value among the different ones, null last."""
+    """Return the dense rank of each value, null last."""
     return pc.rank(_drop_nan(column), tiebreaker="dense")
 
 
 def gather_rows(batches: Iterable[pa.RecordBatch]) -> pa.Table:
     """Return rows as a table whose columns can be compared.
 
-    Files of one table may store a column in several types: then, and where Arrow cannot compare a type, values are
-    written out.
+    Values are written as text if Arrow cannot compare their type, or if a table's files store the column in several
+    types.
     """
     parts = [_convert(batch, decode_dictionary) for batch in batches]
     fields = [{*part.schema} for part in parts]
@@ -150,7 +150,7 @@ def gather_rows(batches: Iterable[pa.RecordBatch]) -> pa.Table:
 def _convert(
     batch: pa.RecordBatch, convert: Callable[[pa.Array], pa.Array], also: Collection[str] | None = None
 ) -> pa.RecordBatch:
-    """Return the batch with converted columns; ``also``: those besides decimals and unions, None: all."""
+    """Return the batch with converted columns: ``also``, decimals and unions; all columns if None."""
     arrays = [
         convert(array) if also is None or name in also or _has_no_order(array.type) else array
         for name, array in zip(batch.schema.names, batch.columns, strict=True)
@@ -163,7 +163,7 @@ def _has_no_order(type_: pa.DataType) -> bool:
 
 
 def _write_out(array: pa.Array) -> pa.Array:
-    """Return values as texts: equal numbers of any type as one, others after their type."""
+    """Return values as texts: equal numbers of any type get one text; other values include their type."""
     rows, parts = [np.empty(0, np.int64)], [pa.array([], pa.string())]
     for some, part in split_union(array):
         kind = part.type
@@ -178,7 +178,7 @@ def _write_out(array: pa.Array) -> pa.Array:
 
 
 def _drop_nan(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return one array of plain values, null in place of NaN and 0 in place of -0.0."""
+    """Return one array of plain values, with null for NaN and 0 for -0.0."""
     array = decode_dictionary(column)
     if pa.types.is_boolean(array.type) or pa.types.is_float16(array.type):
         array = array.cast(pa.float32() if pa.types.is_float16(array.type) else pa.int8())
@@ -188,7 +188,7 @@ def _drop_nan(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def _compute_words(array: pa.Array) -> Words:
-    """Return one word for each value: equal values have equal words."""
+    """Return one word per value; equal values have equal words."""
     if pa.types.is_dictionary(array.type):
         words = np.append(_compute_words(array.dictionary), _NULL)
         return words[np.asarray(array.indices.fill_null(len(words) - 1)).astype(np.int64)]
@@ -202,7 +202,7 @@ def _compute_words(array: pa.Array) -> Words:
 
 
 def _compute_words_of_plain(array: pa.Array) -> Words:
-    """Return the words of an array without dictionary; of nulls any words."""
+    """Return the words of an array without dictionary; nulls get arbitrary words."""
     kind = array.type
     if pa.types.is_string(kind):
         from privsyn.tasks.kernels.text_hash import hash_texts  # here: compiled code loads slowly
@@ -221,12 +221,12 @@ def _compute_words_of_plain(array: pa.Array) -> Words:
 
 
 def _view_integers(array: pa.Array) -> NDArray[Any]:
-    """Return the values as NumPy's, 0 for null."""
+    """Return the values as a NumPy array, 0 for null."""
     return np.asarray(array.fill_null(0))
 
 
 def _compute_words_of_reals(numbers: NDArray[np.float64]) -> Words:
-    """Return a whole number's own word, and the bits of others."""
+    """Return an integer as its own word, and the salted bits of other numbers."""
     with np.errstate(all="ignore"):
         whole = (np.floor(numbers) == numbers) & (np.abs(numbers) < 2.0**63)
         integers = np.where(whole, numbers, 0.0).astype(np.int64).view(np.uint64)
@@ -235,7 +235,7 @@ def _compute_words_of_reals(numbers: NDArray[np.float64]) -> Words:
 
 
 def _compute_words_of_moments(array: pa.Array) -> Words:
-    """Return the words of days, moments and times, whatever their resolution."""
+    """Return the words of days, moments and times, independent of their resolution."""
     kind = array.type
     if pa.types.is_date32(kind):
         ticks, per_second = _view_integers(array.view(pa.int32())).astype(np.int64) * 86_400, 1

@@ -1,4 +1,4 @@
-"""Rows of synthetic tables with the numbers by which rows of further tables name them."""
+"""Rows of synthetic tables, with the numbers by which rows of child tables refer to them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from privsyn.tasks.codecs import EncodingPlan
 
 Numbered: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]
-"""Rows of a synthetic table, and the numbers by which rows below name them."""
+"""Rows of a synthetic table, and the numbers by which child rows refer to them."""
 
 
 def number_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Numbered]:
-    """Yield the rows of a table of rows with their numbers, from 1 on."""
+    """Yield a table's rows with their numbers, from 1."""
     last = 0
     for batch in batches:
         yield np.arange(last + 1, last + 1 + batch.num_rows), batch
@@ -24,10 +24,10 @@ def number_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Numbered]:
 
 
 def number_persons(rows: Iterable[pa.RecordBatch], without: Iterable[pa.RecordBatch], key: str) -> Iterator[Numbered]:
-    """Yield a row of each synthetic person with its number, those without rows last.
+    """Yield one row of each synthetic person with its number, persons without rows last.
 
-    ``rows``: each with its person's columns and, as ``key``, the person's number, person by person; ``without``: the
-    columns of persons without rows.
+    ``rows``: person by person, with the person's columns and number (``key``); ``without``: the columns of persons
+    without rows.
     """
     last = 0
     for batch in rows:
@@ -41,7 +41,7 @@ def number_persons(rows: Iterable[pa.RecordBatch], without: Iterable[pa.RecordBa
 
 
 def lay_persons_beside(rows: Iterable[Numbered], persons: Iterable[Numbered], key: str) -> Iterator[Numbered]:
-    """Yield numbered rows, which have their person's number as ``key``, with the columns of persons beside theirs."""
+    """Yield numbered rows, joined by ``key`` to the columns of their persons."""
     numbers, batches = zip(*persons, strict=True)
     names = batches[-1].schema.names
     number = np.concatenate(numbers)
@@ -57,7 +57,7 @@ def lay_persons_beside(rows: Iterable[Numbered], persons: Iterable[Numbered], ke
 def read_values_above(
     rows: Iterable[Numbered], numbers: NDArray[np.int64], plan: EncodingPlan, columns: Collection[str]
 ) -> dict[str, pa.Array]:
-    """Return what rules read of some columns of the rows above with these ``numbers``, each of shape (numbers,).
+    """Return columns of the parent rows with these ``numbers`` as rules read them, each of shape (numbers,).
 
     ``plan``: of a request that has these columns; ``rows``: numbered in ascending order.
     """

@@ -1,6 +1,6 @@
-"""Figures of all kept rows of a person, such as whether a condition ever holds: of private rows, and of linked ones.
+"""Figures of all kept rows of a person, such as whether a condition ever holds, for private and linked rows.
 
-Which rows are kept follows from the person's own rows (choose_rows.py), so each figure does.
+A person's own rows decide which rows are kept (choose_rows.py), so they decide each figure too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Codes: TypeAlias = NDArray[Any]
 
 
 def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[Integers]:
-    """Return the code of each summary of the plan for every person of ``runs``, -1 for null; it reads the rows once."""
+    """Return the code of each summary for every person of ``runs``, -1 for null; reads the rows once."""
     book = plan.summaries[0].book
     behind = book.find_measured_columns([name for codec in plan.summaries for name in codec.node.columns])
     codecs = [c for c in plan.of_rows.codecs if not {*behind}.isdisjoint(c.ranges())]
@@ -58,7 +58,7 @@ def summarize_linked(
 ) -> dict[str, Codes]:
     """Return the coarse codes of each summary for the persons of linked rows.
 
-    ``read``: returns what a column is, or may be, in each row, person by person and in order; ``first``: where a person
+    ``read``: returns a column's possible values in each row, person by person and in order; ``first``: where a person
     begins.
     """
     codes_by_summary = {}
@@ -73,9 +73,9 @@ def summarize_linked(
 def list_groups(
     plan: EncodingPlan, recode: Recode, coarse: Mapping[str, Codes], figures: Mapping[str, Codes]
 ) -> list[tuple[Codes, Codes]]:
-    """Return the groups of persons that questions about persons ask for: as linked rows say, and as records do.
+    """Return the groups of persons that questions use: by the linked rows, and by the records.
 
-    ``coarse``: codes of records; ``figures``: of each summary those of the linked rows.
+    ``coarse``: codes of records; ``figures``: summary -> codes from the linked rows.
     """
     groups = []
     for attributes in plan.person_groups:

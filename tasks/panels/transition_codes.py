@@ -1,7 +1,7 @@
-"""The codes by which transitions are counted: as many of a column with an order as the noise of its table allows.
+"""The codes by which transitions are counted: an ordered column has as many as its table's noise allows.
 
-A relation of a column with itself is strong, and one table of it is measured; so it bears other codes than relations of
-all pairs of columns do.
+A column's relation with itself is strong and measured in one table, so it can use finer codes than the relations of all
+pairs of columns.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode, estimate_total
 
 MOST_CODES = 16
-"""Codes of a column of numbers or moments in its table of transitions, at most."""
+"""The most codes of an ordered column in its transition table."""
 
 RECORDS_A_CELL = 4.0
 RECORDS_OF_MEMBERS = 0.7
-"""Records that a cell of the table would have at least if all had as many, in standard deviations of the noise.
+"""Records per cell, if all cells had as many, in noise standard deviations: for rows of persons, and for members.
 
-Fewer of pairs of members: what is said of couples and of parents and children hangs on narrow codes of few of the rows.
+Members need fewer: relations between couples, or parents and children, need narrow codes with few rows.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class TransitionCodes:
-    """The codes of one attribute in its table of transitions.
+    """The codes of one attribute in its transition table.
 
-    ``recode``: from fine codes; ``split``: the share of each coarse code's records that each has, shape (coarse size,
-    size); ``ordered``: how many of the codes, from the first one on, are in order.
+    ``recode``: from fine codes; ``split``: how each coarse code's records are shared among the codes, shape (coarse
+    size, size); ``ordered``: how many of the codes, from the first on, are ordered.
     """
 
     recode: AttributeRecode
@@ -47,12 +47,12 @@ class TransitionCodes:
 
 
 def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) -> dict[str, TransitionCodes]:
-    """Return the codes of every attribute that is followed, by released counts alone.
+    """Return the codes of every followed attribute, from released counts alone.
 
-    ``rho``: the budget of all tables of transitions, by which the noise is known about.
+    ``rho``: the budget of all transition tables, which gives their approximate noise.
     """
     following, panel = plan.following, plan.get_order()[0]
-    looks = len(following) * (2 if panel.counts_later else 1)  # of members one with the next, and one with the first
+    looks = len(following) * (2 if panel.counts_later else 1)  # for members: with the next, and with the first
     sigma = np.sqrt(looks / (2 * float(rho))) if following else 1.0
     rows = max(estimate_total(recode), 1.0)
     wanted = RECORDS_OF_MEMBERS if panel.household else RECORDS_A_CELL
@@ -70,12 +70,12 @@ def build_transition_codes(plan: EncodingPlan, recode: Recode, rho: Fraction) ->
 
 
 def refine_weights(codes: Mapping[str, TransitionCodes], recode: Recode) -> dict[str, TransitionCodes]:
-    """Return the same codes, weighted inside by the finer counts of ``recode``."""
+    """Return the same codes with inner weights from the finer counts of ``recode``."""
     return {a: _weigh(c.recode.coarse, c.size, recode[a], c.ordered) for a, c in codes.items()}
 
 
 def _weigh(code: NDArray[np.integer], size: int, recode: AttributeRecode, ordered: int) -> TransitionCodes:
-    """Return codes by fine code, weighed by the counts and weights of ``recode``."""
+    """Return codes by fine code, weighted by the counts and weights of ``recode``."""
     coded = recode.kept
     total = np.maximum(np.bincount(recode.coarse[coded], weights=recode.estimate[coded], minlength=recode.size), 1e-9)
     split = np.zeros((recode.size, size))
@@ -93,11 +93,12 @@ def _keep(recode: AttributeRecode) -> TransitionCodes:
 
 
 def _cut(recode: AttributeRecode, sections: Sequence[tuple[int, int]], codes: int, cells: int) -> TransitionCodes:
-    """Return about ``codes`` codes, each of neighbours of one section, or of fine codes that share a coarse code.
+    """Return about ``codes`` codes, each of neighbours in one section, or of fine codes that share a coarse code.
 
-    ``sections``: the first fine code of each and the first after it; ``cells``: the fine codes in order, from the first
-    on.  Codes are even in the arc sine of the root of the share of rows below them: smaller towards both ends, where
-    the values of skewed columns lie far apart.  Codes of neighbours are in the order of their values; others come last.
+    ``sections``: (first fine code, first fine code after it) of each; ``cells``: how many fine codes, from the first
+    on, are ordered.  Codes are equally spaced in the arcsine of the root of the cumulative share: smaller towards both
+    ends, where the values of skewed columns lie far apart.  Codes of neighbours come in the order of their values,
+    others last.
     """
     mass = np.maximum(recode.estimate, 0.0) * recode.kept
     group = np.full(len(mass), -1, np.int64)

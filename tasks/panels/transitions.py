@@ -1,4 +1,4 @@
-"""Transitions: with what probability a person's next row has which code, from noisy counts of pairs of rows."""
+"""Transitions: the probability of each code of a person's next row, from noisy counts of pairs of rows."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from privsyn.tasks.estimation.shrink_departures import shrink_counts
 Floats: TypeAlias = NDArray[np.float64]
 
 SELECTION = 0.1
-"""How far persons with one row only may move the shares of codes, relative: what the noise of rows' sums is held to."""
+"""Relative error of the shares of codes caused by persons with one row; limits the trust in noisy row sums."""
 
 
 MOST_CORRELATION = 0.98
-"""Correlation between the codes of a row and the next one where they differ, at most."""
+"""The largest correlation between differing codes of a row and the next."""
 
 CORRELATIONS = (-0.8, -0.5, -0.2, 0.2, 0.35, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, MOST_CORRELATION)
-"""Correlations that are tried for the moves of a column with an order."""
+"""Correlations to try for the moves of an ordered column."""
 
 FITTING_ROUNDS = 20
-"""Rounds in which moves are brought to the sums of their rows and columns."""
+"""Rounds of fitting moves to their row and column sums."""
 
 
 @dataclass(frozen=True, eq=False)
 class Transition:
     """The transitions of one attribute of k coarse codes.
 
-    ``shares``: of all persons by the row's code, shape (k,); ``moves``: the probability of each code of the next row,
-    given that of the row, shape (k, k); ``same``: of the same fine code, shape (k,); each row of ``moves`` and its
-    ``same`` sum to 1.  ``sigma``: the noise of a cell, as a share of all pairs.
+    ``shares``: share of persons by the row's code, shape (k,); ``moves``: the probability of each next code, given the
+    row's code, shape (k, k); ``same``: of the same fine code, shape (k,); each row of ``moves`` and its ``same`` sum to
+    1.  ``sigma``: a cell's noise, as a share of all pairs.
     """
 
     shares: Floats
@@ -47,11 +47,11 @@ class Transition:
 
     @property
     def next_codes(self) -> Floats:
-        """The probability of each code of the next row, shape (k, k), whether the fine code is the same or not."""
+        """The probability of each next code, shape (k, k), with unchanged fine codes included."""
         return self.moves + np.diag(self.same)
 
     def reverse(self) -> Transition:
-        """Return the transitions from a row to the one before it."""
+        """Return the transitions from a row to the row before."""
         joint = self.shares[:, None] * self.moves
         same = self.shares * self.same
         arrive = joint.sum(axis=0) + same
@@ -62,7 +62,7 @@ class Transition:
         return Transition(arrive / max(arrive.sum(), 1e-12), moves, stays, self.sigma)
 
     def correlate_moves(self) -> float:
-        """Return the correlation of normal scores between the two codes of rows whose fine code changes, below 1."""
+        """Return the normal-score correlation between the two codes of rows whose fine code changes, below 1."""
         joint = self.shares[:, None] * self.moves
         total = joint.sum()
         if total <= 1e-9:
@@ -75,14 +75,13 @@ class Transition:
 
 
 def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: float, ordered: int = 0) -> Transition:
-    """Return the transitions that noisy ``counts``, shape (k, k + 1), say; the last column counts the same fine code.
+    """Estimate transitions from noisy ``counts``, shape (k, k + 1); the last column counts the same fine code.
 
-    ``shares``: of all rows by code, and ``pairs``: the number of pairs, from released counts.  What changes is known in
-    two ways: as the sum of many noisy cells, and as what is left of the pairs by the few that count the same.  Noise
-    that makes some cells too large and others too small is taken out by moving the counts to the nearest ones that are
-    not negative and have the sums that all of this says: of the table, of its rows, of its cells.  Before that they are
-    drawn towards what a simple model expects, the more the less they say beyond noise: the same share of every code
-    stays, and moves are those of :func:`model_moves`; the first ``ordered`` codes have an order.
+    ``shares``: of all rows by code; ``pairs``: the number of pairs; both from released counts.  The number of changes
+    is known in two ways: as the sum of many noisy cells, and as the pairs minus the few counts of the same code.
+    Counts are first shrunk towards a simple model, more if they are noisier: every code has the same share that stays,
+    and moves follow :func:`model_moves` (the first ``ordered`` codes are ordered).  They are then projected on the
+    nearest nonnegative counts with the estimated sums of the table and its rows.
     """
     k = len(shares)
     pairs = max(pairs, 1.0)
@@ -106,7 +105,7 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
 
 
 ALIKE = (0.02, 0.1, 0.3, 1.0, 3.0, 10.0, 50.0)
-"""How many times as likely as by chance it may be that two members of a household have the same code."""
+"""Tried factors by which two household members are likelier to share a code than by chance."""
 
 
 def estimate_pairs(
@@ -118,11 +117,11 @@ def estimate_pairs(
     relative: tuple[float, float],
     ordered: int,
 ) -> Transition:
-    """Return the transitions between members of one kind of pair, by noisy ``counts``, shape (k, k).
+    """Estimate the transitions in one kind of pair of members from noisy ``counts``, shape (k, k).
 
-    ``pairs``: their number; ``first`` and ``second``: the expected shares of codes of both members, by released counts,
-    which are wrong by the shares ``relative`` of themselves, about; codes without a share have none.  Counts are drawn
-    towards the nearest model, the more the less they say beyond noise, and have the sums that both of these say.
+    ``pairs``: their number; ``first`` and ``second``: both members' expected shares of codes, from released counts,
+    with ``relative`` errors; codes without a share stay empty.  Counts are shrunk towards the nearest model, more if
+    they are noisier, and fitted to sums that average counts and expected shares.
     """
     pairs, k = max(pairs, 1.0), len(first)
     sums = []
@@ -143,7 +142,7 @@ def estimate_pairs(
 
 
 def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
-    """Return counts drawn towards what is expected, of which each departs by a variance in proportion to itself."""
+    """Return counts shrunk towards ``expected``; each departure has a variance in proportion to its expected count."""
     beyond = float(((counts - expected) ** 2).sum()) - counts.size * sigma**2
     variance = max(beyond, 0.0) * expected / max(float(expected.sum()), 1e-9)
     signal_share = variance / np.maximum(variance + sigma**2, 1e-9)
@@ -151,11 +150,11 @@ def _shrink_by_size(counts: Floats, expected: Floats, sigma: float) -> Floats:
 
 
 def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alike: Sequence[float] = (1.0,)) -> Floats:
-    """Return the moves of the model that is nearest to ``moved``, with the sums ``rows`` and ``columns``.
+    """Return the model's moves nearest to ``moved``, with the sums ``rows`` and ``columns``.
 
-    The first ``ordered`` codes have an order: of those who move, some do so by a normal copula and the others anywhere;
-    its correlation and their share are fitted by least squares.  Of the other codes the same one is as many times as
-    likely as by chance as one of ``alike`` says, 1 for independence.
+    Among the first ``ordered`` codes, a share of the moves follows a normal copula and the rest independence; its
+    correlation and share are fitted by least squares.  For the other codes, staying is more likely than by chance by
+    one of the factors ``alike``, 1 for independence.
     """
     total = float(rows.sum())
     if total <= 0:
@@ -184,14 +183,14 @@ def model_moves(moved: Floats, rows: Floats, columns: Floats, ordered: int, alik
 
 
 def _fit_to_sums(counts: Floats, rows: Floats, columns: Floats) -> None:
-    """Bring counts, or each of several tables of them, to their sums, in place, by proportional fitting."""
+    """Fit counts, or each of several tables, to their sums, in place, by proportional fitting."""
     for _ in range(FITTING_ROUNDS):
         counts *= (rows / np.maximum(counts.sum(axis=-1), 1e-300))[..., :, None]
         counts *= (columns / np.maximum(counts.sum(axis=-2), 1e-300))[..., None, :]
 
 
 def compute_scores(shares: Floats) -> Floats:
-    """Return the normal score of each code in the middle of its rank, less their mean."""
+    """Return the centred normal score of each code at the middle of its rank."""
     shares = shares / shares.sum()
     scores = ndtri(np.clip(np.cumsum(shares) - shares / 2, 1e-6, 1 - 1e-6))
     return np.asarray(scores - shares @ scores)
@@ -204,12 +203,12 @@ def _copula(first: Floats, second: Floats, r: float) -> Floats:
 
 
 def _average(first: Any, variance: Any, second: Any, second_variance: Any) -> Any:
-    """Return the mean of two measurements, weighed by how sure each is."""
+    """Return the inverse-variance mean of two measurements."""
     return (first * second_variance + second * variance) / (variance + second_variance)
 
 
 def project_to_sum(values: Floats, total: float) -> Floats:
-    """Return the nearest vector that is not negative and sums to ``total``, which is not negative."""
+    """Return the nearest nonnegative vector that sums to ``total`` (nonnegative)."""
     if total <= 0:
         return np.zeros(len(values))
     falling = np.sort(values)[::-1]
@@ -223,7 +222,7 @@ Transitions = Mapping[str, Transition]
 
 
 def count_pairs(plan: EncodingPlan, recode: Recode, one_ways: Mapping[str, Floats]) -> float:
-    """Return how many persons have two rows and more, by released counts."""
+    """Return the number of persons with two or more rows, from released counts."""
     name = plan.get_order()[0].rows
     r, counts = recode[name], one_ways[name]
     shares = np.where(r.kept, r.weight, 0.0) * counts[np.minimum(r.coarse, r.size - 1)]

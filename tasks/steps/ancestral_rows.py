@@ -1,8 +1,8 @@
-"""Step *ancestral rows* (postprocess): rows drawn along a Bayesian network from noisy counts as they were measured.
+"""Step *ancestral rows* (postprocess): draw rows along a Bayesian network from the measured noisy counts.
 
-PrivBayes (Zhang and others 2014, section 3): negative counts become 0, each column is drawn given its parents.  Not in
-the paper: within the rows that share the parents' codes the conditional shares are kept up to rounding, in random
-order, in place of independent draws.  Post-processing of released counts costs no budget.
+PrivBayes (Zhang and others 2014, section 3): negative counts become 0, and each column is drawn given its parents.  Not
+in the paper: rows that share the parents' codes get exactly the conditional shares, up to rounding, in random order,
+instead of independent draws.  Post-processing of released counts costs no budget.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def draw_ancestral_rows(
 ) -> CodeTable:
     """Draw ``rows`` rows of codes over ``domain``.
 
-    families: measured counts in the order of drawing, which may be negative; an attribute that is not drawn yet is
-    drawn given those of its first family that are.  one_ways: attribute -> counts; by them are drawn the attributes
-    that begin, those in no family, and those of rows whose family has no positive count.
+    families: measured counts in the order of drawing, possibly negative; an attribute is drawn from the first family
+    that contains it, given the family's attributes drawn before.  one_ways: attribute -> counts, used for root
+    attributes, attributes in no family, and rows whose family has no positive count.
     """
     from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
 

@@ -1,4 +1,4 @@
-"""Step *append attributes* (postprocess): attributes in at most one marginal are drawn after synthesis.
+"""Step *append attributes* (postprocess): draw attributes that are in at most one marginal after synthesis.
 
 Paper: section 5.3.  Post-processing of released counts costs no budget.
 """
@@ -24,7 +24,7 @@ _APPEND = 100  # purpose of the random streams; no other step's
 
 @dataclass(frozen=True)
 class CoreMarginals:
-    """What synthesis gets: the marginals on the core attributes, one-ways first, and their domain."""
+    """The input of synthesis: the marginals on the core attributes, one-ways first, and their domain."""
 
     marginals: list[Marginal]
     domain: Domain
@@ -33,15 +33,16 @@ class CoreMarginals:
 def split_appended(
     cliques: Sequence[Clique], domain: Domain, tied: AbstractSet[str] = frozenset()
 ) -> tuple[list[Clique], list[tuple[str, Clique | None]]]:
-    """Return the cliques that synthesis works on, and the attributes that are appended, in the order of drawing.
+    """Return the cliques that synthesis works on, and the appended attributes in the order of drawing.
 
-    An attribute in exactly one clique of two or more attributes is drawn given the clique's others; the
-    second item is that clique, less its attributes that are drawn later.  An attribute in none comes
-    with None in that place.  Where all attributes of a clique are in no other, the first stays in the core, as does
-    the first attribute of a domain without any other core attribute.
-    The core cliques are what the appended attributes leave of the given ones: a clique of three or more
-    keeps the joint of its core attributes.  Single attributes and
-    repetitions are left out.  Attributes of ``tied`` are not appended: rules tie them to others.
+    An attribute in exactly one clique of two or more attributes is drawn given the rest of that clique.  Its second
+    item is that clique without the attributes drawn later, or None if the attribute is in no clique.  If no attribute
+    of a clique is in another clique, the first stays in the core, and so does the first attribute of a domain without
+    any other core attribute.
+
+    The core cliques are the given ones without appended attributes: a clique of three or more keeps the joint of its
+    core attributes.  Single attributes and duplicates are left out.  Attributes in ``tied`` are never appended, because
+    rules tie them to others.
     """
     larger = [domain.ordered(clique) for clique in cliques if len(clique) > 1]
     degree = Counter(a for clique in larger for a in clique)
@@ -67,7 +68,7 @@ def split_appended(
 def select_core_marginals(
     marginals: Sequence[Marginal], domain: Domain, tied: AbstractSet[str] = frozenset()
 ) -> CoreMarginals:
-    """Return the marginals and the domain that are left for synthesis; see :func:`split_appended`."""
+    """Return the marginals and domain left for synthesis; see :func:`split_appended`."""
     cliques, appended = split_appended([m.attributes for m in marginals], domain, tied)
     left_out = {attribute for attribute, _ in appended}
     core = Domain.of({a: domain.size(a) for a in domain.attributes if a not in left_out})
@@ -90,11 +91,10 @@ def append_attributes(
 ) -> CodeTable:
     """Draw the attributes that ``core`` lacks; returns all attributes of ``domain``, in its order.
 
-    core: rows over ``select_core_marginals(marginals, domain, kept).domain``; marginals: all marginals, the one-way of
-    every attribute among them. Over other attributes, raises ValueError. Within the rows that share the conditioning
-    attributes' values, the new codes have exactly the conditional shares, up to rounding, in random order: those of the
-    marginal, first fitted to the one-ways. Where the marginal has no counts for the conditioning values, the one-way
-    decides.
+    core: rows over ``select_core_marginals(marginals, domain, tied).domain``, else ValueError; marginals: all
+    marginals, including every attribute's one-way.  Within rows that share the conditioning values, the new codes have
+    exactly the marginal's conditional shares, up to rounding, in random order; the marginal is first fitted to the
+    one-ways.  If the marginal has no counts for the conditioning values, the one-way is used.
     """
     from privsyn.tasks.synthesis.conditional import draw_attribute  # here: compiled code loads slowly
 
@@ -113,10 +113,10 @@ def append_attributes(
 
 
 def _keep_agreeing(marginal: Marginal, attribute: str, one_ways: Mapping[str, NDArray[np.float64]]) -> Marginal:
-    """Return ``marginal`` fitted to ``one_ways``: a pair to both of its own, a larger one to that of ``attribute``.
+    """Return ``marginal`` fitted to ``one_ways``: a pair to both one-ways, a larger marginal to ``attribute``'s.
 
-    Counts whose noise is large are not brought into agreement by the rounds of consistency; rows that are drawn by them
-    as they stand would have another one-way.
+    The consistency rounds do not fully reconcile very noisy counts; rows drawn from the unfitted counts would have a
+    different one-way.
     """
     conditions = [(a, n) for a, n in zip(marginal.attributes, marginal.counts.shape, strict=True) if a != attribute]
     joint, one_way = marginal.by_code(attribute), one_ways[attribute]
@@ -130,7 +130,7 @@ def _keep_agreeing(marginal: Marginal, attribute: str, one_ways: Mapping[str, ND
 
 
 def _group_by_attribute(marginals: Sequence[Marginal]) -> dict[str, list[Marginal]]:
-    """Return the marginals of two and more attributes that hold each attribute."""
+    """Map each attribute to the marginals of two or more attributes that contain it."""
     holding: dict[str, list[Marginal]] = {}
     for marginal in marginals:
         if len(marginal.attributes) > 1:

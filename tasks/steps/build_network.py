@@ -1,8 +1,8 @@
-"""Step *build network* (postprocess): a Bayesian network of bounded degree, greedily, from noisy scores of pairs.
+"""Step *build network* (postprocess): build a bounded-degree Bayesian network greedily, from noisy pair scores.
 
 Zhang, Cormode, Procopiuc, Srivastava, Xiao: *PrivBayes*, SIGMOD 2014 (and ACM TODS 42(4), 2017), Algorithms 2 and 4 and
-theta-usefulness.  PrivBayes scores a column with all its parents by the exponential mechanism.  Here a set of parents
-has the sum of its pairs' noisy scores, which are released already, so the network costs no budget.
+theta-usefulness.  PrivBayes scores a column with all its parents by the exponential mechanism.  Here the score of a
+parent set is the sum of its pairs' noisy scores, which are already released, so the network costs no budget.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class _Parents(NamedTuple):
 
 
 def count_useful_cells(total: float, families: int, rho: Fraction, records: int, usefulness: float) -> int:
-    """Return the most cells of a theta-useful family: mean count at least ``usefulness`` times the noise's mean size.
+    """Return the most cells of a theta-useful family: mean count at least ``usefulness`` times the mean absolute noise.
 
-    total: noisy number of rows; families: that share ``rho`` evenly, each with sensitivity ``records``.  0 if none is.
+    total: noisy number of rows; families: the number of families that share ``rho`` evenly, each with sensitivity
+    ``records``.  Returns 0 if no family is useful.
     """
     noise = NORMAL_MEAN_ABSOLUTE * compute_sigma(rho / max(families, 1), records)
     return math.floor(max(total, 0.0) / (usefulness * noise))
@@ -37,9 +38,10 @@ def build_bayesian_network(
 ) -> list[Clique]:
     """Return the families (an attribute with its parents) in the order of drawing, each in domain order.
 
-    Next comes the attribute whose parents among the earlier ones have the largest summed score: at most ``degree`` of
-    them, strongest first, of positive score, with at most ``most_cells`` cells together with the attribute.  Where none
-    has such parents, the attribute with the strongest relation begins anew; attributes without any are in no family.
+    The next attribute is the one whose parents among the earlier ones have the largest summed score: the strongest
+    first, at most ``degree``, all with positive score, and at most ``most_cells`` cells with the attribute.  If no
+    attribute has such parents, the one with the strongest relation becomes a new root.  Attributes without a relation
+    are in no family.
     """
     score_of = {frozenset(pair): s for pair, s in scores.items() if s > 0 and domain.cells(pair) <= most_cells}
     strongest: dict[str, float] = {}
@@ -67,7 +69,7 @@ def build_bayesian_network(
 def _choose_parents(
     child: str, ranked: list[tuple[float, int]], domain: Domain, degree: int, most_cells: int
 ) -> _Parents:
-    """Return the strongest of ``ranked`` (-score, position), as many as fit."""
+    """Return the strongest parents from ``ranked`` (-score, position), as many as fit."""
     cells, score, members = domain.size(child), 0.0, list[str]()
     for negative, position in ranked:
         if len(members) == degree:

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     import networkx as nx
 
 MAX_CLIQUES_A_SIZE = 20_000
-"""Cliques kept per size while enumerating.  Algorithm 2 looks at all cliques, of which a dense graph has
-exponentially many; above this number only those with the highest scores are extended (a public limit)."""
+"""Cliques kept per size while enumerating (a public limit).  Algorithm 2 enumerates all cliques, exponentially many in
+a dense graph; above this number only the cliques with the highest scores are extended."""
 
 
 def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
-    """Return (Algorithm 2) cliques taken by descending size, then the selected pairs that no taken clique holds.
+    """Return Algorithm 2's cliques by descending size, then the selected pairs that no taken clique contains.
 
-    ``pairs`` maps each selected pair to its noisy score; among cliques of one size those with the larger summed score
-    come first (the paper leaves the order open). A clique is taken if it has at least 3 attributes, at most ``gamma``
-    cells, and at most 2 attributes in common with those already taken. Where no pair was selected, all single
-    attributes are returned, so that the third stage's budget measures the one-ways a second time (:func:`weigh`)
-    instead of lying idle (the paper is silent; at small budgets this is best).
+    ``pairs`` maps each selected pair to its noisy score.  Among cliques of one size, a larger summed score comes first
+    (the paper leaves the order open).  A clique is taken if it has at least 3 attributes, at most ``gamma`` cells, and
+    at most 2 attributes in common with the cliques taken before.  If no pair was selected, all single attributes are
+    returned, so that the third stage's budget measures the one-ways again (:func:`weigh`); the paper is silent, and
+    this is best at small budgets.
     """
     covered: set[str] = set()
     taken: list[Clique] = []
@@ -47,12 +47,12 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
 
 
 LEAST_REMEASURED = 1e-3
-"""One-ways are measured a second time only for at least this share of the third stage's budget."""
+"""The one-ways are measured again only if at least this share of the third stage's budget is left."""
 
 
 @dataclass(frozen=True)
 class _GrowingClique:
-    """A clique by its attributes' positions, ascending; ``room`` has a bit for each later attribute adjacent to all."""
+    """A clique as ascending attribute positions; ``room`` has a bit per later attribute adjacent to all members."""
 
     members: tuple[int, ...]
     score: float
@@ -61,7 +61,7 @@ class _GrowingClique:
 
 
 def _group_by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma: int) -> list[Clique]:
-    """Return every clique of at least 3 attributes and at most ``gamma`` cells: largest first, then highest score."""
+    """Return every clique of 3 or more attributes and at most ``gamma`` cells: largest first, then highest score."""
     import networkx as nx  # here: a release that is found again makes no graph
 
     graph = nx.Graph()
@@ -79,7 +79,7 @@ def _group_by_size(pairs: Mapping[tuple[str, str], float], domain: Domain, gamma
 def _extend(
     level: Iterable[_GrowingClique], graph: nx.Graph, later: Mapping[int, int], domain: Domain, gamma: int
 ) -> list[_GrowingClique]:
-    """Yield each clique with one more attribute, highest scores first, at most MAX_CLIQUES_A_SIZE."""
+    """Return each clique extended by one attribute, highest scores first, at most MAX_CLIQUES_A_SIZE."""
 
     def larger() -> Iterator[_GrowingClique]:
         for c in level:
@@ -94,7 +94,7 @@ def _extend(
 
 
 def _iterate_positions(bits: int) -> Iterator[int]:
-    """Yield positions of the set bits, ascending."""
+    """Yield the positions of the set bits, ascending."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -102,9 +102,9 @@ def _iterate_positions(bits: int) -> Iterator[int]:
 
 
 def weigh_cliques(pairs: pa.Table, domain: Domain, fine: Domain, settings: Selection) -> dict[Clique, float]:
-    """Return what is measured, with its weights, from the contract PAIRS.
+    """Return the cliques to measure with their weights, from the contract PAIRS.
 
-    :func:`combine_cliques`, then :func:`weigh`.
+    Applies :func:`combine_cliques`, then :func:`weigh`.
     """
     rows = pairs.to_pylist()
     gamma = settings.gamma if settings.combine_cliques else 0
@@ -119,20 +119,20 @@ def weigh(
     fine: Domain,
     weights: Mapping[tuple[str, str], float] | None,
 ) -> dict[Clique, float]:
-    """Return every clique to measure, in order, with the weight by which the third stage's budget is shared.
+    """Return every clique to measure, in order, with its weight in the third stage's budget.
 
-    weights: of the selected pairs, a clique having the sum of its pairs'; what they leave of 1 is for the one-ways,
-    measured once more on the ``fine`` codes and sharing it by equation (1).  None: the cliques have all, by equation
-    (1).  Where ``cliques`` are one-ways only (no pair was selected), these have all.
+    weights: the selected pairs' weights; a clique gets the sum of its pairs' weights.  The rest, up to 1, goes to the
+    one-ways, measured again on the ``fine`` codes and weighted by equation (1).  None: equation (1) weights the cliques
+    alone.  If ``cliques`` are one-ways only (no pair was selected), the one-ways get everything.
     """
     larger = {c: _compute_weight(c, domain, weights) for c in cliques if len(c) > 1}
     return with_one_ways(larger, 0.0 if weights is None else 1 - sum(weights.values()), fine)
 
 
 def with_one_ways(larger: Mapping[Clique, float], remaining: float, fine: Domain) -> dict[Clique, float]:
-    """Return ``larger`` with their weights, then the one-ways, which share the weight ``remaining`` by equation (1).
+    """Return ``larger``, then the one-ways, which share the weight ``remaining`` by equation (1).
 
-    The one-ways are left out where less than LEAST_REMEASURED is left, and are alone where ``larger`` is empty.
+    The one-ways are left out if less than LEAST_REMEASURED remains, and returned alone if ``larger`` is empty.
     """
     one_ways: dict[Clique, float] = {(a,): compute_size_weight(fine.size(a)) for a in fine.attributes}
     if not larger or remaining < LEAST_REMEASURED:
@@ -148,7 +148,7 @@ def _compute_weight(clique: Clique, domain: Domain, weights: Mapping[tuple[str, 
 
 
 def tabulate_cliques(weighed: Mapping[Clique, float], domain: Domain, fine: Domain) -> pa.Table:
-    """Return the contract CLIQUES; single attributes have their ``fine`` codes as cells."""
+    """Return the contract CLIQUES; the cells of a single attribute are its ``fine`` codes."""
     rows = [
         {"clique": i, "attributes": list(c), "cells": (fine if len(c) == 1 else domain).cells(c), "weight": w}
         for i, (c, w) in enumerate(weighed.items())
@@ -157,6 +157,6 @@ def tabulate_cliques(weighed: Mapping[Clique, float], domain: Domain, fine: Doma
 
 
 def read_cliques(table: pa.Table) -> dict[Clique, float]:
-    """Return the cliques of a CLIQUES table with their weights, in order."""
+    """Return the cliques of a CLIQUES table and their weights, in order."""
     attributes = [tuple(row) for row in table["attributes"].to_pylist()]
     return dict(zip(attributes, table["weight"].to_pylist(), strict=True))

@@ -1,8 +1,7 @@
 """Step *compress domain* (postprocess): filter and combine low counts, from the noisy one-ways alone.
 
-Paper: Algorithm 3 line 2 and section 5.3, "Filter and Combine Low-count Values".  With a public prior (not in the
-paper), noisy counts are first drawn towards those of the prior's rows, where Stein's estimate of the risk says that
-this is better than the noisy counts alone.
+Paper: Algorithm 3 line 2 and section 5.3, "Filter and Combine Low-count Values".  Not in the paper: with a public
+prior, noisy counts are first shrunk towards the prior's counts, if Stein's risk estimate is lower that way.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from privsyn.tasks.estimation.towards_prior import shrink_towards_prior
 from privsyn.tasks.kernels.counting import CodeTable
 
 LeastCodes = Mapping[str, Sequence[int]]
-"""Attribute -> how many codes each section of its bins in order has at least; 1 of attributes that are not in it."""
+"""Attribute -> the least number of codes in each section of its ordered bins; 1 for attributes it lacks."""
 
 NO_LEAST: LeastCodes = {}
-"""No attribute has more codes than the others."""
+"""No attribute has a minimum above one code."""
 
 
 def compress_domain(
@@ -50,10 +49,9 @@ def compress_domain(
 ) -> Recode:
     """Recode every attribute by its noisy one-way and its public bins.
 
-    Attributes with levels have the counts of all levels; the levels' own attributes, and those with ``chances``, have
-    one code.  With ``settings.equal_mass``, attributes in order whose bins are open have as many codes of equal noisy
-    mass as :func:`privsyn.tasks.estimation.recode.count_codes` says, and at least as many as
-    ``least`` says.
+    An attribute with levels gets the counts of all levels; the levels' own attributes, and attributes with ``chances``,
+    get one code.  With ``settings.equal_mass``, ordered attributes with open bins get
+    :func:`privsyn.tasks.estimation.recode.count_codes` codes of equal noisy mass, or ``least`` if that is more.
     """
     sigma = {q.attributes[0]: q.sigma for q in queries}
     noisy = {q.attributes[0]: y.astype(np.float64) for q, y in zip(queries, answers, strict=True)}
@@ -74,7 +72,7 @@ def compress_domain(
 
 
 def recode_rows(batches: Iterable[pa.RecordBatch], recode: Recode) -> Iterator[pa.RecordBatch]:
-    """Yield fine code batches -> coarse code batches (contract RECODED_ROWS): a row-by-row look-up (transform).
+    """Yield coarse code batches (contract RECODED_ROWS) for fine ones: a row-by-row look-up (transform).
 
     A filtered value gets the code ``size``; counting leaves it out of the marginals.
     """
@@ -95,9 +93,9 @@ def compress_towards(
     settings: Compression,
     least: LeastCodes = NO_LEAST,
 ) -> Recode:
-    """Compress by noisy counts drawn towards those of the ``public`` table's rows in fine codes.
+    """Compress by noisy counts shrunk towards the counts of the ``public`` table's rows in fine codes.
 
-    Attributes with levels are not drawn.
+    Attributes with levels are not shrunk.
     """
     not_drawn = {*list_counted_alone(binning), *(a for a, bins in binning.items() if bins.levels)}
     looks = [(q.attributes[0], y) for q, y in zip(queries, answers, strict=True)]
@@ -124,15 +122,15 @@ def compress_towards(
 
 
 def _estimate_risk(estimate: Floats, noisy: Floats, sigma: float, follows: float) -> float:
-    """Return Stein's unbiased estimate of a squared error, in units of the noise's variance and less a constant.
+    """Return Stein's unbiased estimate of a squared error, in units of the noise variance and up to a constant.
 
-    ``follows``: the sum of how much each count follows its own noise.
+    ``follows``: the sum over counts of the derivative of each estimate by its own noisy count.
     """
     return float(((estimate - noisy) ** 2).sum()) / sigma**2 + 2 * follows
 
 
 def _estimate_risk_of_codes(recode: AttributeRecode, noisy: Floats, sigma: float) -> float:
-    """Return the same risk for the fine counts that a recode stands for: a code's count, spread inside it."""
+    """Return the same risk for the fine counts that a recode implies: each code's count spread over its cells."""
     target = np.where(recode.kept, recode.coarse, recode.size)
     cells = np.bincount(target, minlength=recode.size + 1)
     sums = np.bincount(target, weights=noisy, minlength=recode.size + 1)

@@ -1,7 +1,7 @@
-"""Step *decode* (postprocess): synthetic codes to rows with the source's names and the spec's types and values.
+"""Step *decode* (postprocess): turn synthetic codes into rows with the source's names and the spec's types and values.
 
-Paper: section 5.3 (a combined value is replaced by the values it represents, by the noisy one-way); bins as in DPSyn,
-section 5.4.
+Paper: section 5.3 (a combined value is replaced by one of its values, by the noisy one-way); bins as in DPSyn, section
+5.4.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def decode(
     """Yield the synthetic table as batches of :func:`build_decoded_schema`; rows in random order.
 
     Post-processing of noisy tables only; the same ``seed`` gives the same rows.  No row breaks a rule of the plan.
-    ``exact``: attributes of one value a code, which are not changed where a row is mended.  ``related``: whether
-    relations go on inside codes (tasks/synthesis/related_places.py); ``asked_pairs``: of which pairs; None: of all.
+    ``exact``: attributes with one value per code, which repairs of a row leave alone.  ``related``: whether relations
+    continue inside codes (tasks/synthesis/related_places.py); ``asked_pairs``: for which pairs, None for all.
     """
     rng = seed_generator(seed)
     recode, plan = with_tails(with_common_shapes(recode, plan.together, plan.interval_bins), plan)
     schema, ranges = build_decoded_schema(plan, column_order), plan.ranges()
     draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
-    # helpers say where in a fine code values lie, unless what values are rounded to is what chance makes
+    # helper columns tell where values lie inside a fine code, unless their shares are pure chance
     chances = {a: bins.chances for a, bins in plan.binning.items() if bins.chances is not None}
     even = {a for a, shares in chances.items() if (recode[a].weight == shares).all()}
     helped = {codec.attribute for codec in plan.codecs if not even.issuperset(codec.helpers)}
-    gathered = {a for group in plan.together for a in group}  # moved to each other's places, and so not rounded
+    gathered = {a for group in plan.together for a in group}  # moved to each other's places, so never rounded
     rounded = {codec.attribute for codec in plan.codecs if codec.rounds_at_places} & helped - gathered
     model = fit_related_places(codes, recode, plan.binning, asked_pairs) if related else None
 
@@ -88,7 +88,7 @@ def decode(
 
 
 def _plan_columns(plan: EncodingPlan, columns: Sequence[str]) -> EncodingPlan:
-    """Return the codecs of some columns alone, with what these read where they draw values."""
+    """Return a plan with the codecs of ``columns`` and of the helpers they read."""
     helpers = (helper for name in columns for helper in plan.get_codec(name).helpers)
     return plan.only({*columns, *helpers})
 
@@ -101,7 +101,7 @@ def _redraw_columns(
     rng: np.random.Generator,
     rows: NDArray[np.int64],
 ) -> dict[str, pa.Array]:
-    """Return values of the columns of ``plan`` drawn anew inside the codes of some rows; what helps them stays."""
+    """Return new values of ``plan``'s columns, drawn inside the codes of some rows; helper codes stay."""
     codes = {
         c.attribute: draws[c.attribute](coarse[c.attribute][rows], rng) if c.ranges() else fine[c.attribute][rows]
         for c in plan.codecs
@@ -112,9 +112,9 @@ def _redraw_columns(
 def _list_common_places(
     coarse: Mapping[str, NDArray[Any]], together: Sequence[Sequence[str]], rng: np.random.Generator
 ) -> dict[str, NDArray[np.float64]]:
-    """Return for every attribute of a group where in its code each row's value lies, shape (rows,).
+    """Return each value's position inside its code, shape (rows,), for every attribute of a group.
 
-    One draw for the group.
+    The attributes of one group share one draw.
     """
     places: dict[str, NDArray[np.float64]] = {}
     for group in together:
@@ -132,8 +132,8 @@ def iterate_fine_codes(
 ) -> Iterator[dict[str, NDArray[np.int64]]]:
     """Yield fine codes by attribute, a batch of rows at a time; the rows come in random order.
 
-    Each coarse code is replaced by one of its fine codes, drawn by the recode's weights; ``model``: of where in their
-    codes values lie.
+    Each coarse code is replaced by one of its fine codes, drawn by the recode's weights; ``model`` gives related
+    values' positions inside their codes.
     """
     draws = {a: FineCodes(recode[a]) for a in codes.domain.attributes}
     for coarse in _iterate_batches(codes, rng, choose_batch_rows(len(codes.domain.attributes))):
@@ -151,19 +151,19 @@ def _iterate_batches(codes: CodeTable, rng: np.random.Generator, batch_rows: int
 
 
 def _make_valid_row(plan: EncodingPlan, recode: Recode, codes: Mapping[str, int]) -> dict[str, pa.Array]:
-    """Return a row with these coarse codes that breaks no rule; admission has made sure that there is one.
+    """Return a row with these coarse codes that breaks no rule; spec admission has shown that one exists.
 
-    Raises ValueError if not.
+    Raises ValueError if there is none.
     """
     fine = {a: int(np.flatnonzero(recode[a].kept & (recode[a].coarse == code))[0]) for a, code in codes.items()}
     row = find_valid_row(plan, fine)
     if row is None:
-        raise ValueError("the rules leave no row")
+        raise ValueError("no row satisfies the rules")
     return row
 
 
 def build_decoded_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
-    """Return names, types and nullability of the synthetic table, by the public spec alone."""
+    """Return the names, types and nullability of the synthetic table, from the public spec alone."""
     return build_released_schema(plan.ranges(), column_order)
 
 
@@ -172,23 +172,23 @@ _NULLABLE = {
     **{f"int{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)},
 }
-"""Arrow type -> the pandas type that has nulls beside its values."""
+"""Arrow type -> the nullable pandas type."""
 
 
 def build_released_schema(ranges: Mapping[str, ValueRange], order: Sequence[str]) -> pa.Schema:
-    """Return the synthetic table's schema, and the pandas types that it is read as, by the public spec alone."""
+    """Return the synthetic table's schema with its pandas types, from the public spec alone."""
     fields = [pa.field(name, get_released_type(ranges[name]), nullable=ranges[name].nullable) for name in order]
     return pa.schema(fields, metadata={"pandas": json.dumps(_describe_pandas(fields))})
 
 
 def get_released_type(domain: ValueRange) -> pa.DataType:
-    """Return the column's type; of categories that are texts, a dictionary of them."""
+    """Return the column's type; text categories are dictionary-encoded."""
     is_text = domain.values is not None and pa.types.is_string(domain.type)
     return pa.dictionary(pa.int32(), pa.string()) if is_text else domain.type
 
 
 def as_released(array: pa.Array, domain: ValueRange) -> pa.Array:
-    """Return the values with that type, the dictionary in the spec's order."""
+    """Return the values with the released type, the dictionary in the spec's order."""
     if not pa.types.is_dictionary(get_released_type(domain)):
         return array
     if pa.types.is_dictionary(array.type) and array.dictionary.equals(domain.values):
@@ -197,7 +197,7 @@ def as_released(array: pa.Array, domain: ValueRange) -> pa.Array:
 
 
 def _describe_pandas(fields: Sequence[pa.Field]) -> dict[str, Any]:
-    """Return what pyarrow keeps of a pandas table: here, which columns are integers or booleans with nulls."""
+    """Return pyarrow's pandas metadata: which columns are integers or booleans with nulls."""
     columns = []
     for field in fields:
         types = {"pandas_type": str(field.type), "numpy_type": _name_numpy_type(field), "metadata": None}

@@ -1,4 +1,4 @@
-"""Step *decode* of linked rows (postprocess): fine codes to rows of persons with new identifiers, in their order.
+"""Step *decode* for linked rows (postprocess): turn fine codes into rows of persons with new identifiers, in order.
 
 Not in the paper.
 """
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from privsyn.tasks.panels.link_rows import LinkedRows  # its module loads compiled code
 
 PLACE = "(place)"
-"""The codes of a batch that say which row is which; no attribute has the name."""
+"""Key of the codes that number a batch's rows; no attribute has this name."""
 
 
 def build_linked_domain(plan: EncodingPlan) -> Domain:
-    """Return the domain of linked rows: person, step from the first one, whether the record's own, fine codes."""
+    """Return the domain of linked rows: person, step from the first one, whether it is the drawn record, fine codes."""
     panel, _ = plan.get_order()
     low, high = open_order(plan).bounds
     sizes = {panel.person: MOST_PERSONS, panel.order: high - low + 1, panel.rows: 2}
@@ -61,7 +61,7 @@ def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -
 
 
 def build_linked_schema(plan: EncodingPlan, column_order: Sequence[str]) -> pa.Schema:
-    """Return names, types and nullability of the synthetic table, by the public spec alone."""
+    """Return the names, types and nullability of the synthetic table, from the public spec alone."""
     return build_released_schema(ranges := plan.list_table_ranges(column_order), list(ranges))
 
 
@@ -72,12 +72,12 @@ def decode_linked(
     seed: int,
     above: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person and in their order.
+    """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person, in order.
 
-    ``batches``: of linked rows; ``above``: values of constant columns that are made already, shape (persons,), beside
-    which rows keep the rules.  A value that stays is the value of the row before.
-    Identifiers count from 1.  No row breaks a rule of the plan: rows that do are mended in the columns that change from
-    row to row; in the place of a person of which a row cannot be comes another one of as many rows, or none.
+    ``batches``: linked rows; ``above``: existing values of constant columns, shape (persons,), with which rows must
+    keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule of the
+    plan: broken rows are mended in the columns that change between rows; a person who cannot be mended is replaced by
+    another with as many rows, or dropped.
     """
     rng = seed_generator(seed)
     ranges = plan.list_table_ranges(column_order)
@@ -89,22 +89,22 @@ def decode_linked(
 
 
 REDRAWS = 16
-"""How often what is the same in all rows of a person is drawn anew inside its codes, where it breaks a rule."""
+"""How often a person's constant values are redrawn inside their codes while they break a rule."""
 
 DONORS = 16
-"""Persons that are tried in the place of one whose rows cannot be mended beside what is made above."""
+"""How many donors are tried for a person whose rows cannot be mended with the given parent values."""
 
 PERSONS = 500
-"""Random persons among whom one that keeps the rules is looked for."""
+"""How many random persons are searched for one that keeps the rules."""
 
 SIZES = (2, 4, 8, 16, 64)
-"""Rows of a person with which rules are tried, each up to the spec's cap."""
+"""Numbers of rows per person with which rules are tried, each up to the spec's cap."""
 
 
 def check_persons_feasible(plan: EncodingPlan) -> None:
-    """Raise FieldError, with the rule's place, if no person of two rows and more was found that breaks no rule.
+    """Raise FieldError at the rule's place if no person of two or more rows is found that keeps the rules.
 
-    A random search by the public spec alone, with a fixed seed.
+    A random search with a fixed seed, from the public spec alone.
     """
     rules = plan.rules
     if rules is None or not rules.across or _has_valid_person(plan):
@@ -134,7 +134,7 @@ def _has_valid_person(plan: EncodingPlan) -> bool:
 
 
 def _make_random_persons(plan: EncodingPlan, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Return PERSONS persons of ``rows`` rows, or fewer where the order has no room, in codes as linked rows have."""
+    """Return PERSONS persons of ``rows`` rows, or fewer rows if the order has no room, coded as linked rows."""
     panel, _ = plan.get_order()
     low, high = open_order(plan).bounds
     if panel.household:
@@ -154,7 +154,7 @@ def _make_random_persons(plan: EncodingPlan, rows: int, rng: np.random.Generator
 
 
 def _iterate_whole_persons(batches: Iterable[pa.RecordBatch], panel: Panel) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield about BATCH_ROWS rows at a time, no person in two parts."""
+    """Yield about BATCH_ROWS rows at a time, without splitting a person."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -177,7 +177,7 @@ def _to_arrays(table: pa.Table) -> dict[str, NDArray[Any]]:
 
 
 class _Decoder:
-    """Values of the linked rows of some persons."""
+    """Decodes the linked rows of some persons."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class _Decoder:
         rng: np.random.Generator,
         above: Mapping[str, pa.Array] = MappingProxyType({}),
     ) -> None:
-        """Take the codes of linked rows; ``above``: values of all persons, as of :func:`decode_linked`."""
+        """Take the codes of linked rows; ``above``: values of all persons, as in :func:`decode_linked`."""
         self._plan, self._rng, self._codes = plan, rng, dict(codes)
         self._panel, _ = plan.get_order()
         self._order = open_order(plan)
@@ -210,7 +210,7 @@ class _Decoder:
         self._carried = {self._panel.person: pa.array(person + 1)} | carried
 
     def _find_broken_carried(self, carried: Mapping[str, pa.Array]) -> NDArray[np.int64]:
-        """Return the persons that break a rule about columns that no repair of rows changes."""
+        """Return the persons that break a rule about columns that repairs of rows cannot change."""
         rules = self._plan.rules
         conditions = () if rules is None else rules.conditions
         carried_conditions = tuple(c for c in conditions if {*c.needs} <= self._panel.carried)
@@ -221,9 +221,9 @@ class _Decoder:
         )
 
     def _make_carried(self, of_person: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
-        """Return the order, and the columns that are the same in all rows of a person, or grow with the order.
+        """Return the order, and the columns that are constant within a person or grow with the order.
 
-        ``of_person``: the codes of each person's own row.
+        ``of_person``: the codes of each person's drawn record.
         """
         panel, step, number = self._panel, self._step, pa.array(self._number)
         carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
@@ -241,7 +241,7 @@ class _Decoder:
         return carried
 
     def _shift_inside(self, values: NDArray[np.float64], domain: ValueRange) -> NDArray[np.float64]:
-        """Return the values with those of a person moved alike, where some lie beyond the bounds."""
+        """Return the values; a person with values outside the bounds is shifted as a whole."""
         starts = np.flatnonzero(self._first)
         least, most = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
         up, down = np.maximum(domain.low - least, 0.0), np.maximum(most - domain.high, 0.0)
@@ -277,9 +277,9 @@ class _Decoder:
         return self._replace_persons(columns, np.unique(self._number[broken])) if broken.any() else columns
 
     def _replace_persons(self, columns: dict[str, pa.Array], broken: NDArray[np.int64]) -> dict[str, pa.Array]:
-        """Return the rows with another person's in the place of each ``broken`` one's, or without it.
+        """Return the rows with each ``broken`` person replaced by another, or dropped.
 
-        The other one has as many rows, and breaks no rule, here neither: what is made above stays.
+        The donor has as many rows and breaks no rule, with the given parent values of this place too.
         """
         starts = np.flatnonzero(self._first)
         rows = np.diff(np.append(starts, len(self._first)))
@@ -303,9 +303,9 @@ class _Decoder:
     def _take_persons(
         self, columns: dict[str, pa.Array], source: NDArray[np.int64], starts: NDArray[np.int64]
     ) -> tuple[dict[str, pa.Array], NDArray[np.int64]]:
-        """Return the rows of the person ``source`` in each one's place, -1 for none, and the places that are left.
+        """Return the rows of person ``source[i]`` at person i's place, -1 to drop it, and the places that remain.
 
-        Identifiers, and what is made above, are those of the place.  ``starts``: where persons begin.
+        Identifiers and given parent values stay with the place.  ``starts``: where persons begin.
         """
         remaining = np.flatnonzero(source[self._number] >= 0)
         place = starts[source[self._number[remaining]]] + remaining - starts[self._number[remaining]]
@@ -315,7 +315,7 @@ class _Decoder:
         return self._compute_persons(taken, self._first[remaining]) if self._above else taken, remaining
 
     def _find_broken(self, columns: Mapping[str, pa.Array], first: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows break a rule, by themselves or across rows; ``first``: where a person begins."""
+        """Return which rows break a rule within or across rows; ``first``: where a person begins."""
         rules = self._plan.rules
         if rules is None:
             return np.zeros(len(first), bool)
@@ -325,7 +325,7 @@ class _Decoder:
     def _repair_rows(
         self, codes: dict[str, NDArray[Any]], columns: dict[str, pa.Array], rules: CompiledRules
     ) -> dict[str, pa.Array]:
-        """Return the columns with rows mended that break a rule by themselves; ``codes`` follow."""
+        """Return the columns after mending rows that break a rule by themselves; updates ``codes``."""
         if not rules.conditions:
             return columns
         key, *others = sorted(self._panel.carried)
@@ -341,29 +341,29 @@ class _Decoder:
         )
 
     def _number_alike(self, columns: Mapping[str, pa.Array], names: Sequence[str]) -> NDArray[np.int64]:
-        """Return a number that rows share which have the same values in the columns ``names``."""
+        """Return a number per row; rows with equal values in the columns ``names`` share it."""
         number = np.zeros(len(self._number), np.int64)
         for name in names:
-            encoded = pc.dictionary_encode(columns[name], null_encoding="encode")  # of a dictionary nulls stay nulls
+            encoded = pc.dictionary_encode(columns[name], null_encoding="encode")  # dictionary input keeps its nulls
             codes = np.asarray(encoded.indices.cast(pa.int64()).fill_null(len(encoded.dictionary)))
             number = np.unique(number * (int(codes.max(initial=0)) + 1) + codes, return_inverse=True)[1]
         return number
 
     def _number_mates(self) -> NDArray[np.int64]:
-        """Return a number that members of households share which have the same role in the same composition."""
+        """Return a number per household member; members of equal role and composition share it."""
         roles = int(self._step.max(initial=0)) + 1
         many = np.bincount(self._number * roles + self._step, minlength=(int(self._number.max(initial=-1)) + 1) * roles)
         composition = np.unique(many.reshape(-1, roles), axis=0, return_inverse=True)[1].reshape(-1)
         return np.asarray(composition[self._number] * roles + self._step)
 
     def _find_sources(self, stays: NDArray[Any]) -> NDArray[np.int64]:
-        """Return for every row the first row of the person since which the value stays."""
+        """Return, for every row, the person's row at which the current value began."""
         changed = self._first | (stays == 0)
         places = np.flatnonzero(changed)
         return places[np.cumsum(changed) - 1]
 
     def _make(self, codes: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
-        """Return rows of these codes, at these places among the batch's rows."""
+        """Return rows with these codes; ``codes[PLACE]`` is their place in the batch."""
         place = pa.array(codes[PLACE])
         columns = {name: array.take(place) for name, array in self._carried.items()}
         following = set(self._plan.following)
@@ -376,14 +376,14 @@ class _Decoder:
         return self._compute(columns)
 
     def _compute_persons(self, columns: dict[str, pa.Array], first: NDArray[np.bool_]) -> dict[str, pa.Array]:
-        """Return the columns of whole persons with those that rules compute, from the same or from another row."""
+        """Return whole persons' columns with the columns that rules compute, from the same or another row."""
         columns, rules = self._compute(columns), self._plan.rules
         if rules is None or not rules.continued:
             return columns
         return columns | rules.continue_columns(columns, first, self._plan.ranges())
 
     def _compute(self, columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-        """Return the columns with those that rules compute."""
+        """Return the columns with the columns that rules compute."""
         if self._plan.rules is None or not self._plan.computed:
             return columns
         types = {name: r.type for name, r in self._plan.ranges().items()}

@@ -1,8 +1,8 @@
-"""Step *draw records* (postprocess): which rows of the table above have rows below, and a record of these for each.
+"""Step *draw records* (postprocess): choose the parent rows that have child rows, and draw one record for each.
 
-Not in the paper.  A record is what is measured of the rows below one row above: how many there are, one of them, and
-where it stands.  The rows above are made already, so their codes stay, and the record's codes are drawn given them: by
-the pair that says most, and then moved until all measured relations between the two tables hold.
+Not in the paper.  A record describes the child rows of one parent row: their number, one of them, and its position.
+The parent rows already exist, so their codes stay, and the record's codes are drawn given them: first by the most
+informative measured pair, then moved until all measured relations between the two tables hold.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Floats: TypeAlias = NDArray[np.float64]
 Codes: TypeAlias = NDArray[Any]
 
 LEAST_SHARE = 1e-9
-"""Share of a cell below which it says nothing of how much a pair says."""
+"""Cells with a smaller share are left out of a pair's mutual information."""
 
 
 def encode_above(
     rows: Iterable[Numbered], plan: EncodingPlan, recode: Recode
 ) -> tuple[NDArray[np.int64], dict[str, Codes]]:
-    """Return the numbers of the rows of the table above, and their coarse codes by attribute."""
+    """Return the numbers of the parent rows, and their coarse codes by attribute."""
     only = plan.of_rows.only(plan.constant)
     numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     parts: dict[str, list[Codes]] = {}
@@ -57,10 +57,11 @@ def choose_above(
     marginals: Sequence[Marginal],
     seed: int,
 ) -> NDArray[np.bool_]:
-    """Return which rows of the table above have rows below, shape (rows above,).
+    """Return which parent rows have child rows, shape (parent rows,).
 
-    ``above``: their coarse codes; ``noisy``: the counts of those without rows, by each attribute's codes;
-    ``marginals``: the consistent counts of those with rows.  The share without rows is that of these in every code.
+    ``above``: the parents' coarse codes; ``noisy``: counts of the parents without rows, by each attribute's codes;
+    ``marginals``: consistent counts of the parents with rows.  In every code the share of parents without rows follows
+    these counts.
     """
     one_ways = _list_ones(marginals)
     rows, total = len(next(iter(above.values()))), estimate_without(noisy)
@@ -89,10 +90,9 @@ def choose_above(
 def draw_records(
     above: Mapping[str, Codes], marginals: Sequence[Marginal], domain: Domain, seed: int, threads: int
 ) -> CodeTable:
-    """Return a record for each row of the table above, in their order, as codes of ``domain``.
+    """Return one record per parent row, in their order, as codes of ``domain``.
 
-    ``above``: the coarse codes of the rows above, which stay as they are; ``marginals``: consistent, the one-ways among
-    them.
+    ``above``: the parent rows' coarse codes, which stay as they are; ``marginals``: consistent, including the one-ways.
     """
     from privsyn.tasks.panels.link_rows import fit_relations  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.conditional import draw_attribute
@@ -118,7 +118,7 @@ def _list_ones(marginals: Sequence[Marginal]) -> dict[str, Floats]:
 
 
 def _find_telling_pair(attribute: str, above: Mapping[str, Codes], relations: Sequence[Marginal]) -> Marginal | None:
-    """Return the measured pair of the attribute with the most informative attribute of the table above, or None."""
+    """Return the attribute's measured pair with the most informative parent attribute, or None."""
     pairs: list[tuple[float, Marginal]] = []
     for m in relations:
         if attribute in m.attributes:

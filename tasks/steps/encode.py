@@ -1,10 +1,9 @@
-"""Step *encode* (transform): private rows to fine integer codes, by the public spec alone.
+"""Step *encode* (transform): encode private rows as fine integer codes, using the public spec alone.
 
 Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes.
 
-No later step reads the private table: what looks need beside the codes of records is stored here.  Of columns that are
-looked into that is each value's number in the column's lattice; of linked rows all kept rows, and which of them stand
-for each person.
+No later step reads the private table, so this step also stores what later looks need: each value's number in its
+column's lattice, and for linked rows all kept rows and the row that represents each person.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from privsyn.tasks.panels.choose_rows import KeptRuns, Passes, RowsOfPersons, fi
 from privsyn.tasks.panels.summaries import summarize_runs
 
 PERSON_ROWS = 1 << 22
-"""Rows whose persons are held at once, about, while the records of persons are bounded; more rows take more passes."""
+"""Approximate number of rows whose persons are held in memory at once; larger tables take more passes."""
 
 
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
     """Yield code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
 
     With an identifier of the unit, at most ``unit.max_records`` rows of each person are kept, chosen by the content of
-    the person's own rows (tasks/panels/choose_rows.py), so that neither row order nor another person's rows matter;
-    rows without an identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes
-    at most ``unit.records`` rows of the output.
+    the person's own rows (tasks/panels/choose_rows.py), so neither row order nor another person's rows matter; rows
+    without an identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes at
+    most ``unit.records`` rows of the output.
 
-    Where the plan links rows, one row of each person stands for all, beside figures of the person's kept rows: adding
-    or removing one person adds or removes one row of the output.
+    If the plan links rows, one row represents each person, with figures of the person's kept rows: adding or removing
+    one person adds or removes one row of the output.
     """
     if plan.panel is not None:
         yield from (made.records for made in PersonEncoding.of(batches, plan).encode(batches, plan, repairs))
@@ -59,7 +58,7 @@ def encode_with_numbers(
 ) -> Iterator[CodesAndNumbers]:
     """Yield the batches of :func:`encode`, and beside each the rows' numbers (contract NUMBERS).
 
-    Of a plan that links no rows.
+    The plan must not link rows.
     """
     for batch in iterate_kept_batches(batches, plan, unit, repairs):
         yield encode_batch_with_numbers(batch, plan, repairs)
@@ -68,7 +67,7 @@ def encode_with_numbers(
 def iterate_kept_batches(
     batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that :func:`encode` keeps of each person, as stored; ``repairs`` gets how many it leaves out."""
+    """Yield the stored rows that :func:`encode` keeps of each person; counts dropped rows in ``repairs``."""
     keep, start = None, 0
     if unit.identifier is not None and plan.panel is None:
         keep = find_kept_rows(RowsOfPersons.of(batches), unit.identifier, unit.records, PERSON_ROWS)
@@ -85,10 +84,10 @@ def iterate_kept_batches(
 
 
 class EncodedPersons(NamedTuple):
-    """What one batch of the private table becomes where rows are linked: codes of rows, and the rows' numbers.
+    """One batch of the private table encoded by a plan that links rows: codes and lattice numbers.
 
-    ``records``: the rows that stand for persons, with figures of the person's kept rows; ``kept``: all kept rows, in
-    the codes of rows; ``without``: a row of each person who has none in the order, in the codes of rows.
+    ``records``: one row per person, with figures of the person's kept rows; ``kept``: all kept rows, in row codes;
+    ``without``: one row, in row codes, for each person who has no row in the order.
     """
 
     records: pa.RecordBatch
@@ -101,10 +100,10 @@ class EncodedPersons(NamedTuple):
 
 @dataclass(frozen=True)
 class PersonEncoding:
-    """The rows that are kept of persons whose rows are linked, and those that stand for them: chosen once.
+    """The kept rows of persons whose rows are linked, and the row that represents each person, chosen once.
 
-    ``runs``: the kept rows, in groups of whole persons; ``figures``: of each person, by attribute, -1 for null.
-    ``rows``: how many rows the private table has.
+    ``runs``: the kept rows, in groups of whole persons; ``figures``: attribute -> one value per person, -1 for null;
+    ``rows``: the number of rows of the private table.
     """
 
     runs: Sequence[KeptRuns]
@@ -139,12 +138,12 @@ class PersonEncoding:
         return keep
 
     def list_runs(self) -> KeptRuns:
-        """Return the kept rows of all persons; ``place``: among the kept rows, in the order of the table."""
+        """Return the kept rows of all persons; ``place`` is their position among the kept rows, in table order."""
         whole = KeptRuns.concatenate(self.runs)
         return replace(whole, place=np.cumsum(self.find_kept_rows())[whole.place] - 1)
 
     def encode(self, batches: Batches, plan: EncodingPlan, repairs: Repairs) -> Iterator[EncodedPersons]:
-        """Yield what the rows of each batch become; ``repairs`` gets those of the records, and the other rows."""
+        """Yield the encoded persons of each batch; ``repairs`` counts repairs of the records and the other rows."""
         panel, of_rows = plan.get_order()[0], plan.of_rows
         drawn = np.concatenate([np.empty(0, np.int64), *(runs.place[runs.drawn] for runs in self.runs)])
         order = np.argsort(drawn)

@@ -1,7 +1,7 @@
-"""Step *InDif scores* (release, rho2): how far each pair of attributes is from independence.
+"""Step *InDif scores* (release, rho2): measure how far each pair of attributes is from independence.
 
 Paper: section 4.1, Lemma 4 and Theorem 5.  Not in the paper: the distance to the independent counts that the *noisy*
-one-ways imply has sensitivity 1 in place of 4, so the same noise costs a sixteenth of the budget.
+one-ways imply has sensitivity 1 instead of 4, so the same noise costs a sixteenth of the budget.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SENSITIVITY = 4
 """Lemma 4: adding or removing one record moves InDif by at most 4 (not valid for replace-one)."""
 
 REFERENCE_SENSITIVITY = 1
-"""Against a table that is fixed already, one record moves the L1 distance by at most 1: it changes one count by 1."""
+"""One record changes one count by 1, so it moves the L1 distance to a fixed table by at most 1."""
 
 
 def plan_queries(
@@ -41,19 +41,19 @@ def plan_queries(
     Args:
         domain: The coarse domain of d attributes.
         rho: The budget of all scores together, > 0.
-        records: k, the most records of one person.
+        records: k, the largest number of records of one person.
         sensitivity: SENSITIVITY for InDif, REFERENCE_SENSITIVITY for distances to fixed counts of pairs.
-        max_cells: Pairs of more cells are never measured, so they get no score; None: there is no limit.
-        unscored: Further pairs that get no score, since their counts are public, or nothing is to be found out of them.
-        scored_more: Attributes whose n pairs, where they are fewer than the others, have half of ``rho``, each
-            ``rho / 2 n``.  Public.
-        asked_pairs: The pairs that are scored of a wide table, by public facts; None: all d (d - 1) / 2.
+        max_cells: Pairs with more cells are never measured and get no score; None for no limit.
+        unscored: Other pairs without a score, because their counts are public or there is nothing to find.
+        scored_more: Public.  If the n pairs with these attributes are fewer than the others, they share half of
+            ``rho``, ``rho / 2 n`` each.
+        asked_pairs: The pairs to score in a wide table, chosen by public facts; None for all d (d - 1) / 2.
 
-    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most
-    ``records`` = k records: each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see
-    :func:`compute_indif`), or k against noisy one-ways, which are fixed before the look (:func:`compute_l1_distance`),
-    and costs (4 k)^2 / (2 sigma^2) <= its part of rho, rho / m without ``scored_more``, that is N(0, 8 m k^2 / rho)
-    (Theorem 5), or with k in place of 4 k; m mechanism instances add up to rho (Theorem 1, adaptive composition with
+    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records.
+    Each score has sensitivity 4 k (Lemma 4, k times; rounding down keeps it, see :func:`compute_indif`), or k against
+    noisy one-ways, which are fixed before the look (:func:`compute_l1_distance`).  It costs (4 k)^2 / (2 sigma^2) <=
+    its part of rho.  Without ``scored_more`` the part is rho / m, so the noise is N(0, 8 m k^2 / rho) (Theorem 5), with
+    k instead of 4 k against one-ways.  The m mechanism instances add up to rho (Theorem 1, adaptive composition with
     the one-ways).
     """
     all_pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs
@@ -68,9 +68,9 @@ def plan_queries(
 
 
 def plan_score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: int) -> list[Query]:
-    """Return one single-cell query per clique, all m of them at ``rho / m``; none without cliques.
+    """Return one single-cell query for each of the m cliques, at ``rho / m``; an empty list without cliques.
 
-    ``sensitivity``: of each answer, under adding or removing one person with all their records.
+    ``sensitivity``: the sensitivity of each answer to adding or removing one person with all their records.
     """
     if not cliques:
         return []
@@ -81,10 +81,9 @@ def plan_score_queries(cliques: Sequence[Clique], rho: Fraction, sensitivity: in
 def compute_indif(counts: NDArray[np.int64]) -> int:
     """Return InDif of one 2-way table of counts, in records, rounded down: floor(|M_ab - M_a x M_b / n|_1).
 
-    In integers: floor(sum_ij |n alpha_ij - a_i b_j| / n), exact, range [0, 2 n), 0 for an empty table.
-    Rounding down keeps the sensitivity: if |x - y| <= 4 k with 4 k whole, then
-    |floor(x) - floor(y)| <= 4 k.  Exact integers also close the floating-point side channel.
-    Raises ValueError above MAX_ROWS rows.
+    In integers: floor(sum_ij |n alpha_ij - a_i b_j| / n), exact, range [0, 2 n), 0 for an empty table.  Rounding down
+    keeps the sensitivity: if |x - y| <= 4 k with 4 k whole, then |floor(x) - floor(y)| <= 4 k.  Exact integers also
+    close the floating-point side channel.  Raises ValueError above MAX_ROWS rows.
     """
     n = int(counts.sum())
     if n == 0:
@@ -98,10 +97,10 @@ def compute_indif(counts: NDArray[np.int64]) -> int:
 
 
 def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64]) -> int:
-    """Return floor(|M_ab - reference|_1), records, exact; ``reference``: fixed before the look, in 2^-16 records.
+    """Return floor(|M_ab - reference|_1), in records, exact; ``reference``: fixed before the look, in 2^-16 records.
 
-    One more record changes one count by 1, so the distance by at most 1, and k records by at most k; rounding down
-    keeps a whole bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  Raises ValueError above MAX_ROWS rows.
+    One record changes one count by 1, so k records change the distance by at most k.  Rounding down keeps a whole
+    bound: if |x - y| <= k then |floor(x) - floor(y)| <= k.  Raises ValueError above MAX_ROWS rows.
     """
     if int(counts.sum()) > MAX_ROWS:
         raise ValueError(f"the scores' exact arithmetic holds up to {MAX_ROWS:,} rows")
@@ -111,10 +110,11 @@ def compute_l1_distance(counts: NDArray[np.int64], reference: NDArray[np.int64])
 def count_exactly(
     rows: Countable, queries: Sequence[Query], threads: int, reference: ExpectedCounts | None = None
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact score of each pair, one cell each, in order; pairs are counted and dropped one by one.
+    """Yield the exact score of each pair, one cell each, in order; each pair's table is dropped after its score.
 
-    InDif, or with a ``reference`` the distance to it.  Filtered values count as one value more (the padded table), so
-    that every row is in every table and Lemma 4 applies as proven.  Private until the run has added the noise.
+    The score is InDif, or the distance to ``reference`` if given.  Filtered values count as one extra value (the padded
+    table), so every row is in every table and Lemma 4 applies as proven.  The scores are private until the run adds
+    noise.
     """
     tables = count_all(rows, [q.attributes for q in queries], threads=threads, padded_result=True)
     for query, counts in zip(queries, tables, strict=True):

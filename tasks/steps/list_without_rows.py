@@ -1,7 +1,7 @@
-"""Step *list without rows* (transform): the persons of the table above that have no row, in coarse codes.
+"""Step *list without rows* (transform): list the parent-table persons that have no row, in coarse codes.
 
-Not in the paper.  Adding or removing one person with all rows adds or removes at most one record of the result: which
-persons are in it follows from each person's own rows (tasks/panels/choose_rows.py).
+Not in the paper.  Adding or removing one person with all rows adds or removes at most one record of the result, because
+each person's own rows decide whether the person is in it (tasks/panels/choose_rows.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privsyn.tasks.estimation.recode import Recode
 
 
 def list_attributes(plan: EncodingPlan) -> tuple[str, ...]:
-    """Return the attributes of the table above that persons without rows are counted by: those that hold columns."""
+    """Return the parent-table attributes, with columns, by which persons without rows are counted."""
     constant = {*plan.get_order()[0].constant}
     held = (c for c in plan.of_rows.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
     return tuple(c.attribute for c in held)

@@ -1,7 +1,7 @@
-"""Step *make consistent* (postprocess): noisy marginals become non-negative and agree on all that they share.
+"""Step *make consistent* (postprocess): make noisy marginals non-negative and consistent on shared attributes.
 
-Paper: section 4.3; the weights follow "Consistency under Uneven Privacy Budget Allocation".  Everything paid for is
-used: the one-ways of the first stage take part with the weight of their own noise.
+Paper: section 4.3; the weights follow "Consistency under Uneven Privacy Budget Allocation".  All paid answers are used:
+the first stage's one-ways take part, weighted by their own noise.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 OrderedCodes = Mapping[str, NDArray[np.bool_]]
-"""Attribute -> which of its codes have an order; attributes without such codes are left out."""
+"""Attribute -> which of its codes are ordered; attributes without ordered codes are left out."""
 
 TOLERANCE = 0.5
-"""Rounds end early once no shared count differs by more than half a record between marginals."""
+"""Rounds end early once marginals differ by at most half a record on every shared count."""
 
 COUNT_RESOLUTION = 2.0**-10
-"""Shrunken counts, and chances, are whole multiples of it: last bits of linear algebra differ between CPUs, and rows
-must not."""
+"""Shrunken counts and probabilities are rounded to multiples of this, because the last bits of linear algebra differ
+between CPUs and the rows must not."""
 
 ZERO_VARIANCE_SHARE = 1e-6
-"""Variance of a known zero, as a share of that of the marginal's cells: small, and large enough to divide by."""
+"""Variance of a known zero, as a share of the marginal's least cell variance: small, but safe to divide by."""
 
 FAINT_PAIR_NOISE_SHARE = 0.02
-"""Noise of a pair's cell, as a share of all rows, above which the shrunken pair keeps the sums of its parts."""
+"""If a pair's cell noise is above this share of all rows, the shrunken pair keeps its row and column sums."""
 
 FAINT_PAIR_INDEPENDENCE_SHARE = 1e-6
-"""Share of independence in every cell of such a pair, so that each row and column can be given its sum."""
+"""Share of independence mixed into every cell of such a pair, so that each row and column can reach its sum."""
 
 LEAST_CELL_VARIANCE_SHARE = 0.01
-"""Part of its noise variance that a cell keeps at least, however surely its noisy count says that it is empty."""
+"""A cell keeps at least this share of its noise variance, however likely it is to be empty."""
 
 
 @dataclass
 class _Estimate:
-    """One noisy marginal while it is being adjusted.
+    """One noisy marginal while it is adjusted.
 
     Attributes:
-        attributes: In the domain's order; one axis each.
-        counts: The counts so far.
-        variance: The noise variance of each cell, of the same shape.
-        zero: Which cells are known to be 0; None: none is.
-        public_counts: The counts, where they are public.
-        merges: As of :class:`Marginal`.
-        is_pair: Whether it is shrunk with all other pairs.
-        codes: The codes of each attribute that the counts are of, in order; empty: they are of all.
+    attributes: In the domain's order; one axis each.
+    counts: The current counts.
+    variance: The noise variance of each cell, of the same shape.
+    zero: Which cells are known to be 0; None if none is.
+    public_counts: The counts, if they are public.
+    merges: As in :class:`Marginal`.
+    is_pair: Whether it is shrunk together with all other pairs.
+    codes: For each attribute, the codes that the counts cover, in order; empty if they cover all.
     """
 
     attributes: Clique
@@ -78,14 +78,14 @@ class _Estimate:
     codes: tuple[Codes, ...] = ()
 
     def get_merge(self, attribute: str) -> Merge | None:
-        """Return the merge of one of its attributes, None where the counts are by the attribute's codes."""
+        """Return the merge of an attribute, or None if the counts use the attribute's own codes."""
         return self.merges[self.attributes.index(attribute)] if self.merges else None
 
     def leave_null_out(self, nulls: Mapping[str, int]) -> _Estimate:
-        """Return the estimate of a pair without codes of null that go with null only; else return it unchanged.
+        """Return a pair's estimate without null codes that occur only with null; otherwise return it unchanged.
 
-        A code of null is left out if known zeros forbid it beside every value of the other column.  ``nulls``: the
-        code of null by attribute.
+        A null code is left out if known zeros forbid it with every value of the other column.  ``nulls``: attribute ->
+        code of null.
         """
         if self.zero is None or len(self.attributes) != 2 or not set(self.attributes) <= nulls.keys():
             return self
@@ -99,18 +99,18 @@ class _Estimate:
         return replace(self, counts=self.counts[here], variance=self.variance[here], zero=None, codes=codes)
 
     def take_back(self, shrunk: _Estimate) -> None:
-        """Take the counts and variances of what :meth:`leave_null_out` returned."""
+        """Copy back the counts and variances of the estimate that :meth:`leave_null_out` returned."""
         if shrunk is not self:
             here = np.ix_(*shrunk.codes)
             self.counts[here], self.variance[here] = shrunk.counts, shrunk.variance
 
     def keep_zeros(self) -> None:
-        """Set the known zeros; what was counted there, by rows that break a rule, is left out."""
+        """Set known zeros to 0, dropping the counts of rows that break a rule."""
         if self.zero is not None:
             self.counts[self.zero] = 0.0
 
     def project(self, total: float) -> None:
-        """Make the counts non-negative and of sum ``total``; known zeros and known counts stay."""
+        """Make the counts non-negative with sum ``total``; known zeros and public counts stay."""
         if self.public_counts is not None:
             self.counts = self.public_counts.copy()
         elif self.zero is None:
@@ -120,10 +120,10 @@ class _Estimate:
 
 
 class _Member:
-    """One of the estimates that share a set of attributes, with what stays the same from round to round.
+    """One of the estimates that share a set of attributes, with the values that stay constant between rounds.
 
     ``precision``: 1 / variance of its estimate of each shared count; ``share``: the part of a change of that count that
-    each cell takes, in proportion to its noise variance (one number where all cells take the same).
+    each cell takes, in proportion to its noise variance (one number if all cells take the same).
     """
 
     def __init__(self, estimate: _Estimate, shared: Clique) -> None:
@@ -136,7 +136,7 @@ class _Member:
         self.share = share.flat[0] if share.size and (share == share.flat[0]).all() else share
 
     def project(self) -> Floats:
-        """Return counts on the shared attributes, whose order is the domain's."""
+        """Return the counts on the shared attributes, in domain order."""
         return np.add.reduce(self.estimate.counts, axis=self.axes)
 
     def shift(self, change: Floats) -> None:
@@ -145,10 +145,9 @@ class _Member:
 
 
 class _MergedMember:
-    """As :class:`_Member`, of a set of attributes that is shared by merged codes, which its own codes are parts of.
+    """Like :class:`_Member`, for attributes shared by merged codes, which the estimate's own codes are parts of.
 
-    ``merges``: of each shared attribute, from the estimate's own codes to the shared ones, None where these are the
-    same.
+    ``merges``: for each shared attribute, from the estimate's codes to the shared ones, None if they are equal.
     """
 
     def __init__(self, estimate: _Estimate, shared: Clique, merges: Merges) -> None:
@@ -167,7 +166,7 @@ class _MergedMember:
         return counts
 
     def project(self) -> Floats:
-        """Return counts on the shared attributes, by the shared codes."""
+        """Return the counts on the shared attributes, by the shared codes."""
         return merge_counts(self.estimate.counts.sum(axis=self.gone, keepdims=True), self.merges).squeeze(self.gone)
 
     def shift(self, change: Floats) -> None:
@@ -197,39 +196,39 @@ def make_consistent(
 ) -> list[Marginal]:
     """Return consistent, non-negative marginals with one common total: the one-ways, then the measured cliques.
 
-    A round averages every shared attribute set, the smallest first (the empty set is the total), with weights w_i
-    proportional to 1 / (variance of the estimate), which is rho_i / g_i for a marginal whose g_i cells are summed into
-    one; then it projects each marginal on the non-negative counts of the common total (norm-sub).
+    A round averages every shared attribute set, the smallest first (the empty set is the total).  The weights w_i are
+    proportional to 1 / (variance of the estimate), which is rho_i / g_i for a marginal that sums g_i cells into one.
+    The round then projects each marginal on the non-negative counts of the common total (norm-sub).
 
     With ``one_way_weight`` above 1 or ``shrink``, as many rounds that only average come first.
 
     Args:
-        one_way: One marginal of each attribute, counts of shape (size,).
-        one_way_variance: The noise variance of every cell of each, of the same shapes.
-        measured: Marginals of two attributes and more.  One of merged codes agrees with the others on what both know:
-            sums over its codes of an attribute, and of several where another holds these by codes that are parts of its
-            own.
-        sigmas: The standard deviation of the noise in every cell of each.
-        rounds: Rounds at most.
-        one_way_weight: How many times as much the one-ways weigh once counts are cut at 0, which moves counts from the
-            large cells of a large marginal to its small ones: one-ways that were averaged before hold against that.
-        shrink: Whether, once averaged, every larger marginal loses what its noise explains of its departure from
-            independence, or with three attributes and more from what their pairs say (:mod:`shrink_departures`).  Cells
-            that are probably empty then take that much less of what averaging moves.
-        zeros: Cells that no row can be in.  They have next to no variance (ZERO_VARIANCE_SHARE), so that averages move
-            the other cells, and stay 0 when counts are cut and shrunk.  They are not looked for in merged codes.
-        expected: Pair -> what a public table expects of it, shares of its shape: noisy counts are shrunk to that or to
-            independence, whichever they are nearer to.
-        known: Public totals.  Marginals of these attributes and pairs stay as they are, and all have the total's rows.
-        pooled: Attribute -> which of its codes have an order: pairs without known zeros are also shrunk by what all
-            pairs together say of their coefficients (:mod:`pooled_coefficients`), and keep their trends.  None: no.
-        trend_deviations: Pair -> standard deviation of the trend that was pooled into its counts.
-        named_pairs: Pairs that are shrunk as pairs also in merged codes; others in such codes are shrunk alone.
-        nulls: The code of null, by attribute, of those whose zeros are of null beside values and no others.  A pair of
-            them is shrunk without a null that no value goes with.
+    one_way: One marginal of each attribute, counts of shape (size,).
+    one_way_variance: The noise variance of every cell of each one-way, of the same shapes.
+    measured: Marginals of two or more attributes.  A marginal of merged codes agrees with the others on sums over its
+        codes of one attribute, and of several attributes if the other marginal's codes are parts of its own.
+    sigmas: The noise standard deviation in every cell of each measured marginal.
+    rounds: The most rounds.
+    one_way_weight: Factor on the one-ways' weight once counts are cut at 0.  Cutting moves counts from the large cells
+        of a large marginal to its small ones; the one-ways, averaged before, resist that.
+    shrink: Whether every larger marginal is shrunk after averaging: its departure from independence, or from its pairs'
+        fit with three or more attributes, loses the part that its noise explains (:mod:`shrink_departures`). Cells that
+        are probably empty then take less of what averaging moves.
+    zeros: Cells that no row can be in.  Their variance is tiny (ZERO_VARIANCE_SHARE), so averages move the other cells,
+        and they stay 0 when counts are cut and shrunk.  They are not looked for in merged codes.
+    expected: Pair -> shares of its shape that a public table expects; noisy counts are shrunk towards these or
+        independence, whichever is nearer.
+    known: Public totals.  Marginals of these attributes and pairs stay as they are, and all marginals get the total's
+        number of rows.
+    pooled: Attribute -> which of its codes are ordered.  Pairs without known zeros are then also shrunk by coefficients
+        pooled over all pairs (:mod:`pooled_coefficients`), and keep their trends.  None: no pooling.
+    trend_deviations: Pair -> standard deviation of the trend that was pooled into its counts.
+    named_pairs: Pairs in merged codes that are shrunk as pairs; other merged pairs are shrunk alone.
+    nulls: Attribute -> code of null, for attributes whose only zeros pair null with values.  A pair of such attributes
+        is shrunk without a null code that occurs with no value.
 
     Returns:
-        The marginals, each with the noise that it was measured with as ``sigma`` (root mean square over the cells).
+        The marginals, each with its measurement noise as ``sigma`` (root mean square over the cells).
     """
     singles = [
         _Estimate(m.attributes, m.counts.astype(np.float64), v) for m, v in zip(one_way, one_way_variance, strict=True)
@@ -245,21 +244,21 @@ def make_consistent(
         for m, s in zip(measured, sigmas, strict=True)
     ]
     estimates = singles + larger
-    noise = [float(np.sqrt(e.variance.mean())) for e in estimates]  # before known zeros and shrinking change variances
+    noise = [float(np.sqrt(e.variance.mean())) for e in estimates]  # before zeros and shrinking change variances
     for e in estimates:
         _set_public_facts(e, zeros, known)
     groups = _group_all(estimates, singles, zeros)
     if one_way_weight > 1 or shrink:
-        _average(groups, rounds)  # without a cut at 0, noise below 0 still cancels noise above
+        _average(groups, rounds)  # without the cut at 0, negative noise cancels positive noise
     if shrink:
         _shrink_all([e for e in larger if e.public_counts is None], expected, pooled, trend_deviations, nulls)
-    if one_way_weight != 1:  # cutting at 0 draws large marginals towards even, and one-ways would follow them
+    if one_way_weight != 1:  # the cut at 0 flattens large marginals, and one-ways would follow
         for e in singles:
             e.variance = e.variance / one_way_weight
         groups = _group_all(estimates, singles, zeros)  # weights follow from variances
 
     def cut() -> None:
-        # of any estimate: a round has just averaged the total, the smallest set that all share
+        # any estimate will do: the round has just averaged the total, a set that all share
         total = max(float(estimates[0].counts.sum()), 0.0) if known is None else float(known.rows)
         for e in estimates:
             e.project(total)
@@ -269,7 +268,7 @@ def make_consistent(
 
 
 def _set_public_facts(estimate: _Estimate, zeros: KnownZeros | None, known: KnownTotals | None) -> None:
-    """Set the counts that are public, and the cells that no row can be in; neither is known of merged codes."""
+    """Set public counts and known zeros; merged codes have neither."""
     if estimate.merges:
         return
     if known is not None and known.has(estimate.attributes):
@@ -278,13 +277,13 @@ def _set_public_facts(estimate: _Estimate, zeros: KnownZeros | None, known: Know
         return
     estimate.zero = zeros.on(estimate.attributes, estimate.counts.shape)
     estimate.keep_zeros()
-    if estimate.zero is not None:  # with next to no variance, averages move the other cells and not these
+    if estimate.zero is not None:  # with a tiny variance, averages move the other cells only
         least = ZERO_VARIANCE_SHARE * estimate.variance.min()
         estimate.variance = np.where(estimate.zero, least, estimate.variance)
 
 
 def _average(groups: Sequence[Sequence[Member]], rounds: int, cut: Callable[[], None] | None = None) -> None:
-    """Average every shared attribute set, and ``cut`` the counts where that is asked for, until all agree.
+    """Average every shared attribute set, then ``cut`` the counts if given, until all agree.
 
     At most ``rounds`` times.
     """
@@ -303,8 +302,8 @@ def _shrink_all(
     trend_deviations: Mapping[Clique, float],
     nulls: Mapping[str, int],
 ) -> None:
-    """Shrink each marginal; ``ordered``: the codes in order for pooled coefficients, None: these are not used."""
-    with threadpool_limits(1, "blas"):  # sums in one order, whatever the number of cores
+    """Shrink each marginal; ``ordered``: ordered codes for pooled coefficients, or None to shrink without them."""
+    with threadpool_limits(1, "blas"):  # the same order of sums on any number of cores
         without_null = [e.leave_null_out(nulls) for e in estimates]
         estimators: list[PooledEstimator | None] = [None] * len(estimates)
         if ordered is not None:
@@ -320,7 +319,7 @@ def _shrink_all(
 def _fit_pooled(
     estimates: Sequence[_Estimate], ordered: OrderedCodes, trend_deviations: Mapping[Clique, float]
 ) -> list[PooledEstimator | None]:
-    """Return the estimator of each pair by pooled coefficients; None without noise or rows, or with known zeros."""
+    """Return each pair's pooled-coefficients estimator, or None for pairs without noise or rows or with known zeros."""
     fitted = [
         len(e.attributes) == 2 and e.zero is None and e.counts.sum() > 0 and e.variance.max() > 0 for e in estimates
     ]
@@ -341,7 +340,7 @@ def _fit_pooled(
 
 
 def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDArray[np.bool_] | None:
-    """Return which codes of an axis have an order, of merged ones those of such codes alone; None where none has."""
+    """Return which codes of an axis are ordered, or None; a merged code is ordered if all its codes are."""
     attribute = estimate.attributes[axis]
     marks, merge = ordered.get(attribute), estimate.get_merge(attribute)
     if marks is None:
@@ -352,14 +351,13 @@ def _mark_ordered(estimate: _Estimate, axis: int, ordered: OrderedCodes) -> NDAr
 
 
 def _shrink(estimate: _Estimate, expected_shares: Floats | None = None, pooled: PooledEstimator | None = None) -> None:
-    """Shrink a marginal, measured with equal noise in all cells, towards independence, or its ``expected_shares``.
+    """Shrink a marginal, measured with equal noise in all cells, towards independence or its ``expected_shares``.
 
-    Of three attributes and more independence is what their pairs say.
+    For three or more attributes, "independence" is the fit to their pairs.  ``pooled``: another estimator of a pair's
+    cells, which also keeps the pair's trend.
 
-    ``pooled``: a further estimator of a pair's cells, by which the pair also keeps its trend.
-
-    A faint pair (FAINT_PAIR_NOISE_SHARE) keeps the sums of its rows and columns, which averaging has settled: cells
-    that pass for empty would draw those of a rare value off, and in the many pairs of its attribute that adds up.
+    A faint pair (FAINT_PAIR_NOISE_SHARE) keeps its averaged row and column sums.  Otherwise its seemingly empty cells
+    would lower the sum of a rare value, and that adds up over the many pairs of an attribute.
     """
     total = max(float(estimate.counts.sum()), 0.0)
     if total > 0:
@@ -383,11 +381,11 @@ def _shrink(estimate: _Estimate, expected_shares: Floats | None = None, pooled: 
 
 
 def remove_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | None = None) -> Floats:
-    """Return counts of sum ``total`` > 0, of the same shape, that agree with all marginals of one attribute less.
+    """Return counts of sum ``total`` > 0, of the same shape, that match all marginals of one attribute less.
 
-    They have no interaction beyond these parts, which are made non-negative first: of a pair, the product of its
-    one-ways; of more attributes, and of any with known zeros (``zero``), what iterative proportional fitting finds
-    from equal counts outside these.
+    They have no interaction beyond these parts, which are made non-negative first.  A pair's counts are the product of
+    its one-ways.  With more attributes or known zeros (``zero``), iterative proportional fitting starts from equal
+    counts outside the zeros.
     """
     axes = range(counts.ndim)
     parts = [apply_norm_sub(counts.sum(axis=axis), total) for axis in axes]
@@ -400,7 +398,7 @@ def remove_interaction(counts: Floats, total: float, zero: NDArray[np.bool_] | N
 
 
 def _list_shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]]]:
-    """Return attribute sets shared by at least two cliques, smallest first, each with its cliques' positions.
+    """Return the attribute sets shared by at least two cliques, smallest first, each with its cliques' positions.
 
     The sets are the empty set, single attributes, and the intersections of two overlapping cliques.
     """
@@ -428,7 +426,7 @@ def _list_shared_sets(cliques: Sequence[Clique]) -> list[tuple[Clique, list[int]
 def _group_all(
     estimates: Sequence[_Estimate], one_ways: Sequence[_Estimate], zeros: KnownZeros | None
 ) -> list[Sequence[Member]]:
-    """Return the members of every set that estimates share, at their present variances, smallest sets first."""
+    """Return the members of every shared attribute set, with their current variances, smallest sets first."""
     unmerged, merged = [e for e in estimates if not e.merges], [e for e in estimates if e.merges]
     plan = _list_shared_sets([e.attributes for e in unmerged])
     groups: list[tuple[int, Sequence[Member]]]
@@ -442,9 +440,9 @@ def _group_all(
 def _group_by_merged_codes(
     merged: Sequence[_Estimate], estimates: Sequence[_Estimate]
 ) -> Iterator[tuple[int, list[_MergedMember]]]:
-    """Yield what each ``merged`` estimate shares with others, by its own codes, with the number of shared attributes.
+    """Yield the members that share attributes with each ``merged`` estimate, with the number of shared attributes.
 
-    Members are all estimates with the shared attributes whose codes of each are the same or parts of its own.
+    Members are all estimates that have the shared attributes and whose codes are equal to or parts of the merged codes.
     """
     yield 0, [_MergedMember(e, (), ()) for e in estimates]
     for estimate in merged:
@@ -465,9 +463,9 @@ def _group_by_merged_codes(
 
 
 def find_merge(merge: Merge | None, target: Merge | None) -> tuple[bool, Merge | None]:
-    """Return whether the codes of ``merge`` are parts of those of ``target``, and the merge between the two.
+    """Return whether the codes of ``merge`` are parts of the codes of ``target``, and the merge between the two.
 
-    Both by the attribute's codes, None for these themselves; the merge is None where both are the same.
+    Both map the attribute's codes, None for the codes themselves.  The returned merge is None if both are equal.
     """
     if target is None or merge is None:
         return merge is None or target is not None, target if merge is None else None
@@ -479,7 +477,7 @@ def find_merge(merge: Merge | None, target: Merge | None) -> tuple[bool, Merge |
 
 
 def _average_all(groups: Iterable[Sequence[Member]]) -> None:
-    """Move every member of every shared set, set by set, to the inverse-variance average of their estimates of it."""
+    """Move every member of every shared set to the members' inverse-variance average, set by set."""
     for members in groups:
         projections = [m.project() for m in members]
         weighted = [p * m.precision for p, m in zip(projections, members, strict=True)]
@@ -489,7 +487,7 @@ def _average_all(groups: Iterable[Sequence[Member]]) -> None:
 
 
 def _measure_inconsistency(groups: Iterable[Sequence[Member]]) -> float:
-    """Return largest difference, in records, between two estimates of the same shared count."""
+    """Return the largest difference, in records, between two estimates of the same shared count."""
     worst = 0.0
     for members in groups:
         projections = [m.project() for m in members]
@@ -501,9 +499,9 @@ def _measure_inconsistency(groups: Iterable[Sequence[Member]]) -> float:
 def build_measured_marginals(
     queries: Sequence[Query], answers: Sequence[NDArray[Any]], domain: Domain
 ) -> list[Marginal]:
-    """Return the measured cliques of two attributes and more, with their shapes and noise.
+    """Return the measured cliques of two or more attributes, with their shapes and noise.
 
-    One-ways are pooled elsewhere.
+    The one-ways are pooled elsewhere.
     """
     return [
         Marginal(q.attributes, y.astype(np.float64).reshape(domain.shape(q.attributes)), q.sigma)

@@ -1,7 +1,7 @@
-"""Step *make persons without rows* (postprocess): rows of the table above for synthetic persons that have no row.
+"""Step *make persons without rows* (postprocess): draw parent-table rows for synthetic persons that have no row.
 
-Not in the paper.  They are like the synthetic persons with rows, in other shares: those of the noisy counts of persons
-without rows, one attribute at a time.
+Not in the paper.  They copy the constant attributes of synthetic persons with rows, reweighted to the noisy counts of
+persons without rows, one attribute at a time.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
 ROUNDS = 20
-"""Rounds in which the weights of persons are brought to the noisy counts."""
+"""Raking rounds that fit the weights of persons to the noisy counts."""
 
 DRAWS = 20
-"""How often a row that breaks a rule is drawn anew before it is left out."""
+"""How often a row that breaks a rule is redrawn before it is left out."""
 
 MOST_HEAVIER = 100.0
-"""How many times as likely as on average one synthetic person may be to be the model of one without rows."""
+"""The most that one synthetic person may weigh as a model of persons without rows, as a multiple of the mean."""
 
 
 def list_ranges(plan: EncodingPlan, column_order: Sequence[str], above: Collection[str]) -> dict[str, ValueRange]:
-    """Return the public domain of the released columns of the table above, in the table's order."""
+    """Return the public domains of the parent table's released columns, in the table's order."""
     ranges = plan.ranges()
     return {name: ranges[name] for name in column_order if name in above}
 
 
 def build_schema(plan: EncodingPlan, column_order: Sequence[str], above: Collection[str]) -> pa.Schema:
-    """Return names, types and nullability of the rows, by the public spec alone."""
+    """Return the names, types and nullability of the rows, from the public spec alone."""
     ranges = list_ranges(plan, column_order, above)
     return build_released_schema(ranges, list(ranges))
 
@@ -61,7 +61,7 @@ def make_without_rows(
     """Yield rows of the columns ``above``; no row breaks a rule about these columns alone.
 
     ``linked``: the synthetic rows, as codes; ``noisy``: the counts of persons without rows; ``scale``: how many
-    synthetic persons one of these is.
+    synthetic persons stand for one counted person.
     """
     ranges, rng = list_ranges(plan, column_order, above), np.random.default_rng([seed, 0x0BA5E])
     persons = _read_persons(linked, plan)
@@ -90,7 +90,7 @@ def _read_persons(linked: Iterable[pa.RecordBatch], plan: EncodingPlan) -> dict[
 
 
 def _weigh(persons: dict[str, Integers], recode: Recode, noisy: Sequence[tuple[Query, Floats]]) -> tuple[float, Floats]:
-    """Return the number of persons without rows, by noisy counts, and how likely each person is one's model."""
+    """Return the estimated number of persons without rows, and the probability that each person is a model of one."""
     total = estimate_without(noisy)
     codes, wanted = [], []
     for query, counts in noisy:
@@ -104,20 +104,20 @@ def _weigh(persons: dict[str, Integers], recode: Recode, noisy: Sequence[tuple[Q
 
 
 def _limit_weight(weights: Floats) -> float:
-    """Return how much one of persons with these weights may weigh, of whom there may be none."""
+    """Return the largest weight that one person may have."""
     return MOST_HEAVIER * max(float(weights.mean()) if len(weights) else 0.0, 1e-300)
 
 
 def estimate_without(noisy: Sequence[tuple[Query, Floats]]) -> float:
-    """Return the number of persons without rows, by all noisy counts of them."""
+    """Return the number of persons without rows, estimated from all their noisy counts."""
     precision = np.array([1 / (len(counts) * query.sigma**2) for query, counts in noisy])
     return max(float(precision @ [counts.sum() for _, counts in noisy] / precision.sum()), 0.0)
 
 
 def rake(codes: Sequence[Integers], wanted: Sequence[Floats], get_most: Callable[[Floats], float]) -> Floats:
-    """Return weights of rows, whose sums by each attribute's codes are near those ``wanted``.
+    """Rake weights of rows, so that their sums by each attribute's codes approach ``wanted``.
 
-    ``codes``: of each attribute, shape (rows,); ``get_most``: the largest weight that is allowed, from all of them.
+    ``codes``: one array per attribute, shape (rows,); ``get_most``: the largest allowed weight, given all weights.
     """
     weights = np.ones(len(codes[0]))
     for _ in range(ROUNDS):
@@ -129,7 +129,7 @@ def rake(codes: Sequence[Integers], wanted: Sequence[Floats], get_most: Callable
 
 
 class _Drawing:
-    """Draws rows of the table above."""
+    """Draws rows of the parent table."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Drawing:
         self._cumulative = np.cumsum(weights[self._order])
 
     def draw(self, rows: int) -> dict[str, pa.Array]:
-        """Return ``rows`` rows that break no rule, or fewer."""
+        """Return ``rows`` rows that break no rule, or fewer if redraws keep breaking one."""
         columns = self._draw(rows)
         rules = self._plan.rules
         if rules is None or not rules.conditions:
@@ -168,14 +168,14 @@ class _Drawing:
         return {name: array.filter(valid) for name, array in columns.items()}
 
     def _draw(self, rows: int) -> dict[str, pa.Array]:
-        marks = (self._rng.permutation(rows) + self._rng.random()) / rows  # each person as often as expected
+        marks = (self._rng.permutation(rows) + self._rng.random()) / rows  # systematic draws
         chosen = np.searchsorted(self._cumulative, marks * self._cumulative[-1], side="right")
         chosen = self._order[np.minimum(chosen, len(self._order) - 1)]
         return self._plan.decode({a: codes[chosen] for a, codes in self._persons.items()}, self._rng)
 
 
 def _keep_rules(rules: CompiledRules, above: Collection[str]) -> CompiledRules:
-    """Return the rules about columns of the table above alone."""
+    """Return the rules about parent-table columns alone."""
     known = {*above}
     return replace(
         rules,

@@ -1,7 +1,7 @@
-"""Steps *plan sets* and *measure sets*: joint tables of the sets of columns that a spec names.
+"""Steps *plan sets* and *measure sets*: joint tables of the column sets that a spec names.
 
 Not in the paper.  A set is measured whole, whatever pairs are chosen, by merged codes of its attributes
-(tasks/estimation/merged_codes.py), as many as its noise leaves rows for.
+(tasks/estimation/merged_codes.py), as many as its noise allows.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimat
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 MOST_SHARE = Fraction(1, 2)
-"""Share of the third stage's budget that sets have at most."""
+"""The most that sets get of the third stage's budget."""
 
 WIDE_COLUMNS = 10
-"""Columns of a table in which named sets have a share that they have in wider tables, too, up to WIDE_SHARE."""
+"""Named sets get at least the share that they would get in a table of this many columns, up to WIDE_SHARE."""
 
 WIDE_SHARE = Fraction(1, 10)
-"""Share of the third stage's budget that named sets have for being named in a wide table, at most."""
+"""The largest such minimum share of the third stage's budget."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedSet:
-    """A set that is measured: its attributes, the merge of each, and its weight in the budget of all sets."""
+    """A set to measure: its attributes, the merge of each, and its weight in the budget of all sets."""
 
     attributes: Clique
     merges: tuple[Merge, ...]
@@ -56,19 +56,20 @@ class PlannedSet:
 
 
 def compute_share(sizes: Sequence[tuple[int, float]], columns: int) -> Fraction:
-    """Return the share of the third stage's budget that is for sets; ``sizes``: number of columns and weight of each.
+    """Return the sets' share of the third stage's budget; ``sizes``: number of columns and weight of each set.
 
-    All pairs inside the sets with the weights of these, against all pairs of ``columns`` columns; MOST_SHARE at most.
+    The weighted pairs inside the sets compete with all pairs of ``columns`` columns; at most MOST_SHARE.
     """
     inside = sum((_count_pairs(n) * Fraction(repr(float(weight))) for n, weight in sizes), Fraction(0))
     return min(MOST_SHARE, inside / (inside + _count_pairs(columns))) if inside else Fraction(0)
 
 
 def compute_least_share(sizes: Sequence[int]) -> Fraction:
-    """Return the share that sets which a spec names have in tables of any width; ``sizes``: number of columns of each.
+    """Return the least share of named sets, in tables of any width; ``sizes``: number of columns of each set.
 
-    That of sets of weight 1 in a table of WIDE_COLUMNS columns, WIDE_SHARE at most: by their part of all pairs, one
-    among 108 columns would have a share of .0002, and be counted in noise.  Weights divide it among the sets.
+    The share is as for sets of weight 1 in a table of WIDE_COLUMNS columns, at most WIDE_SHARE: by its part of all
+    pairs, a set among 108 columns would get a share of .0002 and drown in noise.  Weights divide the share among the
+    sets.
     """
     return min(WIDE_SHARE, compute_share([(n, 1.0) for n in sizes], WIDE_COLUMNS))
 
@@ -87,9 +88,9 @@ def plan_sets(
 ) -> list[PlannedSet]:
     """Return the sets with the merged codes that they are measured by.
 
-    named: attributes and weight of each set; attributes of one code are left out, and sets of which fewer than two are
-    left, unless that leaves none; sets with the same attributes are one; ``in_order``: the attributes whose codes are
-    intervals; ``rho``: the budget of all; ``starts``: what codes of some begin with.
+    named: attributes and weight of each set; attributes with one code are dropped, then sets with fewer than two
+    attributes, unless no set would remain; sets with equal attributes are joined; ``in_order``: the attributes whose
+    codes are intervals; ``rho``: the budget of all sets; ``starts``: the initial merged codes of some sets.
     """
     domain = build_coarse_domain(recode)
     coarse = read_coarse_counts(recode, in_order)
@@ -114,7 +115,7 @@ def plan_sets(
 def count_wanted_codes(sets: Sequence[PlannedSet], recode: Recode, binning: Binning) -> dict[str, tuple[int, ...]]:
     """Return how many codes each section of an attribute's bins needs for the merged codes of ``sets``.
 
-    sets: planned by the codes of ``recode``, which are as fine as the one-ways allow; attributes without sections are
+    sets: planned on the codes of ``recode``, which are as fine as the one-ways allow; attributes without sections are
     left out.
     """
     wanted: dict[str, tuple[int, ...]] = {}
@@ -138,10 +139,10 @@ def read_coarse_counts(recode: Recode, in_order: AbstractSet[str]) -> dict[str, 
 def plan_queries(sets: Sequence[PlannedSet], rho: Fraction, records: int) -> list[Query]:
     """Plan one query per set at exactly rho_i = ``rho`` w_i / sum_j w_j.
 
-    Privacy: all answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records:
-    the merged codes follow from the spec and from what was released before, a record is in one cell of each set, so
-    each table has L2 sensitivity k and costs k^2 / (2 sigma_i^2) <= rho_i, and the rho_i sum to rho (adaptive
-    composition, Theorem 1).  One mechanism instance a set.
+    Privacy: all answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records.
+    The merged codes follow from the spec and earlier releases.  A record is in one cell of each set, so each table has
+    L2 sensitivity k and costs k^2 / (2 sigma_i^2) <= rho_i; the rho_i sum to rho (adaptive composition, Theorem 1).
+    One mechanism instance per set.
     """
     shares = split_by_weight([s.weight for s in sets], rho)
     return [
@@ -151,7 +152,7 @@ def plan_queries(sets: Sequence[PlannedSet], rho: Fraction, records: int) -> lis
 
 
 def build_set_domain(sets: Sequence[PlannedSet]) -> Domain:
-    """Return the domain of the rows in merged codes: an attribute for each attribute of each set."""
+    """Return the domain of the rows in merged codes: one attribute for each attribute of each set."""
     return Domain.of(
         {
             name: size
@@ -162,12 +163,12 @@ def build_set_domain(sets: Sequence[PlannedSet]) -> Domain:
 
 
 def name_columns(number: int, planned: PlannedSet) -> Clique:
-    """Return the columns that the attributes of the set ``number`` have among rows in merged codes."""
+    """Return the column names of the set ``number`` among rows in merged codes."""
     return tuple(f"{number}: {attribute}" for attribute in planned.attributes)
 
 
 def merge_rows(batches: Iterable[pa.RecordBatch], sets: Sequence[PlannedSet]) -> Iterator[pa.RecordBatch]:
-    """Yield coarse code batches -> merged code batches, row by row; a filtered value has one code more, as there."""
+    """Yield merged code batches for coarse ones, row by row; a filtered value keeps one code beyond the last."""
     schema = build_code_schema(build_set_domain(sets), padded=True)
     columns = [(a, np.append(m, int(m.max()) + 1)) for s in sets for a, m in zip(s.attributes, s.merges, strict=True)]
     for batch in batches:
@@ -179,7 +180,7 @@ def merge_rows(batches: Iterable[pa.RecordBatch], sets: Sequence[PlannedSet]) ->
 
 
 def count_exactly(rows: Countable, sets: Sequence[PlannedSet], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Yield exact counts of each set, flat; ``rows``: in merged codes.  Private until the run has added the noise."""
+    """Yield exact counts of each set, flat; ``rows``: in merged codes.  Private until the run adds noise."""
     cliques = [name_columns(number, planned) for number, planned in enumerate(sets)]
     for counts in count_all(rows, cliques, threads=threads):
         yield counts.ravel()
@@ -188,7 +189,7 @@ def count_exactly(rows: Countable, sets: Sequence[PlannedSet], threads: int) -> 
 def build_set_marginals(
     sets: Sequence[PlannedSet], answers: Mapping[Clique, tuple[NDArray[np.float64], float]]
 ) -> list[Marginal]:
-    """Return the measured sets; ``answers``: attributes of each -> noisy counts, flat, and their sigma."""
+    """Return the measured sets; ``answers``: each set's attributes -> its noisy counts, flat, and their sigma."""
     marginals = []
     for planned in sets:
         counts, sigma = answers[planned.attributes]

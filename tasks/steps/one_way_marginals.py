@@ -1,4 +1,4 @@
-"""Step *one-way marginals* (release, rho1): the noisy count of every fine code of every attribute.
+"""Step *one-way marginals* (release, rho1): count every fine code of every attribute, with noise.
 
 Paper: Algorithm 3, line 1.
 """
@@ -17,10 +17,10 @@ from privsyn.tasks.estimation.expected_error import compute_size_weight, split_b
 from privsyn.tasks.kernels.counting import Countable, count_all
 
 ROUNDING_WEIGHT = 0.2
-"""Weight of what a column's values are rounded to, beside cells^(2/3) of a column: 1 % of that of 66 cells."""
+"""Budget weight of a heaping attribute; other columns have cells^(2/3), so this is 1 % of a column of 66 cells."""
 
 MEMBERS_PART = 0.4
-"""Part of the one-ways' budget that the composition of households has."""
+"""The composition of households gets this part of the one-ways' budget."""
 
 
 def plan_queries(
@@ -32,15 +32,16 @@ def plan_queries(
     rounding: Collection[str] = (),
     members: Collection[str] = (),
 ) -> list[Query]:
-    """Return one query per attribute: each at rho_i = ``rho / d`` if ``equal`` (the paper), otherwise by equation (1).
+    """Return one query per attribute, at rho_i = ``rho / d`` each if ``equal`` (the paper), else by equation (1).
 
-    Equation (1) makes the summed L1 noise of the one-ways least.  ``rounding``: attributes of what values are rounded
-    to, which have ROUNDING_WEIGHT each unless ``equal``: a rough answer is enough.  ``members``: the attribute that is
-    the composition of a household, which has the part MEMBERS_PART: all rows follow from it.
-    Privacy: all d answers together are rho-zCDP for adding or removing one person with at most
-    ``records`` = k records: each one-way has L2 sensitivity k (all k records may fall into one cell;
-    Theorem 6 for k = 1) and costs k^2 / (2 sigma^2) <= rho_i (Theorem 3); the rho_i sum to ``rho`` and depend on the
-    public domain only; d mechanism instances add up (Theorem 1).
+    Equation (1) minimises the summed L1 noise of the one-ways.  ``rounding``: heaping attributes, with weight
+    ROUNDING_WEIGHT unless ``equal``: a rough answer is enough.  ``members``: the household composition attribute, which
+    gets the part MEMBERS_PART because all rows follow from it.
+
+    Privacy: all d answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records.
+    Each one-way has L2 sensitivity k (all k records may fall into one cell; Theorem 6 for k = 1) and costs k^2 / (2
+    sigma^2) <= rho_i (Theorem 3).  The rho_i sum to ``rho`` and depend only on the public domain.  d mechanism
+    instances add up (Theorem 1).
     """
     sized = list(zip(domain.attributes, domain.sizes, strict=True))
     weights = [ROUNDING_WEIGHT if a in rounding else compute_size_weight(size) for a, size in sized]
@@ -53,6 +54,6 @@ def plan_queries(
 
 
 def count_exactly(rows: Countable, queries: Sequence[Query], threads: int) -> Iterator[NDArray[np.int64]]:
-    """Yield exact counts of each query, flat, in order.  Private until the run has added the noise."""
+    """Yield exact counts of each query, flat, in order.  Private until the run adds noise."""
     for counts in count_all(rows, [q.attributes for q in queries], threads=threads):
         yield counts.ravel()

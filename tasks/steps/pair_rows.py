@@ -1,8 +1,8 @@
-"""Step *pair rows* (transform): of each person with two rows and more a row and the next one, in codes; their queries.
+"""Step *pair rows* (transform): draw one pair of consecutive rows per person with two or more rows; plan their queries.
 
-Not in the paper.  The pair is drawn by a public rule from the person's own rows (tasks/panels/choose_rows.py), so one
-person is one record of the result, however many rows it has.  Of a household one pair of neighbouring members is drawn
-and, where it has three and more, a later member beside its first one; both are in one record.
+Not in the paper.  A public rule draws the pair from the person's own rows (tasks/panels/choose_rows.py), so one person
+is one record of the result, however many rows it has.  A household gives one pair of neighbouring members and, with
+three or more members, its first member paired with a later one; both pairs are in one record.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Columns: TypeAlias = tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.in
 
 
 def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) -> Domain:
-    """Return the domain of the pairs: a row's codes, and those of the next one, the last for "as before".
+    """Return the domain of the pairs: a row's codes, and the next row's codes, whose last code means "as before".
 
-    Pairs of members of a household have no such code, but one for what kind of pair they are.  Beside them are, of
-    households that may have three, the codes of its first member and of a later one, and of what kind that pair is.
+    Pairs of household members have no such code, but a code for the kind of pair.  If households may have three
+    members, the codes of the first member, of a later one, and the kind of that pair follow.
     """
     panel = plan.get_order()[0]
     if not panel.household:
@@ -51,9 +51,9 @@ def build_pair_domain(codes: Mapping[str, TransitionCodes], plan: EncodingPlan) 
 def pair_rows(rows: StoredRows, plan: EncodingPlan, codes: Mapping[str, TransitionCodes]) -> Iterator[pa.RecordBatch]:
     """Yield the pairs as codes of :func:`build_pair_domain`, padded: a filtered value has the code ``size``.
 
-    "As before" is said of a next row whose value is that of the row, both clamped to the public bounds and cut to the
-    column's resolution.  A household of two members has all codes of a later member filtered.  Adding or removing one
-    person, or household, adds or removes at most one record.
+    A next row is "as before" if its value equals the row's, both clamped to the public bounds and cut to the column's
+    resolution.  A household of two members has filtered codes for the later member.  Adding or removing one person, or
+    household, adds or removes at most one record.
     """
     domain, household = build_pair_domain(codes, plan), plan.get_order()[0].household
     schema = build_code_schema(domain, padded=True)
@@ -67,8 +67,8 @@ def pair_rows(rows: StoredRows, plan: EncodingPlan, codes: Mapping[str, Transiti
 class StoredRows:
     """The kept rows of persons as *encode* stored them; each function starts a fresh pass.
 
-    ``codes``: all kept rows in the codes of rows; ``numbers``: of the same rows, in the columns with an order that are
-    followed; ``runs``: the kept rows person by person (contract RUNS).
+    ``codes``: all kept rows in row codes; ``numbers``: their lattice numbers, in the followed columns that are ordered;
+    ``runs``: the kept rows person by person (contract RUNS).
     """
 
     codes: Callable[[], Iterable[pa.RecordBatch]]
@@ -96,7 +96,7 @@ def _take(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> list[
 
 
 def _read_column(batches: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int64]:
-    """Return a column as whole numbers, -1 for null."""
+    """Return a column as integers, -1 for null."""
     parts = [np.empty(0, np.int64)]
     for batch in batches:
         column = batch.column(name)
@@ -107,7 +107,7 @@ def _read_column(batches: Sequence[pa.RecordBatch], name: str) -> NDArray[np.int
 def _pair_rows(
     rows: StoredRows, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
 ) -> list[NDArray[Any]]:
-    """Return the columns of the pairs of rows of a person."""
+    """Return the pair columns of consecutive rows of a person."""
     drawn = runs.find_pairs()
     fine, numbers = rows.read(tuple(codes), list_compared(plan), runs.place[np.concatenate([drawn, drawn + 1])])
     arrays: list[NDArray[Any]] = []
@@ -125,7 +125,7 @@ def _pair_rows(
 def _pair_members(
     rows: StoredRows, plan: EncodingPlan, runs: KeptRuns, codes: Mapping[str, TransitionCodes]
 ) -> list[NDArray[Any]]:
-    """Return the columns of the pairs of members of a household: of neighbours, and of the first and a later one."""
+    """Return the pair columns of household members: neighbours, then the first member and a later one."""
     pairs, later = runs.find_pairs(), runs.find_later()
     first, begins = later - runs.before[later], pairs - runs.before[pairs]
     has_later = np.isin(begins, first)
@@ -152,23 +152,23 @@ def _pair_members(
 
 
 def _put_back(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
-    """Return values that were taken in ``order`` in their places."""
+    """Return values that were read in ``order``, in their original order."""
     restored = np.empty_like(values)
     restored[order] = values
     return restored
 
 
 def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, records: int) -> list[Query]:
-    """Return one query per attribute that is followed: its codes by those of the next row, each at rho_i = ``rho`` / d.
+    """Return one query per followed attribute: its codes by the next row's codes, each at rho_i = ``rho`` / d.
 
-    ``domain``: of the pairs (tasks/steps/pair_rows.py).  Of households all are counted by the kind of the pair of
-    members, too, and where they may have three, a second query per attribute is about the first member and a later one;
-    d is the number of queries, and a household is what a person is below.
+    ``domain``: of the pairs (tasks/steps/pair_rows.py).  Household pairs are also counted by the kind of pair; if
+    households may have three members, a second query per attribute pairs the first member with a later one.  d is the
+    number of queries, and "person" below means household.
+
     Privacy: all answers together are rho-zCDP for adding or removing one person with all rows.  A person is at most
-    ``records`` = 1 record of the pairs, since one pair (of members, one of each sort) is drawn from each person by a
-    rule that depends on that person alone.  So each table has L2 sensitivity 1 and costs 1 / (2 sigma_i^2) <= rho_i
-    (Theorem 3); the rho_i sum to ``rho`` and depend on the public columns only.  One mechanism instance a query
-    (Theorem 1).
+    ``records`` = 1 record of the pairs, because a rule that depends on that person alone draws one pair (of members,
+    one of each sort).  So each table has L2 sensitivity 1 and costs 1 / (2 sigma_i^2) <= rho_i (Theorem 3); the rho_i
+    sum to ``rho`` and depend on the public columns only.  One mechanism instance per query (Theorem 1).
     """
     panel, following = plan.get_order()[0], plan.following
     cliques: list[tuple[str, ...]] = [(a, name_next(a)) for a in following]

@@ -1,4 +1,4 @@
-"""Step *prior rows* (postprocess): rows of a public table, drawn as often as the groups' noisy counts say.
+"""Step *prior rows* (postprocess): draw rows of a public table in proportion to the groups' noisy counts.
 
 Paper: "Public prior: distribution estimation", Algorithm 2 and section 3.2; tasks/estimation/prior_levels.py updates
 the distribution.  Not in the paper: groups that the public table lacks, known zeros, and systematic draws.
@@ -22,13 +22,13 @@ from privsyn.tasks.kernels.counting import CodeTable
 Floats = NDArray[np.float64]
 
 STANDS_OUT = 3.0
-"""Standard deviations of a group's noisy number of rows from which a group that the public table lacks has rows."""
+"""Noisy counts of at least this many standard deviations give rows to a group that the public table lacks."""
 
 ROW_COUNT_TOLERANCE = 1e-6
-"""Numbers of rows that differ by less are taken for the same where they are rounded: last bits must not decide."""
+"""Fractional row numbers closer than this count as equal in rounding, so that last bits do not decide."""
 
 AT_A_TIME = 131_072
-"""Rows that are made at a time."""
+"""Rows per batch."""
 
 _PURPOSE = 0x9207  # of the random generator; no other step's
 
@@ -36,7 +36,7 @@ _PURPOSE = 0x9207  # of the random generator; no other step's
 def coarsen_rows(public: CodeTable, recode: Recode) -> CodeTable:
     """Return the public rows in coarse codes, without rows of filtered values.
 
-    Where all have one, the nearest kept codes.
+    If every row has a filtered value, all rows stay, with the nearest kept codes.
     """
     domain = build_coarse_domain(recode)
     columns = [recode[a].coarse[public.column(a)] for a in domain.attributes]
@@ -50,7 +50,7 @@ def coarsen_rows(public: CodeTable, recode: Recode) -> CodeTable:
 
 
 class GroupSizes(NamedTuple):
-    """The groups that have rows: ``codes``, shape (groups, columns), and ``rows``, how many each has."""
+    """The groups that have rows: ``codes``, shape (groups, columns), and ``rows``, the number of rows of each."""
 
     codes: NDArray[np.int64]
     rows: NDArray[np.int64]
@@ -62,9 +62,9 @@ def list_groups_with_rows(
     """Return how many of ``rows`` rows each group has.
 
     noisy: the groups' noisy numbers of rows, shape (cells of ``group``,), each with standard deviation ``sigma``.  A
-    group that the ``public`` table lacks has rows only where its noisy number stands out, one that no row can be in
-    (``can``, of :func:`list_possible_rows`) has none.  The numbers are the nearest in squares, rounded, that are not
-    negative and have this sum.
+    group that the ``public`` table lacks has rows only if its noisy number stands out (STANDS_OUT).  A group without a
+    possible row (``can``, from :func:`list_possible_rows`) has none.  The numbers are the least-squares fit that is
+    nonnegative and sums to ``rows``, rounded.
     """
     shape = public.domain.shape(group)
     has = np.zeros(noisy.size, bool)
@@ -82,7 +82,7 @@ def list_groups_with_rows(
 
 
 def list_possible_rows(support: PublicSupport, zeros: KnownZeros | None) -> Sequence[NDArray[np.bool_]] | None:
-    """Return for every group's cell the distinct public rows that ``zeros`` allows in it; None where all can be."""
+    """Return, for every group's cell, the distinct public rows that ``zeros`` allows; None if it forbids none."""
     if zeros is None or not zeros.cliques:
         return None
     cells, shape = support.domain.cells(support.group), support.domain.shape(support.group)
@@ -108,10 +108,9 @@ def draw_rows(
 ) -> Iterator[CodeTable]:
     """Yield the rows, in random order, at most AT_A_TIME at once.
 
-    shares: of every group, in order, its distribution over the distinct public rows; ``can``: of
-    :func:`list_possible_rows`.
-    Draws are systematic: a row of share p comes floor or ceil of p n times, so that counts are the distribution's but
-    for rounding.  Memory: two whole numbers a row.
+    shares: one distribution over the distinct public rows per group, in order; ``can``: from
+    :func:`list_possible_rows`.  Draws are systematic: among n rows, a public row of share p comes floor(n p) or ceil(n
+    p) times, so counts match the distribution up to rounding.  Memory: two integers per row.
     """
     generator = np.random.default_rng([seed, _PURPOSE])
     shape, drawn = support.domain.shape(support.group), []
@@ -129,7 +128,7 @@ def draw_rows(
 
 
 def _draw_systematically(shares: Floats, number: int, start: float) -> NDArray[np.int64]:
-    """Return ``number`` draws at equal distances along the cumulated shares, from ``start`` in [0, 1)."""
+    """Return ``number`` draws at equal steps along the cumulative shares, from ``start`` in [0, 1)."""
     cumulative = np.cumsum(shares)
     points = (np.arange(number) + start) / max(1, number) * cumulative[-1]
     last = int(np.flatnonzero(shares)[-1])

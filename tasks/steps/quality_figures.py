@@ -1,8 +1,8 @@
-"""Step *quality figures* (release, a budget of its own): how far a synthetic table is from the private one.
+"""Step *quality figures* (release, a separate budget): measure how far a synthetic table is from the private one.
 
 The synthetic table, the marginals and the queries are public; only the private table's counts are not.  Every figure is
-a sum of whole numbers |private count - synthetic count|, so that discrete noise applies.  In each marginal, and in each
-query, one more record changes one count by one, so it changes the sum over M of them by at most M.
+a sum of integers |private count - synthetic count|, so discrete noise applies.  One more record changes one count by
+one in each marginal and in each query, so it changes the sum over M of them by at most M.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from privsyn.tasks.metrics.marginal_distance import iterate_both_counts
 from privsyn.tasks.metrics.range_queries import RangeQuery, answer_queries, draw_privsyn_queries
 
 MOST_PAIRS, MOST_TRIPLES, RANGE_QUERIES = 1_000, 100, 1_000
-"""Most pairs and triples of columns that are compared, and the number of range queries: public constants."""
+"""Limits on compared pairs and triples of columns, and the number of range queries: public constants."""
 
 MAX_CELLS = 2_000_000
 """Marginals with more cells are not compared: a public limit on memory."""
 
 SEED = 0
-"""Seed of the random choice of pairs, triples and queries, which is public and never looks at data."""
+"""Seed of the random pairs, triples and queries; the choice is public and never looks at data."""
 
-_TRIES = 20  # draws per wanted marginal, so that a domain of huge marginals only ends too
+_TRIES = 20  # draws per wanted marginal; ends the loop if all marginals are huge
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: its name and either the marginals or the range queries that it compares, all of them public."""
+    """One figure: its name and the marginals or range queries that it compares, all public."""
 
     name: str
     cliques: tuple[Clique, ...] = ()
@@ -44,15 +44,15 @@ class Figure:
 
     @property
     def compared(self) -> int:
-        """Number of marginals or queries: what one record's L2 (and L1) effect on the sum is at most."""
+        """Number of marginals or queries; bounds one record's L2 (and L1) effect on the sum."""
         return len(self.cliques) + len(self.queries)
 
 
 def build_figures(domain: Domain) -> tuple[Figure, ...]:
-    """Return the public figures for a domain, none of them empty: the same for every table of that domain.
+    """Return the non-empty figures of a domain: public, and the same for every table of that domain.
 
     All one-ways; all pairs, or MOST_PAIRS random ones; MOST_TRIPLES random triples; RANGE_QUERIES queries over three
-    columns (PrivSyn, section 6.1).  Figures for which the domain has too few columns are left out.
+    columns (PrivSyn, section 6.1).  Figures that need more columns than the domain has are left out.
     """
     rng = np.random.default_rng(SEED)
     every = (
@@ -65,9 +65,9 @@ def build_figures(domain: Domain) -> tuple[Figure, ...]:
 
 
 def _list_cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator) -> tuple[Clique, ...]:
-    """Return all cliques of ``ways`` attributes if there are at most ``most``, else as many random ones.
+    """Return all cliques of ``ways`` attributes if there are at most ``most``, else ``most`` random ones.
 
-    None too large.
+    Cliques with more than MAX_CELLS cells are left out.
     """
     width = len(domain.attributes)
     if comb(width, ways) <= most:
@@ -79,12 +79,12 @@ def _list_cliques(domain: Domain, ways: int, most: int, rng: np.random.Generator
 
 
 def plan_queries(figures: Sequence[Figure], rho: Fraction, records: int) -> list[Query]:
-    """Return one query of one cell per figure, each at ``rho / len(figures)``; its name stands for the attributes.
+    """Return one single-cell query per figure, each at ``rho / len(figures)``; its name replaces the attributes.
 
-    Privacy: all sums together are rho-zCDP for adding or removing one person with at most ``records`` = k records,
-    the synthetic table being fixed: each of k records changes each of the M compared marginals (or queries) by at
-    most 1 in L1, and | |x + d - s| - |x - s| | <= |d|, so the sum has sensitivity k M; it costs
-    (k M)^2 / (2 sigma^2) <= rho / len(figures).  len(figures) mechanism instances add up (Theorem 1).
+    Privacy: with the synthetic table fixed, all sums together are rho-zCDP for adding or removing one person with at
+    most ``records`` = k records.  Each of k records changes each of the M compared marginals (or queries) by at most 1
+    in L1, and | |x + d - s| - |x - s| | <= |d|, so the sum has sensitivity k M and costs (k M)^2 / (2 sigma^2) <= rho /
+    len(figures).  len(figures) mechanism instances add up (Theorem 1).
     """
     share = rho / max(len(figures), 1)
     bounds = [records * f.compared for f in figures]
@@ -94,10 +94,10 @@ def plan_queries(figures: Sequence[Figure], rho: Fraction, records: int) -> list
 def count_exactly(
     rows: CodeTable, synthetic: CodeTable, figures: Sequence[Figure], threads: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the exact sum of each figure, shape (1,), in order.  Private until the run has added the noise.
+    """Yield the exact sum of each figure, shape (1,), in order.  Private until the run adds noise.
 
-    ``rows`` and ``synthetic`` are tables of one domain (public bins); either may have no rows.
-    Raises ValueError if their domains differ.
+    ``rows`` and ``synthetic`` are tables of one domain (public bins); either may be empty.  Raises ValueError if their
+    domains differ.
     """
     if rows.domain != synthetic.domain:
         raise ValueError("the two tables have different domains")
@@ -112,11 +112,11 @@ def count_exactly(
 
 
 def divide_by_rows(total: float, figure: Figure, synthetic_rows: int) -> float:
-    """Return a sum (or the standard deviation of its noise) as a mean over the marginals or queries, per synthetic row.
+    """Return a sum (or its noise's standard deviation) as a mean over the marginals or queries, per synthetic row.
 
-    The divisor is the public number of *synthetic* rows: the number of private rows is private.  So this is not the
-    L1 distance of shares: where the two tables differ in size, the difference counts as error too.
-    Raises ValueError for a table of no rows.
+    The divisor is the number of *synthetic* rows, because the number of private rows is private.  So this is not the L1
+    distance of shares: if the two tables differ in size, the difference counts as error too.  Raises ValueError for a
+    table of no rows.
     """
     if synthetic_rows < 1:
         raise ValueError("a synthetic table of no rows cannot be compared")

@@ -1,8 +1,8 @@
-"""Step *residual scores* (release, a part of rho3): where the rows so far are farthest from the private ones.
+"""Step *residual scores* (release, a part of rho3): measure where the current synthetic rows differ most.
 
-Not in the paper.  The idea of asking the present model for its worst marginals is AIM's (McKenna and others 2022),
-which asks for one at a time by the exponential mechanism.  Here all candidates are scored at once, and synthetic rows
-stand in for the model, so that no candidate is too large for it.
+Not in the paper.  AIM (McKenna and others 2022) asks the current model for its worst marginals, one at a time, by the
+exponential mechanism.  Here all candidates are scored at once, and synthetic rows replace the model, so no candidate is
+too large for it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from privsyn.tasks.steps.combine_cliques import with_one_ways
 from privsyn.tasks.steps.indif_scores import compute_l1_distance, plan_score_queries
 
 SENSITIVITY = 1
-"""The rows so far are fixed before the look, so one record moves the L1 distance to them by at most 1."""
+"""The current rows are fixed before the look, so one record moves the L1 distance to them by at most 1."""
 
 OVERSAMPLE = 4
-"""The rows so far are this many times the noisy total, so that their own chance is small beside the distance."""
+"""The current rows are this many times the noisy total, so that their sampling error is small."""
 
 MOST_ROWS = 4_000_000
-"""Most rows so far: a public limit on time and memory."""
+"""The most current rows: a public limit on time and memory."""
 
 _STRONGEST = 10
-"""Triples are looked for among so many of the strongest pairs per column (a public limit on time)."""
+"""Triples are searched among this many of the strongest pairs per column (a public limit on time)."""
 
 _SEED = 0x9E3779B9
 
@@ -53,10 +53,10 @@ def list_candidates(
 ) -> list[Clique]:
     """Return all pairs that have a score, then at most as many triples of at most ``gamma`` cells.
 
-    scores: the noisy InDif scores, released before; pairs without one, such as those of attributes that are counted
-    alone, are no candidates.  The triples are those whose three pairs' scores have the largest sums (ties: domain
-    order), of pairs that are among the strongest and above 0; sums count with the weight of the triple among the
-    ``targets``, and every triple of scored attributes inside one of their named sets is among those.
+    scores: the noisy InDif scores, released before; pairs without a score are no candidates.  Triples are ranked by the
+    sum of their three pairs' scores (ties: domain order), times their weight among the ``targets``.  Their pairs must
+    be among the strongest, with scores above 0.  Every triple of scored attributes inside a named set of ``targets``
+    comes first.
     """
     import networkx as nx  # here: a release that is found again makes no graph
 
@@ -86,21 +86,21 @@ def list_candidates(
 def plan_queries(cliques: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
     """Return one single-cell query per candidate, all m of them at ``rho / m``.
 
-    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k
-    records: the candidates and the rows that they are compared with are functions of what was released before, so each
-    score has sensitivity k (:func:`privsyn.tasks.steps.indif_scores.compute_l1_distance`) and costs
-    k^2 / (2 sigma^2) <= rho / m; m mechanism instances add up (Theorem 1, adaptive composition with all earlier looks).
+    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records.
+    The candidates and the rows they are compared with are functions of earlier releases, so each score has sensitivity
+    k (:func:`privsyn.tasks.steps.indif_scores.compute_l1_distance`) and costs k^2 / (2 sigma^2) <= rho / m.  m
+    mechanism instances add up (Theorem 1, adaptive composition with all earlier looks).
     """
     return plan_score_queries(cliques, rho, SENSITIVITY * records)
 
 
 def count_rows_so_far(total: float) -> int:
-    """Return how many synthetic rows are compared with the private ones, from the noisy total of these."""
+    """Return how many synthetic rows to compare with the private ones, given their noisy total."""
     return min(OVERSAMPLE * max(round(total), 0), MOST_ROWS)
 
 
 def derive_seed(seed: int, number: int) -> int:
-    """Return the seed of the rows that round ``number`` scores, which are other rows than the released ones."""
+    """Return the seed of the rows that round ``number`` scores; they differ from the released rows."""
     return (seed + number * _SEED) % 2**63
 
 
@@ -109,8 +109,8 @@ def count_exactly(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the exact score of each query, one cell each, in order: floor(|M - M' total / (rows of M')|_1) in records.
 
-    rows: private, coarse codes; synthetic: the rows so far, of the same domain; ``total``: the noisy number of private
-    rows.  Filtered values are in neither count.  Private until the run has added the noise.
+    rows: private, coarse codes; synthetic: the current rows, of the same domain; ``total``: the noisy number of private
+    rows.  Neither count includes filtered values.  Private until the run adds noise.
     """
     cliques = [q.attributes for q in queries]
     scale = max(total, 0.0) / max(synthetic.rows, 1)
@@ -136,10 +136,10 @@ def reselect_cliques(
 ) -> dict[Clique, float]:
     """Return the cliques to measure with their weights, those that lower the expected error most first.
 
-    queries: of the scores, one per candidate, all of one sigma, pairs before triples; scores: their noisy answers;
-    recode: with all measured one-ways pooled in; ``rho``: the budget of the round's measurement;
-    ``remeasure_one_ways``: whether one-ways compete for it, too; targets: cliques whose errors count more. Where no
-    candidate is worth its cost, all one-ways are measured once more.
+    queries: one score query per candidate, all of one sigma, pairs before triples; scores: their noisy answers; recode:
+    with all measured one-ways pooled in; ``rho``: the budget of the round's measurement; ``remeasure_one_ways``:
+    whether one-ways compete for it too; targets: cliques whose errors count more.  If no candidate is worth its cost,
+    all one-ways are measured again.
     """
     cliques = [q.attributes for q in queries]
     sigma = queries[0].sigma if queries else 0.0

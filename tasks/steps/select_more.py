@@ -1,8 +1,8 @@
-"""What a further release of the same data measures, so that with the earlier ones it is as one release of their sum.
+"""Plan a further release of the same data, so that with the earlier ones it equals one release of their sum.
 
 Not in the paper.  Prices add up, and so do precisions: two measurements of a marginal at rho_1 and rho_2, pooled by
-inverse variance, have the noise of one at rho_1 + rho_2.  So the shares are decided for all that was and will be paid,
-from all that is known by now, and each marginal gets what it still lacks.  A function of released counts.
+inverse variance, have the noise of one at rho_1 + rho_2.  So the shares are decided for the total budget, past and new,
+from everything released so far, and each marginal gets what it still lacks.  A function of released counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.steps.select_pairs import select
 
 LEAST_LACKING = 0.05
-"""A marginal that lacks less than this part of its share is not asked again: so faint a look would say nothing."""
+"""A marginal that lacks less than this part of its share is not measured again: so noisy a look would add nothing."""
 
 
 def select_from_all_scores(
@@ -38,11 +38,11 @@ def select_from_all_scores(
     targets: TargetWeights = NO_TARGETS,
     explained: Mapping[Clique, float] | None = None,
 ) -> pa.Table:
-    """Return the contract PAIRS for the budget ``rho`` of all measurements, made and to be made.
+    """Return the contract PAIRS for the budget ``rho`` of all measurements, past and new.
 
-    queries, scores: of every release, each pair's distances from one and the same table, pooled here by inverse
-    variance; first: the recode that the distances were taken against; all_one_ways: the same with the one-ways of
-    all releases pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
+    queries, scores: of every release, each pair's distances from the same table, pooled here by inverse variance;
+    first: the recode that the distances were taken against; all_one_ways: the same with the one-ways of all releases
+    pooled in; the rest as in :func:`privsyn.tasks.steps.select_pairs.select`.
     """
     pooled_queries, answers = pool_answers(queries, scores)
     return select(
@@ -60,10 +60,10 @@ def select_from_all_scores(
 
 
 def list_lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float], rho: float) -> dict[Clique, float]:
-    """Return what each clique lacks of its share of ``rho``, in rho: its new weight, positive; in the same order.
+    """Return what each clique lacks of its share of ``rho``, in rho, positive: its new weight, in the same order.
 
-    weights: by which ``rho`` is shared; spent: rho of what was measured of a clique already.  Those that lack nothing
-    to speak of (LEAST_LACKING) are left out; where none is left, all are measured again by their weights.
+    weights: the weights that divide ``rho``; spent: rho already spent on each clique.  Cliques that lack almost nothing
+    (LEAST_LACKING) are left out; if none remains, all are measured again by their weights.
     """
     total = sum(weights.values())
     lacking = {}
@@ -76,7 +76,7 @@ def list_lacking(weights: Mapping[Clique, float], spent: Mapping[Clique, float],
 
 
 def map_spent(queries: Sequence[Query]) -> dict[Clique, float]:
-    """Return the rho of all measurements of each clique."""
+    """Return the total rho of the measurements of each clique."""
     rho_by_clique: dict[Clique, float] = {}
     for query in queries:
         rho_by_clique[query.attributes] = rho_by_clique.get(query.attributes, 0.0) + float(query.rho)

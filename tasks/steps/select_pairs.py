@@ -1,4 +1,4 @@
-"""Step *select pairs* (postprocess): which 2-way marginals are measured, and how the budget is shared over them."""
+"""Step *select pairs* (postprocess): choose the 2-way marginals to measure, and share the budget among them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ class ChosenPair:
 def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float, records: int = 1) -> list[ChosenPair]:
     """Choose pairs by Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
-    ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the
-    sizes c_i, ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and
-    K = k / sqrt(pi rho) (k = ``records``), the optimal split makes the noise error of a set X
-    K (sum_X s_i)^(3/2) records, so taking i changes the total by
-    K ((S + s_i)^(3/2) - S^(3/2)) - phi_i.  Stops when the best change is not negative.
+    ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the sizes c_i,
+    ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and K = k / sqrt(pi rho) (k = ``records``), the
+    optimal split gives a set X a noise error of K (sum_X s_i)^(3/2) records, so taking i changes the total by K ((S +
+    s_i)^(3/2) - S^(3/2)) - phi_i.  Stops when the best change is not negative.
     """
     phi = np.asarray(scores, dtype=np.float64)
     scale = records / math.sqrt(math.pi * rho)
@@ -67,10 +66,9 @@ def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float,
 def _group_by_cells(
     phi: NDArray[np.float64], cells: Sequence[int]
 ) -> tuple[list[NDArray[np.intp]], NDArray[np.float64]]:
-    """Return the pairs of each number of cells, largest score first (ties: the first), and c^(2/3) of each such number.
+    """Return the pairs of each number of cells, largest score first (ties: input order), and c^(2/3) of each number.
 
-    Among pairs of one size only the one with the largest score can be the best choice, so a choice looks at as many
-    candidates as there are sizes, not pairs.
+    Among pairs of one size only the largest score can be the best choice, so a choice compares sizes, not pairs.
     """
     numbers, group = np.unique(np.asarray(cells, dtype=np.float64), return_inverse=True)
     order = np.lexsort((-phi, group))
@@ -96,18 +94,18 @@ def select(
     """Return the contract PAIRS by ``settings.criterion``.
 
     Args:
-        queries: Of the scores, one a pair.
+        queries: The score queries, one per pair.
         scores: Their noisy answers, in records, in the same order.
         recode: The coarse codes, with the noisy one-ways that the scores were taken against.
         rho: The budget of the third stage, > 0.
-        records: k, the most records of one person.
+        records: k, the largest number of records of one person.
         settings: The criterion, and the most cells of a pair.
         remeasure_one_ways: Whether one-ways compete for the budget (``expected_error`` only).
         targets: Pairs whose errors count more (``expected_error`` only).
-        pooled: As of :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
-        rounding: Attributes whose one-ways do not compete: what values are rounded to.
-        all_one_ways: The recode with more one-ways pooled in than ``recode``; None: there are no more.
-        explained: As ``pooled``.
+        pooled: As in :func:`privsyn.tasks.estimation.pair_departures.estimate_pair_departures`.
+        rounding: Heaping attributes, whose one-ways do not compete.
+        all_one_ways: The recode with more one-ways pooled in than ``recode``; None if there are no more.
+        explained: As for ``pooled``.
     """
     pairs = [(q.attributes[0], q.attributes[1]) for q in queries]
     domain = build_coarse_domain(recode)
@@ -138,7 +136,7 @@ def select_pairs(
     records: int,
     max_cells: int,
 ) -> pa.Table:
-    """Return the contract PAIRS: what DenseMarg takes among pairs of at most ``max_cells`` cells, in its order.
+    """Return the contract PAIRS: DenseMarg's choice among pairs of at most ``max_cells`` cells, in its order.
 
     A pair's weight is c^(2/3), equation (1).
     """
@@ -159,10 +157,10 @@ def select_by_expected_error(
     max_cells: int,
     one_ways: Departures | None = None,
 ) -> pa.Table:
-    """Return the contract PAIRS: the pairs, and their shares of ``rho``, that make the expected error of all least.
+    """Return the contract PAIRS: the pairs, and their shares of ``rho``, that minimise the total expected error.
 
-    departures: one row per pair (tasks/estimation/pair_departures.py). A pair's weight is its share. With ``one_ways``,
-    these compete for the budget; what the weights leave of 1 is for measuring them a second time.
+    departures: one row per pair (tasks/estimation/pair_departures.py).  A pair's weight is its share.  ``one_ways``
+    compete for the budget if given; they are measured again with the remaining weight, up to 1.
     """
     unmeasured_error = departures.error(np.zeros(len(pairs)))
     candidates = np.flatnonzero((unmeasured_error > 0) & (np.asarray(cells) <= max_cells))

@@ -1,4 +1,4 @@
-"""Step *select tree* (postprocess): the pairs that link all attributes with the largest noisy scores.
+"""Step *select tree* (postprocess): link all attributes by the pairs with the largest noisy scores.
 
 McKenna, Miklau, Sheldon: *Winning the NIST Contest*, Journal of Privacy and Confidentiality 11(3), 2021, section 4
 (MST).  MST adds one pair after another, each by the exponential mechanism.  Here all scores have noise already, so the
@@ -13,10 +13,10 @@ from privsyn.data_contracts.domain import Clique, Domain
 
 
 def find_spanning_tree(scores: Mapping[tuple[str, str], float], domain: Domain) -> list[Clique]:
-    """Return maximum spanning tree of the attributes under ``scores``, which may be negative; pairs in domain order.
+    """Return the attributes' maximum spanning tree under ``scores``, which may be negative; pairs in domain order.
 
-    scores: pair -> noisy distance from independence, in records.  A forest where pairs without a score leave no tree.
-    Ties: the pair that stands first in domain order.
+    scores: pair -> noisy distance from independence, in records.  If the scored pairs do not connect all attributes,
+    the result is a forest.  Ties go to the pair that is first in domain order.
     """
     from networkx.utils import UnionFind  # here: a release that is found again makes no graph
 

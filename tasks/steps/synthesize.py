@@ -1,7 +1,7 @@
-"""Step *synthesize* (postprocess): rows whose marginals approach the given ones, by GUM or by sweeps.
+"""Step *synthesize* (postprocess): make rows whose marginals approach the given ones, by GUM or by sweeps.
 
-Post-processing of released counts costs no budget.  The same marginals, settings and rows give the
-same table on any number of threads.
+Post-processing of released counts costs no budget.  The same marginals, settings and rows give the same table on any
+number of threads.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def synthesize(
 ) -> CodeTable:
     """Make ``rows`` rows of codes over ``domain`` that follow ``marginals``, by ``settings.method``.
 
-    marginals: the one-way of every attribute, then any larger ones; finite, non-negative, consistent,
-    with one common total.  They are scaled to ``rows``; one without any count counts as uniform.
-    threads: 0 for all cores.  progress: called with (iterations or sweeps done, at most).  shard: which part of a
-    larger table the rows are (None: all of it); residuals: filled with what the rows lack (`sweep` only).
-    zeros: joint codes that rules forbid, which sweeps keep to and GUM does not.
-    Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside 0 .. 2**31 - 1.
+    marginals: the one-way of every attribute, then any larger ones; finite, non-negative, consistent, with one common
+    total.  They are scaled to ``rows``; a marginal without any count is treated as uniform.  threads: 0 for all cores.
+    progress: called with (iterations or sweeps done, at most).  shard: the rows' part of a larger table (None: all of
+    it).  residuals: filled with the rows' residuals (`sweep` only).  zeros: joint codes that rules forbid; sweeps
+    respect them, GUM does not.  Raises ValueError for missing one-ways, wrong shapes, negative counts, or rows outside
+    0 .. 2**31 - 1.
     """
     if not 0 <= rows <= MAX_ROWS:
         raise ValueError(f"rows must be from 0 to {MAX_ROWS:,}, not {rows:,}")
@@ -70,7 +70,7 @@ def synthesize(
     for g, group in enumerate(groups if rows else []):
         numbers = [domain.index(a) for a in group]
         own_marginals = [m for m in marginals if m.attributes and m.attributes[0] in group]
-        if settings.method == "sweep" and shard.count == 1:  # what is made in shards is large: chance is small in it
+        if settings.method == "sweep" and shard.count == 1:  # shards are large, with little sampling error
             inner = Domain.of({a: domain.size(a) for a in group})
             own_marginals += (
                 _list_implied(own_marginals, inner, settings, rows, threads, zeros) if prior is None else prior.pairs
@@ -82,7 +82,7 @@ def synthesize(
         )
         if residuals is not None and component_residuals is not None:
             residuals[numbers[0]] = component_residuals
-        if g > 0:  # else the order in which rows of each component were drawn would relate components
+        if g > 0:  # else the drawing order would relate components
             _reorder(columns, numbers, derive_stream(settings.seed, _JOIN, numbers[0]))
     return CodeTable(domain, tuple(columns))
 
@@ -97,10 +97,10 @@ def refine_shard(
     zeros: KnownZeros | None = None,
     prior: PriorGuide | None = None,
 ) -> tuple[CodeTable, Residuals]:
-    """Move the rows of a shard towards what all shards together lack; return them, and what is lacking then.
+    """Move a shard's rows towards the summed residuals of all shards; return the rows and the new residuals.
 
-    codes: as :func:`synthesize` made them with the same marginals, settings, shard, zeros and prior; residuals: the sum
-    of what all shards lack.
+    codes: as :func:`synthesize` made them with the same marginals, settings, shard, zeros and prior; residuals: summed
+    over all shards.
     """
     from privsyn.tasks.synthesis.sweep import refine  # here: compiled code loads slowly
 
@@ -128,9 +128,9 @@ def refine_shard(
 def _list_groups(
     marginals: Sequence[Marginal], domain: Domain, zeros: KnownZeros, prior: PriorGuide | None
 ) -> list[Clique]:
-    """Return the sets of two and more attributes that are fitted together."""
+    """Return the sets of two or more attributes that are fitted together."""
     cliques = [*(m.attributes for m in marginals if len(m.attributes) > 1), *zeros.cliques]
-    # rows of a prior have relations that no marginal holds: taken apart and joined anew they would lose them
+    # the prior's rows have relations that no marginal holds; separate components would lose them
     cliques += [domain.attributes] if prior is not None else []
     return [group for group in list_components(cliques, domain) if len(group) > 1]
 
@@ -158,14 +158,14 @@ def _fit_component(
 ) -> NDArray[np.int64] | None:
     """Move the rows of one component, in place, towards its marginals by ``settings.method``.
 
-    Returns what sweeps leave of the residuals; None of GUM.
+    Returns the residuals after sweeps; None for GUM.
     """
     from privsyn.tasks.synthesis.gum import run_gum  # these here: compiled code loads slowly
     from privsyn.tasks.synthesis.sweep import sweep
 
     threads, first = choose_thread_count(threads), domain.index(group[0])
     targets, forbidden = _scale_targets(marginals, group, len(columns[0]), zeros)
-    if settings.method == "gum":  # one-ways it starts from; merged cells have no single code that a row could be given
+    if settings.method == "gum":  # starts from one-ways; a merged cell has no single code to give a row
         larger = [target for target in targets if len(target.attributes) > 1 and not target.merges]
         run_gum(columns, larger, settings, first, threads, report)
         return None
@@ -173,7 +173,7 @@ def _fit_component(
 
 
 def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np.ndarray]:
-    """Return ``rows`` of the table's rows, each as often as any other up to one, in random order."""
+    """Return ``rows`` rows of the table in random order; how often its rows are taken differs by at most one."""
     order = np.arange(table.rows, dtype=np.uint32)
     shuffle(order, derive_stream(seed, _PRIOR, 0))
     chosen = np.resize(order, rows)
@@ -184,9 +184,9 @@ def _resample(table: CodeTable, domain: Domain, rows: int, seed: int) -> list[np
 def _list_implied(
     marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[Marginal]:
-    """Return the pairs of one component that no marginal holds, counted on more rows than are wanted.
+    """Return the pairs of one component that no marginal holds, counted on an oversampled table.
 
-    There are none where the noise of the marginals is unknown: then they count as exact, and nothing goes beside them.
+    Returns none if the marginals' noise is unknown: they then count as exact, and no pairs are added.
     """
     times = compute_row_factor(rows, len(domain.attributes), settings.oversample)
     larger = [m for m in marginals if len(m.attributes) > 1]
@@ -204,7 +204,7 @@ def _list_implied(
 def compute_output_rows(total: float, settings: Synthesis) -> int:
     """Return the number of rows to make: the setting, or ``total``, the noisy number of private rows, rounded.
 
-    The exact number of private records is private and takes no part.
+    The exact number of private records is private and not used.
     """
     return max(0, round(total)) if settings.rows == "auto" else settings.rows
 
@@ -236,7 +236,7 @@ def _check(marginal: Marginal, domain: Domain) -> None:
 def _start(
     marginals: Sequence[Marginal], domain: Domain, settings: Synthesis, rows: int, threads: int, zeros: KnownZeros
 ) -> list[np.ndarray]:
-    """Return the rows to begin with: along a tree for sweeps, from independent one-ways for GUM as in the paper."""
+    """Return the initial rows: drawn along a tree for sweeps, from independent one-ways for GUM as in the paper."""
     if settings.method == "sweep":
         from privsyn.tasks.synthesis.settled_start import start_settled  # here: compiled code loads slowly
 

@@ -1,9 +1,9 @@
-"""Step *triple scores* (release, a part of rho3): how much two columns together say of a third that neither says alone.
+"""Step *triple scores* (release, a part of rho3): measure the interaction of three columns beyond their pairs.
 
-Not in the paper, whose scores are of pairs.  Every column is cut into two parts of about equal noisy mass, and each
-part gets a value so that their mean over the noisy rows is 0 and none is beyond 1.  The score of a triple is the sum
-over all rows of the product of its three values, its third central moment: about 0 where the triple follows from its
-pairs and its parts are even, and as many records as there are where one column is the parity of two.
+Not in the paper, which scores pairs.  Every column is cut into two parts of about equal noisy mass.  Each part gets a
+value in [-1, 1] such that the mean over the noisy rows is 0.  The score of a triple is the sum over all rows of the
+product of its three values, its third central moment: about 0 if the triple follows from its pairs and its parts are
+even, and about the number of records if one column is the parity of the other two.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from privsyn.tasks.steps.indif_scores import plan_score_queries
 from privsyn.tasks.steps.named_sets import PlannedSet, read_coarse_counts
 
 MOST_TRIPLES = 5_000
-"""Triples that are scored at most: of more columns, their noise would hide everything."""
+"""The most triples that are scored; with more, the noise would hide everything."""
 
 UNIT = 256
-"""The values of parts are whole multiples of one in so many."""
+"""The values of parts are integers in units of 1 / UNIT."""
 
 LEAST_SCORE = 0.03
-"""Score of a triple that is measured, as a share of all records, at least."""
+"""Triples with a smaller score, as a share of all records, are not measured."""
 
 CAUTION = 3.0
-"""The same in standard deviations of a score's noise."""
+"""Triples with a score below this many standard deviations of its noise are not measured."""
 
 MOST_FOUND = 3
-"""Triples that are measured at most, and pairs in their place where no triple stands out."""
+"""The most triples to measure, or pairs if no triple stands out."""
 
 
 def halve_attributes(recode: Recode, in_order: AbstractSet[str]) -> PlannedSet:
-    """Return all attributes, each with its codes in two parts of about equal noisy mass; of one code, in one."""
+    """Return all attributes, each split into two parts of about equal noisy mass; one part for a single code."""
     coarse = read_coarse_counts(recode, in_order)
     return PlannedSet(tuple(coarse), tuple(merge_codes(coarse, (a,), 2)[0] for a in coarse), 1.0)
 
 
 def list_triples(focus: Collection[str], halves: PlannedSet) -> list[Clique]:
-    """Return the candidates: an attribute in focus with two others, in domain order; none where they are too many."""
+    """Return the candidates: an attribute in focus with two others, in domain order; none if there are too many."""
     halved = [a for a, merge in zip(halves.attributes, halves.merges, strict=True) if merge.max() > 0]
     others = comb(max(len(halved) - 1, 0), 2)
     if others * len({*focus}) > MOST_TRIPLES:
@@ -59,16 +59,16 @@ def list_triples(focus: Collection[str], halves: PlannedSet) -> list[Clique]:
 def plan_queries(triples: Sequence[Clique], rho: Fraction, records: int) -> list[Query]:
     """Return one single-cell query per triple, all m of them at ``rho / m``.
 
-    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records:
-    parts and their values follow from the spec and from what was released before, and the product of three values is
-    between -1 and 1, so each score has sensitivity k and costs k^2 / (2 sigma^2) <= rho / m; m mechanism instances add
-    up (adaptive composition, Theorem 1).
+    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records.
+    Parts and their values follow from the spec and earlier releases.  The product of three values is between -1 and 1,
+    so each score has sensitivity k and costs k^2 / (2 sigma^2) <= rho / m.  m mechanism instances add up (adaptive
+    composition, Theorem 1).
     """
     return plan_score_queries(triples, rho, records)
 
 
 def compute_values(recode: Recode, halves: PlannedSet) -> dict[str, NDArray[np.int64]]:
-    """Return the values of the two parts of each attribute in units of 1 / UNIT: of noisy mean 0, none beyond 1."""
+    """Return the values of each attribute's two parts, in units of 1 / UNIT, in [-1, 1], with noisy mean 0."""
     one_ways = map_coarse_one_ways(recode)
     values = {}
     for attribute, merge in zip(halves.attributes, halves.merges, strict=True):
@@ -86,8 +86,8 @@ def count_exactly(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield the exact score of each query, one cell each: the sum of the rows' products, rounded down to whole records.
 
-    rows: in parts, a filtered value in neither; columns: attribute -> its column there.  A record moves the sum by at
-    most 1 and rounding down to whole records keeps that.  Private until the run has added the noise.
+    rows: in parts, filtered values in neither; columns: attribute -> its column in ``rows``.  A record moves the sum by
+    at most 1, and rounding down keeps that.  Private until the run adds noise.
     """
     cliques = [tuple(columns[a] for a in q.attributes) for q in queries]
     for query, counts in zip(queries, count_all(rows, cliques, threads=threads), strict=True):
@@ -104,11 +104,10 @@ def choose_sets(
     pairs: Mapping[Clique, float],
     recode: Recode,
 ) -> list[Clique]:
-    """Return the triples to measure, MOST_FOUND at most, those of largest score first.
+    """Return the triples to measure, at most MOST_FOUND, largest score first.
 
-    queries: of the ``scores``, by whose sizes triples stand out (LEAST_SCORE, CAUTION); ``total``: the noisy number of
-    records.  Where none does, the pairs of the focus with the largest noisy scores (``pairs``) are measured in their
-    place, by merged codes.
+    queries: of the ``scores``; a triple must stand out (LEAST_SCORE, CAUTION); ``total``: the noisy number of records.
+    If no triple does, the focus pairs with the largest noisy scores (``pairs``) are measured instead, by merged codes.
     """
     domain = build_coarse_domain(recode)
     strong = [
@@ -122,7 +121,7 @@ def choose_sets(
 
 
 def _list_strongest_pairs(pairs: Mapping[Clique, float], focus: AbstractSet[str], domain: Domain) -> list[Clique]:
-    """Return the pairs of the focus with the largest noisy scores; of none, the first two attributes with codes."""
+    """Return the focus pairs with the largest noisy scores; without any, the two attributes with the most codes."""
     focus_pairs = [(score, domain.ordered(pair)) for pair, score in pairs.items() if focus & {*pair}]
     strongest = [p for _, p in sorted(focus_pairs, key=lambda item: (-item[0], item[1]))[:MOST_FOUND]]
     return strongest or [tuple(sorted(domain.attributes, key=lambda a: -domain.size(a))[:2])]

@@ -1,6 +1,6 @@
-"""Steps *locate values* and *value counts* (release): counts of the single values inside heavy cells of numbers.
+"""Steps *locate values* and *value counts* (release): count single values inside heavy cells of numbers.
 
-Not in the paper.  Which values are counted, and what their counts say, is in tasks/estimation/frequent_values.py.
+Not in the paper.  tasks/estimation/frequent_values.py chooses the values and interprets their counts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def build_located_domain(counted: Sequence[CountedValues]) -> Domain:
 def locate_rows(
     numbers: Iterable[pa.RecordBatch], plan: EncodingPlan, counted: Sequence[CountedValues]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield which of the counted values every kept row has, as codes of :func:`build_located_domain`.
+    """Yield the counted value of every kept row, as codes of :func:`build_located_domain`.
 
-    ``numbers``: of the rows, as *encode* stored them.  Each row by itself: adding or removing one person adds or
-    removes ``unit.records`` rows at most, and changes no other.
+    ``numbers``: the rows' lattice numbers, as *encode* stored them.  Each row is located by itself: adding or removing
+    one person adds or removes at most ``unit.records`` rows, and changes no other.
     """
     schema = build_code_schema(build_located_domain(counted))
     codecs = {codec.attribute: codec for codec in plan.wide_celled}
@@ -44,12 +44,12 @@ def locate_rows(
 
 
 def plan_queries(counted: Sequence[CountedValues], rho: Fraction, records: int) -> list[Query]:
-    """Return one query per attribute, each at ``rho`` / m: the counts of its values, and last of all others.
+    """Return one query per attribute, each at ``rho`` / m: the counts of its values, and last of all other values.
 
-    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records:
-    each is a histogram of disjoint cells, of L2 sensitivity k (all k records may have one value), and costs at most
-    rho / m.  Which values are counted follows from noisy one-ways, which are released before (adaptive composition,
-    Theorem 1).  m mechanism instances add up.
+    Privacy: all m answers together are rho-zCDP for adding or removing one person with at most ``records`` = k records.
+    Each is a histogram of disjoint cells with L2 sensitivity k (all k records may have one value) and costs at most rho
+    / m.  The counted values follow from noisy one-ways, released before (adaptive composition, Theorem 1).  m mechanism
+    instances add up.
     """
     each = rho / max(len(counted), 1)
     return [Query((c.attribute,), len(c.number) + 1, records, compute_sigma(each, records)) for c in counted]

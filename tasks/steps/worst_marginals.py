@@ -1,10 +1,10 @@
-"""Step *worst marginals* (postprocess): what a round of `aim` measures, by how far the rows are from the private.
+"""Step *worst marginals* (postprocess): choose what a round of `aim` measures, by the rows' distance from the data.
 
-McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022, Algorithm 2: the score of a marginal r is
-w_r (|M_r(D) - M_r(D')|_1 - sqrt(2/pi) sigma n_r), what its rows are off by less what its own noise would be.  Here the
-distances have discrete Gaussian noise already, so the choice is a function of released numbers and costs no budget;
-the paper draws one marginal a round by the exponential mechanism.  Among many noisy distances the largest are those
-whose noise was largest: DISTANCE_CAUTION standard deviations of it are taken off each, which is not in the paper.
+McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022, Algorithm 2: the score of a marginal r is w_r (|M_r(D) -
+M_r(D')|_1 - sqrt(2/pi) sigma n_r), the error of the rows minus the expected noise of a measurement.  Here the distances
+have discrete Gaussian noise already, so the choice is a function of released numbers and costs no budget; the paper
+draws one marginal per round by the exponential mechanism.  Not in the paper: the largest of many noisy distances have
+the largest noise, so DISTANCE_CAUTION standard deviations are subtracted from each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privsyn.tasks.estimation.expected_error import NO_TARGETS, TargetWeights
 NORMAL_MEAN_ABSOLUTE = math.sqrt(2 / math.pi)
 
 DISTANCE_CAUTION = 2.0
-"""Standard deviations of a distance's noise that are taken off it."""
+"""Standard deviations of its noise that are subtracted from each distance."""
 
 
 def choose_worst_marginals(
@@ -31,12 +31,12 @@ def choose_worst_marginals(
     records: int,
     targets: TargetWeights = NO_TARGETS,
 ) -> list[Clique]:
-    """Return the ``at_once`` cliques of largest score, those above 0 only, in the order of ``cliques``.
+    """Return the ``at_once`` cliques of largest score, only scores above 0, in the order of ``cliques``.
 
-    distances: noisy L1 distances of the private counts to those of the rows so far, in records, one per clique;
-    noise: their standard deviation; rho: of the round's measurement, which the chosen share in equal parts; records:
-    of one person at most.  The weight w_r of a clique of k attributes is k, as for the workload of all pairs or triples
-    (which gives every clique of one size the same, in the ratio of the sizes), times its weight among the ``targets``.
+    distances: noisy L1 distances between the private counts and the current rows' counts, in records, one per clique;
+    noise: their standard deviation; rho: the round's measurement budget, which the chosen cliques share equally;
+    records: the most records of one person.  The weight w_r of a clique of k attributes is k, as for the workload of
+    all pairs or triples (in the ratio of the sizes), times its weight among the ``targets``.
     """
     sigma = records * math.sqrt(at_once / (2 * rho))
     weights = targets.weights(cliques)

@@ -112,7 +112,7 @@ def test_a_rule_about_roles_forbids_compositions() -> None:
 def test_members_are_named_by_roles_of_which_there_is_one() -> None:
     with pytest.raises(ValidationError, match="several members of a household may have this role"):
         make_household_spec(rules=[{"never": "age > child.age"}])
-    with pytest.raises(ValidationError, match="names no row and no table"):
+    with pytest.raises(ValidationError, match="is neither a row nor a table"):
         make_household_spec(rules=[{"never": "age > boss.age"}])
     with pytest.raises(FieldError, match="no household of two or more rows was found that keeps it"):
         check_persons_feasible(plan(make_household_spec(rules=[{"never": "count(role == 'head') < 2"}])))

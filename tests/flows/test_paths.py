@@ -108,7 +108,7 @@ def test_a_wrong_variable_is_said_with_debug_too(ledger: Path, monkeypatch: pyte
     monkeypatch.setenv("PRIVSYN_THREADS", "abc")
     found = privsyn("ledger", "show", "--debug")
     assert found.exit_code == 2
-    assert found.stderr.strip().splitlines()[-1].startswith("privsyn: PRIVSYN_THREADS: 'abc' will not do")
+    assert found.stderr.strip().splitlines()[-1].startswith("privsyn: PRIVSYN_THREADS: 'abc' is not valid")
 
 
 @pytest.mark.parametrize("private", [False, True])

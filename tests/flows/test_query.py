@@ -98,7 +98,7 @@ def test_the_command_prints_a_table_json_csv_and_a_picture(alone: Path, tmp_path
         ("region where age > 500", "selection is empty"),
         ("region where", "no condition after"),
         ("region where age = 3", "not an expression"),
-        ("sum(age) by region", "is no question"),
+        ("sum(age) by region", "is not a question"),
         ("mean(region)", "holds no numbers"),
         ("mean()", "names no column"),
         ("quantile(age, most)", "is not a number"),

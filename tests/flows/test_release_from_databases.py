@@ -329,7 +329,7 @@ def test_a_wrong_file_and_a_wrong_table_are_told_apart(kind: str, tmp_path: Path
         (f"{kind}:///x.db?table=a&query=b", "a table and a query"),
         (f"{kind}://server/x.db?table=a", "three slashes"),
         (f"{kind}:///x.db?tabel=a", "has the option 'tabel'"),
-        ("mysql://host/db?table=a", r"is a URL \(mysql://\), and tables are not read from there"),
+        ("mysql://host/db?table=a", r"is a URL \(mysql://\), a kind that is not supported"),
     ):
         with pytest.raises(RequestError, match=words):
             open_source(url, spec)

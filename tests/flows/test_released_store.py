@@ -150,5 +150,5 @@ def test_wrong_places_are_refused_before_anything_is_spent(save: Any, monkeypatc
         assert caught.value.field == "settings.released_store" and "hunter2" not in str(caught.value) and spent() == 0
     monkeypatch.delenv("PRIVSYN_RELEASED_STORE")
     monkeypatch.setenv("PRIVSYN_OUT", "s3://bucket/released")
-    with pytest.raises(RequestError, match="is in an object store, and releases are made in a folder here"):
+    with pytest.raises(RequestError, match="is in an object store, but releases are made in a local folder"):
         release_in_process(spec, Settings())

@@ -1,4 +1,4 @@
-"""What is known of workbooks and of the files of statistics programs before a row is read; it loads no reader."""
+"""Facts about workbooks and statistics files that are known without reading a row or loading a reader."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ DAYS = (
     *("%td", "date", "adate", "edate", "sdate", "mmddyy", "ddmmyy", "yymmdd", "mmyy", "yymm", "monyy", "yymon"),
     *("weekdate", "weekdatx", "worddate", "worddatx", "e8601da", "b8601da"),
 )
-"""How formats of Stata, SPSS and SAS begin; those of moments are looked for first."""
+"""Prefixes of Stata, SPSS and SAS formats; moments are tried first."""
 _FEWEST_LABELS = 2
-"""Fewer labels than these mark special values of a number, not a list."""
+"""Fewer labels than this mark special values of a number, not a list."""
 
 
 def find_catalogue(path: Path) -> dict[str, str]:
-    """Return the option that names the value labels of a SAS file, which lie in a file of their own beside it."""
+    """Return the option that names a SAS file's value labels, which are in a separate file next to it."""
     catalogue = path.with_suffix(".sas7bcat")
     return {"catalog_file": str(catalogue)} if path.suffix.lower() == ".sas7bdat" and catalogue.is_file() else {}
 
 
 def is_a_list(labels: Mapping[Any, str], measure: str) -> bool:
-    """Return whether value labels list a column's values."""
+    """Return whether the value labels list a column's values."""
     return len(labels) >= _FEWEST_LABELS and measure != "scale"
 
 
 def refuse_large_unpacked(path: Path, most: int, field: str) -> None:
-    """Raise RequestError for a workbook with macros, or whose parts say that they unpack to more than ``most`` bytes.
+    """Raise RequestError for a workbook with macros, or if its parts declare more than ``most`` unpacked bytes.
 
-    What a part says binds: no reader of ZIP files gives more of it.  Raises zipfile.BadZipFile for no ZIP file.
+    The declared size is binding: no ZIP reader returns more.  Raises zipfile.BadZipFile for files that are no ZIP
+    files.
     """
     with zipfile.ZipFile(path) as book:
         size, names = sum(part.file_size for part in book.infolist()), book.namelist()

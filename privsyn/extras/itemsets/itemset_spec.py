@@ -1,6 +1,6 @@
 """The itemset spec: one frozen model that is the YAML file of ``privsyn itemsets``.
 
-The universe of items and every bound are public: nothing here may be read off the transactions.
+The universe of items and every bound are public: nothing here may be taken from the transactions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privsyn.data_contracts.release_spec import DATASET, MAX_COLUMNS
 from privsyn.data_contracts.totals import PublicFile
 
 MAX_ITEMS = 100_000
-"""Most items of a universe."""
+"""The most items of a universe."""
 
 
 class ListLayout(FrozenModel):
@@ -124,12 +124,12 @@ class ItemsetSpec(FrozenModel):
         if (self.top is None) == (self.at_least is None):
             raise FieldError("give either `top` (how many itemsets) or `at_least` (a share of the transactions)")
         if self.items_file and self.items:
-            raise FieldError("stands beside `items`", "Leave one of them out", ("items_file",))
+            raise FieldError("cannot be given together with `items`", "Leave one of them out", ("items_file",))
         if not self.items_file and len(self.items) < 2:
             raise FieldError("has fewer than two items", "List the universe, from a public source", ("items",))
         if self.layout.kind == "wide" and len(self.items) > MAX_COLUMNS:
             raise FieldError(
-                f"is wide, and such a table has at most {MAX_COLUMNS:,} columns",
+                f"is wide, but a table has at most {MAX_COLUMNS:,} columns",
                 "Store the transactions as lists or pairs",
                 ("layout",),
             )
@@ -139,11 +139,11 @@ class ItemsetSpec(FrozenModel):
 
     @property
     def unit_of_protection(self) -> str:
-        """One phrase for the certificate and the note: a record is a transaction."""
+        """The unit of protection as one phrase for the certificate and the note; a record is a transaction."""
         most = self.transactions_per_person
         many = "one transaction" if most == 1 else f"at most {most} transactions"
         return f"one person with {many} (declared in the spec)"
 
     def public(self) -> dict[str, Any]:
-        """Return the spec as JSON without paths: what a released folder may show."""
+        """Return the spec as JSON without paths, for a released folder."""
         return self.model_dump(mode="json", exclude={"data", "items_file", "public_files"})

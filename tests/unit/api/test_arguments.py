@@ -125,7 +125,7 @@ def test_a_wrong_type_is_a_request_error_and_nothing_happens(
         with pytest.raises(privsyn.RequestError) as refused:
             call(function, given, **{name: value})
         if KINDS[annotation] is not None:
-            assert str(refused.value).startswith(f"{name} is "), refused.value
+            assert str(refused.value).startswith(f"{name} must be "), refused.value
             assert f"Write for example {name}=" in str(refused.value)
             assert sorted(path.name for path in places.iterdir()) == before
     ledger = places / "ledger.sqlite"
@@ -183,15 +183,15 @@ def test_a_question_says_which_of_its_arguments_is_of_another_type(
     several = parameter.kind is parameter.VAR_POSITIONAL
     needed = {n: given[n] for n in inspect.signature(function).parameters if n in given and not several}
     for wrong in (object(), [object()], b"x"):
-        with pytest.raises(RequestError, match=f"^{parameter.name} is .*given. Write for example"):
+        with pytest.raises(RequestError, match=rf"^{parameter.name} must be .*, not .*\. Write for example"):
             function(release, wrong) if several else function(**needed | {parameter.name: wrong})
 
 
 def test_an_argument_that_has_no_name_is_shown_without_one() -> None:
-    with pytest.raises(RequestError, match=r"^by is text, and list was given. Write for example 'name'"):
+    with pytest.raises(RequestError, match=r"^by must be text, not list. Write for example 'name'"):
         Questions.count(None, ["sex"])  # type: ignore[arg-type]
 
 
 def test_a_text_in_a_number_s_place_is_called_a_text() -> None:
-    with pytest.raises(RequestError, match=r"^epsilon is a number, and str was given"):
+    with pytest.raises(RequestError, match=r"^epsilon must be a number, not str"):
         privsyn.improve("people-00000000", "much")  # type: ignore[arg-type]

@@ -23,12 +23,12 @@ COLUMNS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [
-        ([["wages"]], "something else than two columns"),
-        ([["wages", "wages"]], "something else than two columns"),
+        ([["wages"]], "must name two different columns"),
+        ([["wages", "wages"]], "must name two different columns"),
         ([["wages", "salary"]], "measures no column 'salary'"),
         ([["wages", "sex"]], "no order: it is 'categorical'"),
         ([["wages", "day"]], "'wages' is 'integer' and 'day' is 'date'"),
-        ([["wages", "share"]], "have other steps"),
+        ([["wages", "share"]], "have different steps"),
         ([["wages", "income"], ["income", "wages"]], "a second time"),
     ],
 )

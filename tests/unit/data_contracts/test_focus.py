@@ -44,9 +44,12 @@ def read(**more: Any) -> ReleaseSpec:
             {"focus": {"columns": ["adult"]}, "rules": [{"derive": {"adult": "age >= 18"}}]},
             "'adult' is computed from others by a rule, so it is not measured. Name the columns",
         ),
-        ({"focus": {"columns": ["age"]}, "mechanism": {"name": "independent"}}, "knows no targets"),
-        ({"focus": {"columns": ["age"]}, "mechanism": {"name": "mst"}}, "knows no targets"),
-        ({"focus": {"columns": ["age"]}, "preset": "paper"}, "'dense_marg', which knows no targets. Take the field"),
+        ({"focus": {"columns": ["age"]}, "mechanism": {"name": "independent"}}, "does not support targets"),
+        ({"focus": {"columns": ["age"]}, "mechanism": {"name": "mst"}}, "does not support targets"),
+        (
+            {"focus": {"columns": ["age"]}, "preset": "paper"},
+            "'dense_marg', which does not support targets. Take the field",
+        ),
         ({"workload": [{"columns": ["age"]}]}, "names one column only, 'age'. Add another"),
         ({"workload": [{"columns": ["age", "pay"]}]}, "no column 'pay'"),
         ({"workload": [{"columns": []}]}, "names no column"),
@@ -54,7 +57,7 @@ def read(**more: Any) -> ReleaseSpec:
         ({"workload": [{"question": "adult where pay < 3"}]}, "no column 'pay'"),
         ({"workload": [{"question": "adult where income <"}]}, "not an expression that can be read"),
         ({"workload": [{"question": "adult where income + 3"}]}, "is a number, not a condition"),
-        ({"workload": [{"question": "correlation(age, income)"}]}, "correlation() has no cells that could be measured"),
+        ({"workload": [{"question": "correlation(age, income)"}]}, "correlation() has no cells to measure"),
         ({"workload": [{"question": "adult, age", "columns": ["age", "income"]}]}, "names its columns itself"),
     ],
 )
@@ -125,7 +128,7 @@ def test_sets_that_cannot_be_measured_are_refused_in_a_sentence() -> None:
     with pytest.raises(ValidationError, match="6 columns are too many to be measured together"):
         make_spec(many, workload=[{"columns": columns, "measured": True}])
     gum = {"name": "privsyn", "synthesis": {"method": "gum"}}
-    with pytest.raises(ValidationError, match="for rows made by sweeps only"):
+    with pytest.raises(ValidationError, match="only for rows made by sweeps"):
         make_spec(workload=[{"columns": SET, "measured": True}], mechanism=gum)
 
 

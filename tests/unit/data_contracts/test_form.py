@@ -275,7 +275,7 @@ def test_a_form_adds_to_stored_parameters_with_the_earlier_spelling() -> None:
 def test_what_is_said_twice_and_differently_is_refused_at_its_place(
     stored: dict[str, Any], chosen: dict[str, Any], place: tuple[str, ...]
 ) -> None:
-    with pytest.raises(FieldError, match="stands in the spec and in its `mechanism`") as refused:
+    with pytest.raises(FieldError, match="is given in the spec and in its `mechanism`") as refused:
         translate_to_current({**stored, "mechanism": chosen})
     assert refused.value.place == place
     for one in (stored, {"mechanism": chosen}):

@@ -77,7 +77,7 @@ def test_a_question_of_one_table_names_no_column_of_another_that_is_called_the_s
 def test_no_column_has_the_name_of_the_order_of_rows_in_none(table: str) -> None:
     content = make_tree_content()
     content[table]["columns"][f"{table} (in no order)"] = {"kind": "integer", "min": 0, "max": 9}
-    with pytest.raises(ValidationError, match=r"the name of the order of rows that have none\. Rename the column"):
+    with pytest.raises(ValidationError, match=r"a name reserved for rows without an order\. Rename the column"):
         make_tables_spec(content)
 
 

@@ -42,8 +42,8 @@ PUBLIC = {"table": "a.csv", "statement": STATEMENT}
     [
         ({"group": ["region"]}, {"prior": None}, ("prior",), "makes its rows from a public table, and the spec names"),
         ({}, {}, ("mechanism", "group"), "names no column"),
-        ({"group": ["city"]}, {}, ("mechanism", "group", 0), "'city' is no column that the spec releases"),
-        ({"group": ["caseid"]}, {}, ("mechanism", "group", 0), "is no column that the spec releases"),
+        ({"group": ["city"]}, {}, ("mechanism", "group", 0), "'city' is not a released column"),
+        ({"group": ["caseid"]}, {}, ("mechanism", "group", 0), "is not a released column"),
         ({"group": ["region", "age"]}, {}, ("mechanism", "group", 1), "is of the kind integer, not categorical"),
         ({"group": ["region", "region"]}, {}, ("mechanism", "group", 1), "is named twice"),
         (

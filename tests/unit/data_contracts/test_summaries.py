@@ -124,10 +124,10 @@ def test_sums_of_decimals_are_compared_as_decimals() -> None:
         ({}, "share(sum(job) > 3)", "is of numbers"),
         ({}, "share(count(job == 'none'))", "is a number"),
         ({}, "count persons where job == 'none'", "says nothing of a person's rows together"),
-        ({}, "share(ever(job == 'none')) where sex == 'f'", "takes no further condition"),
+        ({}, "share(ever(job == 'none')) where sex == 'f'", "cannot have a further condition"),
         ({}, "share(ever(job == 'nnoe'))", "'nnoe' is not one of the values of 'job'"),
         ({}, "share(ever(previous.job == 'none'))", "names another row"),
-        ({}, "share(not ever(job == 'none'))", "`not` does not go before"),
+        ({}, "share(not ever(job == 'none'))", "`not` cannot stand before"),
         ({}, "count persons where ever(job == 'none') by sex", "has `by` after `where`"),
     ],
 )

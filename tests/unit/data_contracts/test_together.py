@@ -39,8 +39,8 @@ DOUBLED = [{"derive": {"twice": "2 * sent"}}]
         ([["sent", "left"]], 0, "values of 'left' are drawn where its `heaps` say"),
         ([["sent", "whole"]], 0, "'sent' is 'number' and 'whole' is 'integer'"),
         ([["sent", "spent"]], 0, "'sent' is in 'hours' and 'spent' in 'minutes'"),
-        ([["sent", "fine"]], 0, "the bins of 'sent' and 'fine' do not lie at the same places"),
-        ([["sent", "late"]], 0, "the bins of 'sent' and 'late' do not lie at the same places"),
+        ([["sent", "fine"]], 0, "the bins of 'sent' and 'fine' are not at the same places"),
+        ([["sent", "late"]], 0, "the bins of 'sent' and 'late' are not at the same places"),
     ],
 )
 def test_columns_that_cannot_be_placed_together_are_refused(groups: list[list[str]], i: int, words: str) -> None:

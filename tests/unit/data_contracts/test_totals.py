@@ -38,7 +38,7 @@ def pair(a: str, b: str, *counts: tuple[Any, Any, int], **more: Any) -> dict[str
         ([{**BY_REGION, "columns": ["region", "region"]}], {}, 0, "names a column twice"),
         ([{**BY_REGION, "count": "region"}], {}, "count", "is one of `columns`, and the column of counts"),
         ([{**BY_REGION, "columns": ["area"]}], {}, "columns", "the spec releases no column 'area'"),
-        ([{**BY_REGION, "columns": ["age"]}], {}, "columns", "'age' is of kind 'integer', and totals are of columns"),
+        ([{**BY_REGION, "columns": ["age"]}], {}, "columns", "'age' is of kind 'integer', but totals need columns"),
         ([{**BY_REGION, "counts": [{"region": "west", "count": 1}]}], {}, 0, "'west' is not a value of the column"),
         ([{**BY_REGION, "counts": [{"region": None, "count": 1}]}], {}, 0, "null is not a value of the column"),
         ([{**BY_REGION, "counts": [{"region": "south", "count": -1}]}], {}, 0, "-1 is not a count"),

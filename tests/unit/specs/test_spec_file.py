@@ -168,7 +168,7 @@ def test_shared_values_by_anchor() -> None:
         (
             HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 1}")
             + "order: age\ncolumns: {pid: {kind: drop}, age: {kind: integer, min: 0, max: 99}}\n",
-            ["unit.max_records (line 3)", "of one row a person no row follows another", "Keep 2 rows or more"],
+            ["unit.max_records (line 3)", "keeps one row per person, so no row follows another", "Keep 2 rows or more"],
         ),
         (
             HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 3}")

@@ -365,11 +365,11 @@ def test_links_out_of_the_released_root_are_refused(store, tmp_path):
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "Big", "-dash", ".hidden", "a" * 82, "a\n", "ü"])
 def test_unsafe_names_are_refused(store, tmp_path, name):
-    with pytest.raises(RequestError, match="is not a name for a file"):
+    with pytest.raises(RequestError, match="is not a valid file name"):
         store.released.publish(name, lambda folder: None)
     with pytest.raises(RequestError, match=r"^dataset: "):
         Store(tmp_path / "p", tmp_path / "r", name)
-    with pytest.raises(RequestError, match="is not a name for a file"), store.lock(name):
+    with pytest.raises(RequestError, match="is not a valid file name"), store.lock(name):
         pass
 
 

@@ -188,7 +188,7 @@ def test_forbidden_codes_are_not_drawn_and_the_others_as_often_as_before() -> No
     ("rule", "words"),
     [
         ("previous.salary > 1", "names 'salary', which is not a released column"),
-        ("before.income > 1", "has 'before' before a point, which names no row and no table"),
+        ("before.income > 1", "has 'before' before a point, which is neither a row nor a table"),
         ("previous.job == 'nome'", "'nome' is not one of the values of 'job'"),
         ("previous.job > 3", "compares a text with a number"),
         ("previous.income.x > 1", "`previous.income.x` has no meaning here"),
