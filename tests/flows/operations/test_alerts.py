@@ -104,6 +104,8 @@ def desk(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(alert_service, "SLOW_LOOK_SECONDS", 0.0)
     with get_client(sync_client=True) as client:
         value = {"to": "custom-webhook/privsyn-notify", "off": []}
+        if client.read_variable_by_name(ON_SERVER) is not None:  # of another module's deployments
+            client.delete_variable_by_name(ON_SERVER)
         client.create_variable(VariableCreate(name=ON_SERVER, value=value))
         yield Desk(client, tmp_path / "alerts.json")
         client.delete_variable_by_name(ON_SERVER)
