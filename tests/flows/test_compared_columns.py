@@ -142,7 +142,7 @@ def test_rules_bind_where_columns_are_compared(save: Save) -> None:
 
 
 def test_linked_rows_refuse_it(save: Save) -> None:
-    with pytest.raises(Exception, match="not kept where rows of a person are linked"):
+    with pytest.raises(Exception, match="not kept for linked rows"):
         make_spec(
             {**COLUMNS, "pid": {"kind": "drop"}, "year": {"kind": "integer", "min": 2000, "max": 2009}},
             unit={"person_id": "pid", "max_records": 3},

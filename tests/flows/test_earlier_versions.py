@@ -25,7 +25,7 @@ def home(tmp_path: Path) -> Path:
 def test_the_ledger_has_no_problem(home: Path) -> None:
     found = LedgerView(settings_of(home)).verify()
     assert (found.verified, found.problems, found.as_json()["certificates"]) == (True, (), 2)
-    assert "2 of 2 certificates name no entry of the ledger, as those of earlier versions" in found.notes[0]
+    assert "2 of 2 certificates name no entry of the ledger, like certificates of earlier versions" in found.notes[0]
 
 
 @pytest.mark.parametrize("name", RUNS)

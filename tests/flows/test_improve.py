@@ -167,7 +167,7 @@ def more_people(spec: ReleaseSpec) -> None:
 REFUSED: dict[str, tuple[Callable[[ReleaseSpec, str], Any], str]] = {
     "changed data": (lambda spec, run: (more_people(spec), improve(run, 0.5)), "has changed since people-"),
     "an unknown run": (lambda spec, run: improve("people-0", 0.5), "there is no run 'people-0'"),
-    "an odd name": (lambda spec, run: improve("../people", 0.5), "not a name for a file"),
+    "an odd name": (lambda spec, run: improve("../people", 0.5), "not a valid file name"),
     "no budget": (lambda spec, run: improve(run, 0.0), "above 0"),
     "not a number": (lambda spec, run: improve(run, float("nan")), "above 0"),
     "too little": (lambda spec, run: improve(run, 1e-9), "noise of more than"),

@@ -126,7 +126,7 @@ def test_what_is_measured_has_the_paper_s_shape_and_equal_noise(name: str, made:
 
 
 SAID = {
-    "independent": "the rows show no relation between columns, whatever is so in reality",
+    "independent": "the rows show no relation between columns, even where there is one",
     "mst": "one tree that links all columns",
     "privbayes": "drawn from noisy counts that were not brought into",
     "aim": "The rows keep the relations of few columns, those that were measured",
