@@ -219,7 +219,15 @@ def page(runs: Sequence[Run]) -> list[str]:
     for name, (title, _) in FIGURES.items():
         lines += [f"![{title}](../img/{name}.png)", ""]
     methods = list(dict.fromkeys(m for _, names in FIGURES.values() for m in names))
-    return [*lines, *errors_table(runs, methods), "", f"CPU time at epsilon {EPSILONS[-1]:g}:", "", *cost_table(runs), ""]
+    return [
+        *lines,
+        *errors_table(runs, methods),
+        "",
+        f"CPU time at epsilon {EPSILONS[-1]:g}:",
+        "",
+        *cost_table(runs),
+        "",
+    ]
 
 
 def main() -> None:

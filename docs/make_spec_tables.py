@@ -117,7 +117,9 @@ def render_tables() -> str:
         known.update(new)
         names = [f"Also, as above: {', '.join(lines[line] for line in above)}.\n"] if above else []
         names += [f"Sections: {', '.join(lines[line] for line in below)}.\n"] if below else []
-        parts.append("\n".join([f"### {title}\n" + "".join(described) + draw_table(new), *names]).replace("\n\n\n", "\n\n"))
+        parts.append(
+            "\n".join([f"### {title}\n" + "".join(described) + draw_table(new), *names]).replace("\n\n\n", "\n\n")
+        )
     return "\n".join(parts)
 
 
