@@ -143,12 +143,12 @@ def plot(groups: Sequence[Sequence[Point]], path: Path) -> None:
 
 
 def markdown(groups: Sequence[tuple[str, Sequence[Point]]]) -> str:
-    """Return the text between the markers of the README."""
+    """Return the text between the markers of the README: the least and the largest size of each group."""
     lines = []
     for what, points in groups:
         fitted = f": {exponents(points)}" if len(points) > 2 else ""
         lines += [f"**{what}**{fitted}.", "", "| size | CPU | peak besides imports |", "|---|---|---|"]
-        for p in points:
+        for p in points if len(points) < 3 else (points[0], points[-1]):
             peak = f"{p.peak_mb:,.0f} MB" if np.isfinite(p.peak_mb) else ""
             lines.append(f"| {p.size:,} {p.growing} | {p.cpu:.1f} s | {peak} |")
         lines.append("")

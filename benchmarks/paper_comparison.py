@@ -74,8 +74,6 @@ LARGE = 100_000
 LIMITED = {"non-private-selection-mcf"}
 """Methods that are not run on tables of more than LARGE rows: minutes a run, where all others take seconds."""
 
-DID_NOT_FIT = "did not fit"
-
 TIMED = ("privsyn-paper", "privbayes", "dual-query")
 
 
@@ -180,31 +178,24 @@ def _references(runs: Sequence[Run], table: str) -> list[alt.Chart]:
 
 
 def errors_table(runs: Sequence[Run], methods: Sequence[str], epsilon: float = SHOWN) -> list[str]:
-    """Return a line a table and metric, a column a method: mean and standard deviation; the least is bold."""
-    lines = ["| table | metric | " + " | ".join(METHODS[m].title for m in methods) + " |"]
-    lines.append("|---|---|" + "---|" * len(methods))
-    for table in (t for t in TABLES if any(r.table == t for r in runs)):
-        for metric in TABLED:
-            points = [point(runs, Job(m, table, epsilon, 0), metric) for m in methods]
-            least = min((p.mean for p in points if p is not None), default=None)
-            if least is None:
-                continue
-            large = {r.method for r in runs if (r.table, r.epsilon, r.outcome) == (table, epsilon, "memory")}
-            cells = " | ".join(
-                _cell(p, bold=p.mean == least) if p is not None else DID_NOT_FIT * (m in large)
-                for m, p in zip(methods, points, strict=True)
-            )
-            lines.append(f"| {table} | {METRICS[metric].partition(':')[0]} | {cells} |")
+    """Return a line a method, a column a table and metric: mean and standard deviation."""
+    tables = [t for t in TABLES if any((r.table, r.epsilon) == (t, epsilon) for r in runs)]
+    places = [(table, metric) for metric in TABLED for table in tables]
+    heads = [f"{table}, {METRICS[metric].partition(':')[0]}" for table, metric in places]
+    lines = ["| method | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+    for method in methods:
+        points = [point(runs, Job(method, table, epsilon, 0), metric) for table, metric in places]
+        if any(points):
+            lines.append(f"| {METHODS[method].title} | " + " | ".join(_cell(p) if p else "" for p in points) + " |")
     return lines
 
 
-def _cell(found: Point, *, bold: bool) -> str:
-    words = f"{found.mean:.3g}" + (f" ±{found.sd:.1g}" if found.sd is not None else "")
-    return f"**{words}**" if bold else words
+def _cell(found: Point) -> str:
+    return f"{found.mean:.3g}" + (f"±{found.sd:.1g}" if found.sd is not None else "")
 
 
 def cost_table(runs: Sequence[Run]) -> list[str]:
-    """Return tables 6 and 7: CPU seconds and peak memory of a run at the largest epsilon, the mean over its seeds."""
+    """Return Table 6: CPU seconds of a run at the largest epsilon, the mean over its seeds."""
     tables = [t for t in TABLES if any(r.table == t for r in runs)]
     lines = ["| method | " + " | ".join(tables) + " |", "|---|" + "---|" * len(tables)]
     for method in TIMED:
@@ -212,8 +203,7 @@ def cost_table(runs: Sequence[Run]) -> list[str]:
         for table in tables:
             at = (method, table, EPSILONS[-1])
             found = [r for r in runs if (r.method, r.table, r.epsilon) == at and r.cpu is not None]
-            cpu, memory = [r.cpu or 0.0 for r in found], [r.peak_mb or 0.0 for r in found]
-            cells.append(f"{statistics.fmean(cpu):.2g} s, {statistics.fmean(memory) / 1024:.2f} GB" if found else "")
+            cells.append(f"{statistics.fmean(r.cpu or 0.0 for r in found):.2g} s" if found else "")
         lines.append(f"| {METHODS[method].title} | " + " | ".join(cells) + " |")
     return lines
 
@@ -226,9 +216,18 @@ def page(runs: Sequence[Run]) -> list[str]:
         f"Runs: {runs[-1].machine}.",
         "",
     ]
-    for name, (title, methods) in FIGURES.items():
-        lines += [f"### {title}", "", f"![{title}](../img/{name}.png)", "", *errors_table(runs, methods), ""]
-    return [*lines, "### Time and memory (Tables 6 and 7)", "", *cost_table(runs), ""]
+    for name, (title, _) in FIGURES.items():
+        lines += [f"![{title}](../img/{name}.png)", ""]
+    methods = list(dict.fromkeys(m for _, names in FIGURES.values() for m in names))
+    return [
+        *lines,
+        *errors_table(runs, methods),
+        "",
+        f"CPU time at epsilon {EPSILONS[-1]:g}:",
+        "",
+        *cost_table(runs),
+        "",
+    ]
 
 
 def main() -> None:

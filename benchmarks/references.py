@@ -39,12 +39,10 @@ def page(parts: dict[str, Comparison]) -> list[str]:
     """Return the generated part of the page: a table for each comparison."""
     rows = []
     for title, results in parts.items():
-        undone = {r.method: f"{r.outcome}: {r.note}" for r in results.runs if r.outcome != "done"}
         few = ", ".join(str(r.rows) for r in results.done("dual-query", results.epsilons[-1]))
         rows += [
             f"**{title}**: {results.rows_real:,} rows, {len(results.columns)} columns, delta {results.delta:g}, "
             f"{results.seeds} seeds. Rows of dual-query at epsilon {results.epsilons[-1]:g}: {few}.",
-            *(f"{name}: {why}." for name, why in undone.items()),
             "",
             *list_markdown_table(results, METRICS),
             "",

@@ -64,6 +64,8 @@ SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
 )
 """Heading -> the models whose fields stand under it, in the order of the page."""
 
+TITLES = {title for title, _ in SECTIONS}
+
 COMMON = {"description", "nullable", "measured"}
 """Fields of every kind of column, described once."""
 
@@ -109,13 +111,25 @@ def render_tables() -> str:
         described = [] if len(models) > 1 or models == (columns.BooleanColumn,) else [summarize(models[0]) + "\n\n"]
         lines = {line: name for model in models for name, line in describe_fields(model, column)}
         known = seen.setdefault(title.split(":")[0], set())
-        new, above = ([line for line in lines if (line in known) is old] for old in (False, True))
+        options = title.startswith("`mechanism: {name")
+        below = [line for line in lines if options and f"`mechanism: {{{lines[line].strip('`')}: ...}}`" in TITLES]
+        new, above = ([line for line in lines if (line in known) is old and line not in below] for old in (False, True))
         known.update(new)
-        table = "\n".join(["field | default | meaning", "---|---|---", *new]) + "\n" if new else ""
-        names = f"Also, as above: {', '.join(lines[line] for line in above)}.\n" if above else ""
-        gap = "\n" if table and names else ""
-        parts.append("".join([f"### {title}\n", *described, table, gap, names]))
+        names = [f"Also, as above: {', '.join(lines[line] for line in above)}.\n"] if above else []
+        names += [f"Sections: {', '.join(lines[line] for line in below)}.\n"] if below else []
+        parts.append(
+            "\n".join([f"### {title}\n" + "".join(described) + draw_table(new), *names]).replace("\n\n\n", "\n\n")
+        )
     return "\n".join(parts)
+
+
+def draw_table(lines: list[str]) -> str:
+    """Return fields as a table; a column of defaults only where a field has one."""
+    if not lines:
+        return ""
+    if all(" |  | " in line for line in lines):
+        return "\n".join(["field | meaning", "---|---", *(line.replace(" |  | ", " | ", 1) for line in lines)]) + "\n"
+    return "\n".join(["field | default | meaning", "---|---|---", *lines]) + "\n"
 
 
 def insert_tables(page: str) -> str:

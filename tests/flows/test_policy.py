@@ -65,7 +65,7 @@ BEYOND: dict[str, tuple[dict[str, Any], str, str]] = {
     "link": ({"data": "{places}/tables/link.parquet"}, "data", r"datasets\.people\.paths"),
     "way up": ({"data": "{places}/tables/../people.parquet"}, "data", r"datasets\.people\.paths"),
     "neighbour": ({"data": "{places}/tables2/people.parquet"}, "data", r"datasets\.people\.paths"),
-    "link in a folder": ({"data": "{places}/tables/parts"}, "data", r"holds the link 'b.parquet', which leads out of"),
+    "link in a folder": ({"data": "{places}/tables/parts"}, "data", r"holds the link 'b.parquet', which leads outside"),
     "links to links": ({"data": "{places}/tables/chain"}, "data", r"datasets\.people\.paths"),
     "cap": ({"budget": {"epsilon": 30, "delta": 1e-8}}, "budget.epsilon", r"\.budget\.epsilon allows at most 3"),
     "cap's delta": ({"budget": {"epsilon": 3, "delta": 1e-6}}, "budget.delta", r"\.budget\.delta allows at most 1e-08"),
