@@ -34,9 +34,9 @@ class ComparedMethod(PrivateResult):
 class MethodRun(PrivateResult):
     """One method at one epsilon with one seed.
 
-    seconds: wall time of the method alone, without metrics, with precompiled kernels; rows: of its table; marginals:
-    the attribute sets measured besides the one-ways; receipts_epsilon: the epsilon that its noise guarantees at the
-    comparison's delta, None without receipts. All but ``note`` are None or empty unless "done".
+    ``seconds``: wall time of the method alone, without metrics, with precompiled kernels.  ``rows``: of its table.
+    ``marginals``: the attribute sets measured besides the one-ways.  ``receipts_epsilon``: the epsilon that its noise
+    guarantees at the comparison's delta, None without receipts.  All but ``note`` are None or empty unless "done".
     """
 
     method: str

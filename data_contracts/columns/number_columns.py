@@ -52,7 +52,7 @@ class Stepped(Binned):
         return tuple(sorted(float(value) for value in heaps))
 
     def round_numbers(self) -> tuple[float, ...]:
-        """Return the possible round numbers, ascending: those of ROUND_NUMBERS with at least LEAST_MULTIPLES."""
+        """Return the possible round numbers, ascending: ROUND_NUMBERS with at least LEAST_MULTIPLES."""
         low, high = float(self.min), float(self.max)  # type: ignore[attr-defined]
         grid, decimals = self.grid(), getattr(self, "decimals", None)
         step = grid.step if grid is not None else None if decimals is None else Grid.of(10.0**-decimals).step

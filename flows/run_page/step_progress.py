@@ -45,8 +45,8 @@ def delete_bar(artifact: UUID) -> None:
 class StepProgress:
     """A context around a step's task; its bar, if one appears, belongs to the flow run that it is entered in.
 
-    On the run's graph the bar of a task run would stand over the names of the steps beside it, and a run's bars over
-    the lowest ones, so a bar goes when its step has ended well.  A thread of its own talks to the server: the step
+    On the run's graph a bar of a task run covers the names of the steps beside it, and a bar of the run the lowest
+    names.  So a bar is deleted when its step has ended well.  A thread of its own talks to the server: the step
     itself only sets a number.  Nothing here fails a step.
     """
 

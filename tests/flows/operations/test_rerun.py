@@ -282,7 +282,7 @@ def test_an_earlier_version_excuses_no_changed_file(
 @pytest.mark.parametrize(
     ("request_of", "words"),
     [
-        (lambda folder: ["no-such-run"], "RUN: there is no release 'no-such-run' here"),
+        (lambda folder: ["no-such-run"], "RUN: there is no release 'no-such-run':"),
         (lambda folder: [str(folder), "-o", str(folder)], "--output: .* exists already"),
         (lambda folder: [str(folder), "-o", str(folder / "no" / "where")], "--output: .* or its folder does not"),
         (lambda folder: [str(folder), "-o", ""], "--output: is empty"),
