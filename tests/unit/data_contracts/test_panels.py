@@ -30,13 +30,13 @@ def test_a_spec_without_an_order_is_written_as_before() -> None:
 
 
 PERSONS: list[tuple[dict[str, Any], str]] = [
-    ({"unit": {"records_per_person": 3}}, "nothing says which rows are a person's"),
+    ({"unit": {"records_per_person": 3}}, "links the rows of a person, but no column identifies the person"),
     ({"unit": {"person_id": "pid", "max_records": 1}}, "no row follows another"),
     ({"unit": {"person_id": "pid", "max_records": 0}}, "greater than or equal to 1"),
     ({"order": None}, "the spec gives none"),
     ({"order": "nothing"}, "measures no column 'nothing'"),
-    ({"order": "job"}, "puts no rows in order: it is of the kind 'categorical'"),
-    ({"order": "income"}, "puts no rows in order: it is of the kind 'number'"),
+    ({"order": "job"}, "cannot order rows: it is of kind 'categorical'"),
+    ({"order": "income"}, "cannot order rows: it is of kind 'number'"),
     ({"constant": ["none"]}, "measures no column 'none'"),
     ({"once": ["none"]}, "the promise is about a person"),
     ({"constant": ["year"]}, "is the order or was named before"),
@@ -46,7 +46,7 @@ PERSONS: list[tuple[dict[str, Any], str]] = [
     ({"together": [["age", "year"]]}, "does not go with `order`"),
     (
         {"columns": {**PANEL_COLUMNS, "year": {"kind": "integer", "min": 2000, "max": 2009, "exact": [2005]}}},
-        "the order is by its values alone",
+        "the order must use its values alone",
     ),
     (
         {"columns": {**PANEL_COLUMNS, "pid (rows)": {"kind": "boolean"}}},
@@ -94,17 +94,17 @@ HOUSEHOLDS: list[tuple[dict[str, Any], str]] = [
     ({"unit": {"household_id": "hid"}}, "`household_id` and `max_records` go together"),
     ({"unit": {"household_id": "hid", "max_records": 0}}, "greater than or equal to 1"),
     ({"unit": {"household_id": "age", "max_records": 5}}, "list the column 'age' under `columns`"),
-    ({"order": None}, "in which roles the members of a household are"),
+    ({"order": None}, "the column with the roles of household members is missing"),
     ({"order": "age"}, "roles are values of a `categorical` column"),
-    ({"order": "nothing"}, "the spec describes no such column"),
+    ({"order": "nothing"}, "as the column of the members' roles, but the spec does not describe it"),
     ({"once": ["nobody"]}, "names 'nobody', which 'role' does not list"),
     ({"once": ["head", "head"]}, "names a role twice"),
-    ({"with_order": ["age"]}, "roles are no numbers"),
+    ({"with_order": ["age"]}, "roles are not numbers"),
     ({"constant": ["role"]}, "is the order or was named before"),
     ({"mechanism": {"name": "mst"}}, "does not link the rows of a person"),
     (
         {"columns": {**HOUSEHOLD_COLUMNS, "role": {"kind": "categorical", "values": MANY}}, "once": []},
-        "5 members of 13 roles can be in 8,567 compositions, and 5,000 is the most",
+        "5 members of 13 roles can be in 8,567 compositions, but 5,000 is the limit",
     ),
     *(
         ({"columns": {**HOUSEHOLD_COLUMNS, taken: {"kind": "boolean"}}}, "has the name that a count of rows needs")

@@ -137,7 +137,7 @@ def test_questions_that_rows_cannot_answer_are_refused(changes: dict[str, Any], 
 
 
 def test_a_question_about_persons_that_is_not_measured_is_refused() -> None:
-    with pytest.raises(ValidationError, match="about several rows and not measured"):
+    with pytest.raises(ValidationError, match="about several rows but not measured"):
         make_panel_spec(workload=[{"question": "share(ever(job == 'none'))", "measured": False}])
 
 

@@ -36,7 +36,7 @@ def pair(a: str, b: str, *counts: tuple[Any, Any, int], **more: Any) -> dict[str
         ([{**BY_REGION, "rows": 12}], {}, 0, "give either `table: FILE` or `counts"),
         ([{"statement": STATEMENT}], {}, 0, "names no columns, so it needs `rows`"),
         ([{**BY_REGION, "columns": ["region", "region"]}], {}, 0, "names a column twice"),
-        ([{**BY_REGION, "count": "region"}], {}, "count", "is one of `columns`, and the column of counts"),
+        ([{**BY_REGION, "count": "region"}], {}, "count", "is both one of `columns` and the column of counts"),
         ([{**BY_REGION, "columns": ["area"]}], {}, "columns", "the spec releases no column 'area'"),
         ([{**BY_REGION, "columns": ["age"]}], {}, "columns", "'age' is of kind 'integer', but totals need columns"),
         ([{**BY_REGION, "counts": [{"region": "west", "count": 1}]}], {}, 0, "'west' is not a value of the column"),
@@ -69,7 +69,7 @@ def pair(a: str, b: str, *counts: tuple[Any, Any, int], **more: Any) -> dict[str
             [BY_REGION],
             {"columns": {"region": COLUMNS["region"]}},
             "totals",
-            "give the counts of every column, and nothing is left",
+            "give the counts of every column, so no single column is left",
         ),
         (
             [BY_REGION],

@@ -48,7 +48,11 @@ BY_PRIOR = {"prior": STATED_PRIOR, "mechanism": {"name": "prior", "group": ["pla
         (with_x(REGION, **BY_PRIOR), ("mechanism", "group"), NAMED),
         (with_x({**NUMBER, "exact": [0]}), ("columns", "x", "exact"), "`exact` chooses how the column is counted"),
         (with_x({**NUMBER, "heaps": [2]}), ("columns", "x", "heaps"), "`heaps` chooses how the column is counted"),
-        (with_x({**REGION, "levels": ["happy"]}), ("columns", "x", "levels"), "`levels` says what is counted of"),
+        (
+            with_x({**REGION, "levels": ["happy"]}),
+            ("columns", "x", "levels"),
+            "`levels` chooses how the column is counted",
+        ),
         ({"columns": {"x": {**NUMBER, **NOT}, "y": {"kind": "drop"}}}, ("columns",), "no column is measured"),
     ],
 )

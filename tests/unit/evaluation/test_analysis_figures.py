@@ -129,7 +129,7 @@ def test_no_row_that_takes_part_is_told_and_raises_nothing(spec: ReleaseSpec) ->
         ({"kind": "regression", "formula": "log(sex) ~ wage"}, "analyses[0].formula: `sex` is not a number"),
         ({"kind": "quantile", "column": "sex"}, "analyses[0].column: `sex` is not a number"),
         ({"kind": "share", "of": "wage"}, "analyses[0].of: `wage` is a number, not a condition"),
-        ({"kind": "share", "of": "happy", "by": ["born"]}, "analyses[0].by: `born` is no number"),
+        ({"kind": "share", "of": "happy", "by": ["born"]}, "analyses[0].by: `born` is not a number"),
         ({"kind": "share", "of": "happy", "where": "wage"}, "analyses[0].where: `wage` is a number, not a"),
     ],
 )
