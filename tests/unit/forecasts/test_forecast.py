@@ -194,7 +194,7 @@ def test_with_a_prior_the_rows_are_like_the_priors_and_made_up_ones_are_refused(
     alone = privsyn.forecast(
         make_spec(COLUMNS, preset="0.3"), 300, public=tmp_path / "public.parquet", epsilons=[], seeds=1
     )
-    assert "spec's prior, which fit it perfectly" in known.words[1]
+    assert "spec's prior, which cannot fit better" in known.words[1]
     assert known.at[0].columns[0].misplaced < alone.at[0].columns[0].misplaced / 2
     assert known.at[0].sample is not None and known.at[0].sample > (alone.at[0].sample or 0)
     with pytest.raises(RequestError, match=r"^strength: made-up rows are not like the spec's prior"):
