@@ -109,23 +109,23 @@ def list_wants(steps: tuple[Step, ...], reads: frozenset[tuple[str, str]]) -> It
                 yield name, kind, any((step.name, f"{look}.noisy") in reads for look in looks)
 
 
-def test_every_look_pays_its_share_of_the_budget_and_no_more(runs: dict[str, Ran]) -> None:
+def test_08_every_look_pays_its_share_of_the_budget_and_no_more(runs: dict[str, Ran]) -> None:
     assert {name: wrong for name, ran in runs.items() if (wrong := find_wrong_prices(ran))} == {}
     assert all(sum(step.share for step in release_steps(ran.steps)) == 1 for ran in runs.values())
 
 
-def test_every_look_measures_what_its_kind_says(runs: dict[str, Ran]) -> None:
+def test_08_every_look_measures_what_its_kind_says(runs: dict[str, Ran]) -> None:
     assert {name: wrong for name, ran in runs.items() if (wrong := find_wrong_kinds(ran))} == {}
 
 
-def test_what_a_step_wants_is_read(runs: dict[str, Ran]) -> None:
+def test_08_what_a_step_wants_is_read(runs: dict[str, Ran]) -> None:
     wanted = {want for ran in runs.values() for want in list_wants(ran.steps, ran.reads)}
     read = {(step, kind) for step, kind, was_read in wanted if was_read}
     assert {(step, kind) for step, kind, _ in wanted} - read == set()
     assert len(read) > 10
 
 
-def test_mutant_declarations_are_found(runs: dict[str, Ran]) -> None:
+def test_08_mutant_declarations_are_found(runs: dict[str, Ran]) -> None:
     """Planted mutants of a share, a kind, and a step that does not read what it wants."""
     ran = runs["privsyn, persons of 2"]
     steps = {step.name: step for step in ran.steps}

@@ -87,7 +87,7 @@ def test_options_of_csv_files_are_not_ignored_beside_parquet(tmp_path: Path) -> 
     pq.write_table(pa.table({"a": ["1"], "b": ["2"], "c": ["3"]}), tmp_path / "t.parquet")
     assert read(tmp_path / "t.parquet") == [{"a": "1", "b": "2"}]
     spec = ABC.model_copy(update={"csv": CsvOptions(decimal=",", delimiter=";")})
-    assert refused(tmp_path / "t.parquet", spec=spec).startswith("csv: says how CSV files are written")
+    assert refused(tmp_path / "t.parquet", spec=spec).startswith("csv: describes CSV files")
 
 
 def test_csv_values(tmp_path: Path) -> None:

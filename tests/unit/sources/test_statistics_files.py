@@ -114,7 +114,7 @@ def test_a_sheet_and_the_row_of_its_names_are_told_in_a_url(tmp_path: Path) -> N
         "?sheet=People%20of%202020&header=900": "people.xlsx has no columns",
         "?sheet=People%20of%202020&header=0": "has the header '0', which is not a row's number",
         "?header=0000000019999999999": "which is not a row's number",
-        "?table=people": "Allowed are sheet, header",
+        "?table=people": "Known are sheet, header",
     }.items():
         with pytest.raises(RequestError, match=words):
             open_source(place + options, SPEC)

@@ -119,7 +119,7 @@ def test_what_is_said_is_no_guess() -> None:
     made = draft_tables(tables, key="a")
     assert "tables.persons.key" not in made.guesses and read(made.text)["persons"]["key"] == "a"
     assert read(made.text)["visits"]["order"] == "TODO"
-    assert "follow each other: date, seen?" in made.text
+    assert "the order of rows within a person: date, seen?" in made.text
     for wrong, field in (({"key": "sex"}, "key"), ({"key": "a", "of": "homes"}, "of")):
         with pytest.raises(RequestError) as caught:
             draft_tables(tables, **wrong)

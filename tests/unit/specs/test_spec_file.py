@@ -163,7 +163,7 @@ def test_shared_values_by_anchor() -> None:
         ),
         (
             HEAD.replace("{records_per_person: 1}", "{household_id: hid}") + COLUMNS,
-            ["unit (line 3)", "`household_id` and `max_records` go together", "`household_id` to protect"],
+            ["unit (line 3)", "`household_id` and `max_records` go together", "`household_id` in its place protects"],
         ),
         (
             HEAD.replace("{records_per_person: 1}", "{person_id: pid, max_records: 1}")
@@ -196,7 +196,7 @@ def test_shared_values_by_anchor() -> None:
         ),
         (HEAD + COLUMNS + "about: {titel: x}", ["`about`. Did you mean `title`? Its fields are title,"]),
         ("a: !!python/name:os.system x", ["line 1", "tag"]),
-        ("<<: 5", ["line 1", "merge", "no mapping"]),
+        ("<<: 5", ["line 1", "merge", "not a mapping"]),
         ("<<: {a: 1}\n<<: {b: 1}", ["line 2", "second time"]),
         ("%YAML 1.1\n---\na: no", ["old YAML"]),
         ("a: " + "[" * 3000, ["nested too deeply"]),

@@ -81,7 +81,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_scheme_that_no_package_adds_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"is a URL \(none://\), and tables are not read from there"):
+    with pytest.raises(RequestError, match=r"is a URL \(none://\), a kind that is not supported"):
         DataUrl.parse("none://place/table.csv")
 
 
