@@ -110,7 +110,7 @@ def test_every_shard_has_about_its_share() -> None:
     parts = [quotas.take(s.rows)[0].counts[0] for s in plan_shards(131, Rows(shard_rows=14))]
     assert np.sum(parts, axis=0).tolist() == [100, 30, 1]
     assert all(abs(part[0] - 10) <= 1 and abs(part[1] - 3) <= 1 for part in parts)
-    with pytest.raises(ValueError, match="more than the 0 of the totals"):
+    with pytest.raises(ValueError, match="more than the 0 rows of the totals"):
         quotas.take(1)
 
 

@@ -262,7 +262,7 @@ def test_columns_follow_from_another_row_without_any_search() -> None:
     ("derived", "words"),
     [
         ({"income": "count(job == 'none')"}, "follows from a member's role or a count"),
-        ({"year": "previous.year + 1"}, "is derived from another row, and is the order"),
+        ({"year": "previous.year + 1"}, "is derived from another row, so it cannot be the order"),
         ({"income": "income + previous.income"}, "is derived from itself"),
         ({"job": "previous.income"}, "'job' is a text"),
         ({"income": "previous.income + count(job == 'none')"}, "follows from a member's role or a count"),
