@@ -111,22 +111,26 @@ def strip_quotes(name: str) -> str:
     return quoted[2] if quoted else name.strip("`")
 
 
-def split_formula(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the target and the terms of ``y ~ a + b``, stripped.  Raises FieldError."""
-    sides = _split(" ".join(text.splitlines()), "~")
+def split_formula(text: str, *, of_names: bool = False) -> tuple[str, tuple[str, ...]]:
+    """Return the target and the terms of ``y ~ a + b``, as texts without surrounding blanks.  Raises FieldError.
+
+    ``of_names``: the parts are names of columns, which only backticks keep together; else they are expressions.
+    """
+    sides = _split(text, "~", of_names=of_names)
     if len(sides) != 2 or not all(side.strip() for side in sides):
         raise FieldError(f"`{text}` is not of the form y ~ a + b", "Write, say, `wage ~ age + sex`")
-    terms = tuple(term.strip() for term in _split(sides[1], "+"))
+    terms = tuple(term.strip() for term in _split(sides[1], "+", of_names=of_names))
     if len(set(terms)) < len(terms):
         raise FieldError(f"`{text}` names one term twice", "Name each once")
     return sides[0].strip(), terms
 
 
-def _split(text: str, mark: str) -> list[str]:
-    """Split the text at ``mark``, except inside quotation marks, backticks or brackets."""
+def _split(text: str, mark: str, *, of_names: bool) -> list[str]:
+    """Return the text cut at ``mark``, but not inside backticks, nor inside an expression's quotes or brackets."""
     parts, depth = [""], 0
-    for piece in re.findall(rf"{QUOTED}|.", text, re.DOTALL):
-        depth += (piece in "([") - (piece in ")]")
+    for piece in re.findall(rf"{'`[^`]*`' if of_names else QUOTED}|.", text, re.DOTALL):
+        if not of_names:
+            depth += (piece in "([") - (piece in ")]")
         if piece == mark and depth == 0:
             parts.append("")
         else:

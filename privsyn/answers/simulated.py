@@ -398,10 +398,10 @@ def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]
     Raises RequestError.
     """
     try:
-        target, terms = split_formula(formula)
+        target, terms = split_formula(formula, of_names=True)
     except FieldError as error:
         raise RequestError(error.problem, error.cure, "query.formula") from None
-    names = [strip_quotes(part) for part in (target, *terms)]
+    names = [part if part in columns else strip_quotes(part) for part in (target, *terms)]
     for name in names:
         if name not in columns:
             raise make_unknown_column_error(name, "query.formula")

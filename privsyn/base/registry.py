@@ -11,15 +11,18 @@ and the object that it is.  The module that asks for a group says what its objec
 | privsyn.engines | ``kind`` of ``engine``: the class of a ClusterEngine | engine/opening.py |
 | privsyn.methods | any: a sequence of methods | comparison/methods.py |
 | privsyn.metrics | of the metric: an AddedMetric | evaluation/scores.py |
-| privsyn.requests | last step of a release that is of no table: lists its steps | api/ledger_comparison.py |
+| privsyn.requests | kind of a release that is of no table, its last step: lists its steps | api/ledger_comparison.py |
 | privsyn.stores | scheme of URLs: a FileStore | storage/stores.py |
 | privsyn.telemetry | of the setting with its address: the class of a receiver | base/telemetry.py |
 
 An installed package is trusted: its parts run in this process.  A part is loaded when it is asked for, not before.
+Parts add and never replace: the program's own endings, schemes, methods and parts win over a package's.  A kind of
+request of another package has a hyphen in its name, which no step of a table's release has.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -34,14 +37,31 @@ Group = Literal[
 ]
 
 
+LOG = logging.getLogger(__name__)
+
+
 @cache
 def find_parts(group: Group) -> dict[str, EntryPoint]:
-    """Return name -> entry point of the parts that are installed, in the order of their names.
+    """Return name -> entry point of the installed parts, in the order of their names.
 
-    Of two of one name, this package's own counts.
+    If two have one name, this project's own part counts.  Raises RequestError if this project's own parts are missing,
+    as after an update of the code without an installation.
     """
-    parts = sorted(entry_points(group=f"privsyn.{group}"))
-    return {part.name: part for part in sorted(parts, key=lambda part: part.module.startswith("privsyn."))}
+    if not any(map(_is_own, entry_points(group="privsyn.requests"))):
+        raise RequestError(
+            "the installation of privsyn-flows is older than its code",
+            "Install it once more: pip install --no-deps --no-build-isolation -e .",
+        )
+    parts = [part for part in sorted(entry_points(group=f"privsyn.{group}")) if _is_own(part) or _may_add(group, part)]
+    return {part.name: part for part in sorted(parts, key=_is_own)}
+
+
+def _is_own(part: EntryPoint) -> bool:
+    return part.value.startswith("privsyn.")
+
+
+def _may_add(group: Group, part: EntryPoint) -> bool:
+    return group != "requests" or "-" in part.name
 
 
 def load_part(group: Group, name: str, field: str = "") -> Any:
@@ -52,14 +72,20 @@ def load_part(group: Group, name: str, field: str = "") -> Any:
         raise RequestError(problem, "Install the package that does, or leave it out", field)
     try:
         return part.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # another author's code
         problem = f"{part.value}, which a package adds as {name!r}, cannot be loaded ({type(error).__name__})"
         raise RequestError(problem, "Repair or remove the package", field) from error
 
 
 def load_parts(group: Group) -> dict[str, Any]:
-    """Return name -> part of all that are installed; errors as of :func:`load_part`."""
-    return {name: load_part(group, name) for name in find_parts(group)}
+    """Return name -> part of all installed parts that load; others are logged and left out."""
+    parts = {}
+    for name in find_parts(group):
+        try:
+            parts[name] = load_part(group, name)
+        except RequestError as error:
+            LOG.warning("%s", error)
+    return parts
 
 
 @contextmanager

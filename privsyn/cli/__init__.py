@@ -11,6 +11,8 @@ import atexit
 import gc
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -18,6 +20,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from privsyn.base.errors import RequestError
 from privsyn.base.registry import find_parts, load_part
 from privsyn.cli import backfill_command as backfill
 from privsyn.cli import compare_command as compare
@@ -37,7 +40,9 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands: of this module in its order, then of others."""
-        return list(dict.fromkeys([*super().list_commands(ctx), *find_parts("commands")]))
+        with suppress(RequestError):  # an installation that is older than its code: a command says so
+            return list(dict.fromkeys([*super().list_commands(ctx), *find_parts("commands")]))
+        return super().list_commands(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command; packages are searched for one that is not of this module."""
@@ -46,12 +51,26 @@ class Commands(TyperGroup):
 
 def _load_command(name: str) -> Any:
     """Return the command that a package adds: a function with the arguments of the command."""
-    if name not in find_parts("commands"):
-        return None
-    added = typer.Typer(add_completion=False, rich_markup_mode=None)
     with print_errors(debug="--debug" in sys.argv):
+        if name not in find_parts("commands"):
+            return None
+    added = typer.Typer(add_completion=False, rich_markup_mode=None)
+    try:
         added.command(name)(load_part("commands", name))
+    except RequestError as error:
+        added.command(name)(_make_broken_command(error))
     return get_command(added)
+
+
+def _make_broken_command(error: RequestError) -> Callable[[], None]:
+    """Return the command of a package that cannot be loaded: it says so."""
+
+    def say_broken() -> None:
+        with print_errors(debug="--debug" in sys.argv):
+            raise error
+
+    say_broken.__doc__ = "Not available: its package cannot be loaded."
+    return say_broken
 
 
 app = typer.Typer(

@@ -64,5 +64,9 @@ _OWN = (
     ),
 )
 
-METHODS = {method.name: method for method in (*_OWN, *(m for part in load_parts("methods").values() for m in part))}
+_OWN_NAMES = {method.name for method in _OWN}
+METHODS = {
+    method.name: method
+    for method in (*_OWN, *(m for part in load_parts("methods").values() for m in part if m.name not in _OWN_NAMES))
+}
 """Every method by its name, in the order in which they are shown."""

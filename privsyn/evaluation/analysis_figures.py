@@ -89,7 +89,7 @@ def parse_analysis(analysis: Analysis, types: Mapping[str, Type]) -> ParsedAnaly
 
 
 def _parse_formula(text: str, types: Mapping[str, Type], where: Node | None) -> ParsedAnalysis:
-    left, right = split_formula(text)
+    left, right = split_formula(_format_line(text))
     target, terms = _parse_term(left, types), tuple(_parse_term(term, types) for term in right)
     if target.of_values:
         cure = f"Write a condition, such as `{left} == 'yes' ~ ...`"

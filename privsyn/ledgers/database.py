@@ -26,6 +26,7 @@ from privsyn.base.errors import LedgerError, LedgerMissingError, RequestError
 from privsyn.base.paths import expand_path, refuse_undecodable
 from privsyn.base.wording import Text, mention
 from privsyn.ledgers.schema import (
+    ARE_PERIODS_NARROW,
     CHAINED_TABLES,
     FIRST_TABLES,
     GUARD_COUNT,
@@ -256,7 +257,7 @@ class Database:
         with self.write() as connection:
             for table in CHAINED_TABLES:
                 self.make(connection, table)
-            if not self.sqlite:
+            if not self.sqlite and connection.exec_driver_sql(ARE_PERIODS_NARROW.format(schema=self.schema)).first():
                 connection.exec_driver_sql(WIDEN_PERIODS.format(schema=self.schema))
 
     def _create_tables(self, connection: Connection) -> None:

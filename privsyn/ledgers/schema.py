@@ -171,6 +171,10 @@ _UNIQUE = {
 """Append-only table -> the condition under which a new row would replace an old one."""
 
 
+ARE_PERIODS_NARROW = (
+    "SELECT 1 FROM information_schema.columns WHERE table_schema = '{schema}' AND table_name = 'periods' "
+    "AND column_name = 'period' AND character_maximum_length IS NOT NULL"
+)
 WIDEN_PERIODS = "ALTER TABLE {schema}.periods ALTER COLUMN period TYPE text"
 """For a ledger in PostgreSQL of versions before, where the label of an hour was too long for its column."""
 

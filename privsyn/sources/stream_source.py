@@ -26,7 +26,7 @@ from privsyn.data_contracts.unicode import adopt_names
 from privsyn.sources.private_table import BY_A_VALUE, Note, Source, check_types, list_columns_to_read, with_valid_text
 from privsyn.sources.readers.reader import Connector, Reader
 from privsyn.sources.row_digest import KEY_BYTES, RowDigest
-from privsyn.storage.table_files import refuse_repeats
+from privsyn.storage.table_files import FILE_ENDINGS, refuse_repeats
 
 if TYPE_CHECKING:
     from privsyn.storage.store import Store
@@ -36,7 +36,8 @@ def is_streamed(place: object) -> TypeGuard[str | Path]:
     """Return whether a reader reads a place: the URL of a table, or a file with an ending that a package adds."""
     if is_url(place):
         return not is_files_url(place)
-    return isinstance(place, str | Path) and Path(place).suffix.lower() in find_parts("connectors")
+    ending = Path(place).suffix.lower() if isinstance(place, str | Path) else ""
+    return ending not in FILE_ENDINGS and ending in find_parts("connectors")
 
 
 def open_reader(place: str | Path, columns: Mapping[str, Column] | None = None) -> Reader:

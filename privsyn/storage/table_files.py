@@ -29,6 +29,9 @@ from privsyn.storage.stores import StoredFile, find_store
 
 DELIMITERS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
+FILE_ENDINGS = (".csv", ".tsv", ".gz", ".parquet")
+"""Endings of the files that this module reads; no package can take them."""
+
 FORMATS = "CSV (.csv, .tsv, also with .gz) or Parquet (.parquet)"
 _HEADER_BYTES = 1 << 22
 _DEFAULTS = CsvOptions()

@@ -126,7 +126,7 @@ def test_estimates_of_the_page_were_within_a_factor_of_two_of_what_was_found() -
     page = (ROOT / "docs" / "operations" / "scale.md").read_text(encoding="utf-8")
     pairs = re.findall(r"\| ([\d.,]+) / ([\d.,]+) (?:s|MB)(?= \|)", page.partition("## What a release will take")[2])
     ratios = [float(guess.replace(",", "")) / float(real.replace(",", "")) for guess, real in pairs]
-    assert len(ratios) >= 27 and all(0.5 <= ratio <= 2 for ratio in ratios), ratios
+    assert len(ratios) >= 18 and all(0.5 <= ratio <= 2 for ratio in ratios), ratios
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.data_contracts.question_language import parse_names, parse_question
+from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.question_language import parse_names, parse_question, split_formula
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from tests.support.notes import write_section
 from tests.support.specs import COLUMNS, make_spec
@@ -152,3 +153,25 @@ def test_names_stand_in_backticks_or_quotation_marks(text: str, of: str, by: tup
     question = parse_question(text)
     assert (question.of, question.by) == (of, by)
     assert parse_names('"a b"') == parse_names("'a b'") == parse_names("`a b`") == parse_names("a b") == ("a b",)
+
+
+@pytest.mark.parametrize(
+    ("text", "of_names", "parts"),
+    [
+        ("wage ~ age + sex", True, ("wage", ("age", "sex"))),
+        ("it's ~ don't", True, ("it's", ("don't",))),
+        ("a( ~ 5' + b)", True, ("a(", ("5'", "b)"))),
+        ("`a ~ b` ~ `c + d`", True, ("`a ~ b`", ("`c + d`",))),
+        ("sex == 'a~b' ~ log(x + 1) + y", False, ("sex == 'a~b'", ("log(x + 1)", "y"))),
+    ],
+)
+def test_a_formula_is_split_once(text: str, of_names: bool, parts: tuple[str, tuple[str, ...]]) -> None:
+    assert split_formula(text, of_names=of_names) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("wage", "not of the form"), ("a ~", "not of the form"), ("a ~ b + b", "twice")]
+)
+def test_what_is_no_formula_is_refused(text: str, why: str) -> None:
+    with pytest.raises(FieldError, match=why):
+        split_formula(text, of_names=True)
