@@ -109,8 +109,9 @@ def sweep_block(
     value that lowers the sum of squares, with probability proportional to the decrease.  A record with S below
     ``urgent``, as in forbidden cells, always takes the best value.
 
-    start: the stream.  vain: uint8 (attributes, rows), changed in place.  It counts for how many sweeps a record in
-    surplus without a better value is skipped, unless its S is below ``urgent``.  Without rows, no record is skipped.
+    start: the stream.  vain: uint8 (attributes, rows), changed in place: for how many more sweeps a record in surplus
+    without a better value is skipped.  A record with S below ``urgent`` is never skipped.  If ``vain`` has no rows, no
+    record is skipped.
 
     heat: if above 0, every record, in surplus or not, draws a value, possibly its own, as in simulated annealing.  The
     probability is proportional to exp(-change of the weighted squares / (heat k)); ``best`` is ignored.

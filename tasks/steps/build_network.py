@@ -38,9 +38,9 @@ def build_bayesian_network(
 ) -> list[Clique]:
     """Return the families (an attribute with its parents) in the order of drawing, each in domain order.
 
-    The next attribute is the one whose parents among the earlier attributes have the largest summed score.  Its parents
-    are the strongest first, all with positive score.  There are at most ``degree`` parents, with at most ``most_cells``
-    cells together with the attribute.  If no attribute has such parents, the one with the strongest relation becomes a
+    The next attribute is the one whose parents among the earlier attributes have the largest summed score.  Parents
+    are chosen strongest first, all with positive score: at most ``degree`` parents, with at most ``most_cells`` cells
+    together with the attribute.  If no attribute has such parents, the one with the strongest relation becomes a
     new root.  Attributes without a relation are in no family.
     """
     score_of = {frozenset(pair): s for pair, s in scores.items() if s > 0 and domain.cells(pair) <= most_cells}
