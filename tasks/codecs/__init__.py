@@ -1,9 +1,9 @@
 """Codecs: source columns <-> integer codes, by the public spec alone.
 
-Belongs here: the codec interface (``codec``), one codec per kind of column (``categories``, ``numbers``,
-``dates_and_times``; the last two share ``ordered`` and ``cells``), the codecs of a release (``encoding_plan``), and
-total parsers for any value (``parsing``).  Does not belong here: anything that looks at more than one row at a time, or
-chooses bins or values from data.
+Belongs here: the codec interface (``codec``) and one codec per kind of column (``categories``, ``numbers``,
+``dates_and_times``).  The last two share ``ordered`` and ``cells``.  The codecs of a release (``encoding_plan``) and
+total parsers for any value (``parsing``) belong here too.  Does not belong here: anything that looks at more than one
+row at a time, or chooses bins or values from data.
 """
 
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec

@@ -21,8 +21,10 @@ Sections = tuple[tuple[int, int], ...]
 class Level:
     """One level above the fine codes of an attribute.
 
-    ``attribute``: the attribute whose codes are the groups; ``of``: the group of every fine code, shape (fine size,),
-    with at least one code per group; all codes of a group share one group of the level above.
+    Attributes:
+        attribute: The attribute whose codes are the groups.
+        of: The group of every fine code, shape (fine size,).  Every group has at least one code.  All codes of a group
+            share one group of the level above.
     """
 
     attribute: str

@@ -1,7 +1,7 @@
 """Codecs of the calendar of dates, moments and times: weekday, hour, and what minutes are rounded to.
 
-Each is a separate attribute, counted alone, so that Saturdays, office hours and quarter hours are kept if their noisy
-counts stand out from chance; the column's codec reads them to draw values inside cells.
+Each is a separate attribute, counted alone.  Saturdays, office hours and quarter hours are therefore kept if their
+noisy counts stand out from chance.  The column's codec reads these attributes to draw values inside cells.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def _to_text(values: Sequence[str]) -> pa.StringArray:
 class OneHotCodec(Codec):
     """Codec of a one-hot group: one code per column, then one for "none" if the rule allows it.
 
-    A row with several ones counts as the first of these columns in the rule's order; a row without a one, if the rule
-    does not allow it, counts as the first column.  Both are repairs.
+    A row with several ones counts as the first of these columns in the rule's order.  A row without a one counts as the
+    first column if the rule does not allow such a row.  Both are repairs.
     """
 
     def __init__(self, columns: Sequence[Codec], or_none: bool) -> None:

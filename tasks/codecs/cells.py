@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.columns.grid import Grid, find_next_value
 
 FINE_CELLS = 2
-"""The most fine cells per bin, except wide bins.  A bin's total is then the sum of at most 2 noisy cells, with at most
-1.4 times the standard deviation of one, and later joint marginals estimate the bin again (a public constant)."""
+"""The most fine cells per bin, except wide bins (a public constant).  A bin's total is then the sum of at most 2 noisy
+cells.  The sum has at most 1.4 times the standard deviation of one cell.  Later joint marginals estimate the bin
+again."""
 
 WIDE_RATIO = 3.0
 """A bin more than this many times as wide as a neighbouring interval is wide: its cells double in width."""

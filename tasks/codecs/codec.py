@@ -1,8 +1,8 @@
 """The codec interface: encode values of source columns as integer codes, and decode codes to values.
 
-Codes are *fine*: each bin of an ordered column is cut again (at most FINE_CELLS cells per bin, more for wide bins),
-because a finer one-way marginal costs nothing and lets decode place values inside a bin.  ``groups`` maps each fine
-code to the public bin that joint marginals use.
+Codes are *fine*: each bin of an ordered column is cut again, into at most FINE_CELLS cells, or more for wide bins.  A
+finer one-way marginal costs nothing and lets decode place values inside a bin.  ``groups`` maps each fine code to the
+public bin that joint marginals use.
 
 A codec reads one *or more* source columns (``sources``) and writes one attribute, so a group of columns recoded into
 one attribute is simply another codec.

@@ -83,7 +83,7 @@ class EncodingPlan:
 
     @property
     def following(self) -> tuple[str, ...]:
-        """The attributes whose code in a person's next row is measured: those of columns that are not carried.
+        """The attributes whose code in a person's next row is measured; their columns are not carried.
 
         Attributes counted alone, such as a weekday, are drawn for every row separately (:attr:`drawn_by_row`).
         """
@@ -320,7 +320,7 @@ class ColumnCodecs:
         self._made: dict[str, list[Codec]] = {}
 
     def of(self, name: str) -> list[Codec]:
-        """Return the codecs of a column: its own and those of its derived attributes."""
+        """Return the codecs of a column: its own codec and the codecs of its derived attributes."""
         if name not in self._made:
             every = {edge for by_column in self._thresholds for edge in by_column.get(name, ())}
             thresholds = _drop_repeated(every, self.spec.columns[name])

@@ -1,7 +1,7 @@
 """Codec of a level: the public group that contains a column's value.
 
-It writes a separate attribute, so that the groups of a column with very many values get their own noise instead of a
-sum of noisy counts; the released table has no such column.
+The codec writes a separate attribute, so that the groups of a column with very many values get their own noise.
+Without this attribute, the count of a group would be a sum of noisy counts.  The released table has no such column.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class SummaryCodec(PersonFigureCodec):
     """
 
     def __init__(self, measured: MeasuredSummary, node: Node, book: CompiledRules) -> None:
-        """Take the summary's spec; codes are those of :class:`MeasuredSummary`, null last if it may be unknown."""
+        """Take the summary's spec; :class:`MeasuredSummary` defines the codes, and a possible null comes last."""
         top = len(measured.cuts)
         column = IntegerColumn(kind="integer", min=0, max=top, bins=top + 1, nullable=measured.nullable)
         super().__init__(measured.about.name, column)

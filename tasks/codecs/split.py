@@ -1,7 +1,7 @@
 """Codec of a column whose codes are split by the bins of a column computed from it and others.
 
-If a computed column changes inside a code, no pair of its source columns holds its relations: for example a time of
-day, with bins that end at half hours, computed from hour and minute.  If the hour's codes are split where the time's
+If a computed column changes inside a code, no pair of its source columns holds its relations.  An example is a time of
+day, computed from hour and minute, with bins that end at half hours.  If the hour's codes are split where the time's
 bin changes, pairs with the hour hold the relations with the time too.
 """
 
@@ -28,10 +28,17 @@ Bins = NDArray[np.int32]
 class SplitCodec(Codec):
     """Codec with one code for each combination of a code of ``codec`` and a bin of the computed column.
 
-    codec: one bin per code, without helpers; others: codecs of the computed column's other sources; column: the
-    computed column's codec; bins: its bin by the codes of ``codec`` and ``others``, -1 where no row can be.  A row's
-    bin is the one that the rules compute, even if a private row has another value.  ``code_alone`` and
-    ``computed_bin``, both of shape (size,): each code's code of ``codec`` and bin of ``column``.
+    A row's bin is the one that the rules compute, even if a private row has another value.
+
+    Args:
+        codec: One bin per code, without helpers.
+        others: The codecs of the computed column's other sources.
+        column: The computed column's codec.
+        bins: The computed column's bin by the codes of ``codec`` and ``others``, -1 where no row can be.
+
+    Attributes:
+        code_alone: Each code's code of ``codec``, shape (size,).
+        computed_bin: Each code's bin of ``column``, shape (size,).
     """
 
     def __init__(self, codec: Codec, others: Sequence[Codec], column: Codec, bins: Bins) -> None:

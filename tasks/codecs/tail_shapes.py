@@ -22,10 +22,14 @@ Floats = NDArray[np.float64]
 class TailPrior:
     """The prior of a tail.
 
-    ``indices``: the mixed tail indices; 0 is an exponential tail, 1/2 the first without a variance, negative tails end
-    (-1 is uniform); ``mean``, ``sd``: of the index; ``scales``: how many scales are mixed, evenly in the logarithm,
-    from a quarter of the narrowest cell to four times the tail; ``apart``: probability that a cell's count is
-    independent of the tail, such as at a value that many rows share.
+    Attributes:
+        indices: The mixed tail indices.  0 is an exponential tail, and 1/2 the first without a variance.  Tails with a
+            negative index end (-1 is uniform).
+        mean: The mean of the index.
+        sd: The standard deviation of the index.
+        scales: How many scales are mixed, evenly in the logarithm, from a quarter of the narrowest cell to four times
+            the tail.
+        apart: The probability that a cell's count is independent of the tail, such as at a value that many rows share.
     """
 
     indices: Floats
@@ -81,9 +85,10 @@ def fit_tail_counts(
 ) -> Floats:
     """Return the count of each cell of a tail, shape (cells,), at least 0, from the tail's beginning on.
 
-    ``noisy`` counts with noise of ``variance``; ``least``: the least number of rows in the fit; ``usual``: the prior
-    scale from public edges, 0 if unknown; ``density_before``: the noisy count per unit of width before the tail, 0 if
-    unknown, and its noise standard deviation.  Returns the posterior mean over tail indices, scales and departures.
+    The ``noisy`` counts have noise of ``variance``.  ``least``: the least number of rows in the fit.  ``usual``: the
+    prior scale from public edges, 0 if unknown.  ``density_before``: the noisy count per unit of width before the tail,
+    0 if unknown, and its noise standard deviation.  Returns the posterior mean over tail indices, scales and
+    departures.
     """
     rows = max(float(noisy.sum()), float(np.sqrt(variance.sum())))
     scale = np.geomspace(widths.min() / 4, widths.sum() * 4, prior.scales)

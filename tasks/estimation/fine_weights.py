@@ -64,7 +64,7 @@ def weigh_inside(
     counts keep the share lambda = max(0, 1 - (m - 1) sigma^2 / sum of squared residuals) of their departure from it
     (positive-part James-Stein); residuals within the noise give an even spread.  A code with a bin that stands out is
     shrunk bin by bin.  If a shrunk count is negative, all counts of the code are lowered by one constant and clipped at
-    0, which keeps their sum: otherwise many empty codes would take rows from a full one.  With a ``level``, bins that
+    0, which keeps their sum.  Otherwise many empty codes would take rows from a full one.  With a ``level``, bins that
     stand out stay as they are, and the rest of each group of the level is shrunk together.  A cell of one value
     (``points``) that does not stand out gets the even share of the interval beside it.
     """

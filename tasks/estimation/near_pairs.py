@@ -38,8 +38,8 @@ def list_near_pairs(
     """Return the pairs to score, in attribute order: all pairs if there are at most ``most``.
 
     ``columns``: attribute -> its source column; ``focus``: attributes whose pairs are all scored.  At most ``most``
-    other pairs follow: first pairs within a block, nearest first, up to BLOCK_PART of them, then the nearest pairs in
-    the table, where attributes of one column are adjacent.
+    other pairs follow.  Pairs within a block come first, nearest first, up to BLOCK_PART of them.  Then come the
+    nearest pairs in the table, where attributes of one column are adjacent.
     """
     number = {a: i for i, a in enumerate(attributes)}
     chosen = {_sort_pair(number[f], i) for f in focus for i in range(len(attributes)) if i != number[f]}

@@ -4,8 +4,8 @@ Not in the paper.  Post-processing of released counts with a public sigma costs 
 
 Surveys skip questions in blocks: people who were not asked one question were not asked others.  Then a pair has one or
 two empty blocks of cells: null in one column and a value in the other.  Noise leaves rows in these cells, and no table
-can match what many pairs leave there.  So the rows of each block are estimated, and empirical Bayes (expectation
-maximization over all blocks) finds the empty ones; the prior for any other block is uniform up to its largest possible
+can match what many pairs leave there.  So the rows of each block are estimated, and empirical Bayes finds the empty
+blocks (expectation maximization over all blocks).  The prior for any other block is uniform up to its largest possible
 number of rows.  The relation "null wherever another column is null" is transitive.
 
 In a chain of columns with slightly rising numbers of nulls, noise may tie each column to the next and so all to one

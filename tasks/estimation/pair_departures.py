@@ -4,8 +4,8 @@ Not in the paper.  A function of released counts and public noise, so it costs n
 
 A score is the L1 distance of a pair from independence, and two effects inflate it.  First, the noise of the one-ways
 moves the reference: the expected distance from this noise alone is subtracted in squares, as errors add.  Second, the
-largest of many scores tend to have the largest noise: half a standard deviation is subtracted from all scores, more if
-the noise is above a quarter of the table.  Scores with noise above half the table are not used.  The remaining
+largest of many scores tend to have the largest noise.  So half a standard deviation is subtracted from all scores, and
+more if the noise is above a quarter of the table.  Scores with noise above half the table are not used.  The remaining
 departure is spread over the cells in proportion to their expected counts.
 
 One-ways enter every marginal of their attribute, measured or not, so their errors cost more than a pair's.  With few
@@ -67,11 +67,12 @@ def estimate_pair_departures(
 ) -> Departures:
     """Return a row per pair: expected L1 departure (rho 0), the score minus what noise explains, at least 0.
 
-    scores: in records, with noise of standard deviation ``sigma``, one for each or for all; ``noisy_reference``:
-    whether the reference is the noisy one-ways of ``recode`` (whose noise then is in the scores) or the exact ones
-    (InDif); ``pooled``: whether pooled coefficients will separate weak relations from noise; with trends, nothing is
-    then subtracted for a score's noise, since a pair measured in vain does no harm.  ``explained``: pair -> L1
-    departure, in records, that its trend explains; None if no trends were asked.
+    ``scores``: in records, with noise of standard deviation ``sigma``, which is one number for each score or for all.
+    ``noisy_reference``: whether the reference is the noisy one-ways of ``recode`` or the exact ones (InDif).  If it is
+    the noisy one-ways, their noise is in the scores.  ``pooled``: whether pooled coefficients will separate weak
+    relations from noise.  With trends, nothing is then subtracted for a score's noise, since a pair measured in vain
+    does no harm.  ``explained``: pair -> L1 departure, in records, that its trend explains; None if no trends were
+    asked.
     """
     reference = IndependentCounts.of(recode)
     _, noise = sum_coarse_one_ways(recode)

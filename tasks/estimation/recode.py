@@ -106,8 +106,11 @@ WORTH_A_CODE = 0.001
 class AttributeRecode:
     """The recoding of one attribute; every array has shape (fine size,).
 
-    ``coarse[code]``: the coarse code, ``size`` if the value was filtered (``kept`` false); ``weight``: the fine code's
-    share of its coarse code, >= 0, with sum 1; ``estimate``, ``variance``: the noisy fine count and its noise variance.
+    Attributes:
+        coarse: The coarse code of each fine code, ``size`` if the value was filtered (``kept`` false).
+        weight: Each fine code's share of its coarse code, >= 0, with sum 1.
+        estimate: The noisy fine counts.
+        variance: The noise variance of each noisy fine count.
     """
 
     coarse: NDArray[np.int32]
@@ -502,8 +505,8 @@ def mark_first_of_intervals(
 def _mark_first_of_neighbours(total: Floats, low: NDArray[np.bool_], theta: float) -> NDArray[np.bool_]:
     """Return which bins of a row of intervals begin a code.
 
-    Every bin that is not low begins one.  In a run of low bins, a new code begins once the last one reached ``theta``;
-    a rest below ``theta`` at the end of the run joins the code before it.
+    Every bin that is not low begins one.  In a run of low bins, a new code begins once the last code reached ``theta``.
+    A rest below ``theta`` at the end of the run joins the code before it.
     """
     first = np.ones(len(total), dtype=bool)
     begun: list[int] = []  # the bins that begin a code in this run of low bins

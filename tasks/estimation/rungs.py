@@ -1,10 +1,10 @@
 """The ladder: cells of ordered columns, split where a first look finds rows.
 
-Not in the paper.  Public bounds are often wide, and one of the equal cells between them would hold nearly all rows.
-So the first look counts *rungs*: cells that double in width outwards from 0 (for dates, backwards from the last date).
+Not in the paper.  Public bounds are often wide, and one of the equal cells between them would hold nearly all rows.  So
+the first look counts *rungs*: cells that double in width outwards from 0 (for dates, backwards from the last date).
 Rungs follow from bounds and resolution alone.  Each rung with rows is split into parts of equal width, in number by its
-share of the rows; codes, one-ways and pairs use these parts.  This is a tree of cells with a second level only where
-rows are (the first two levels of PrivTree: Zhang, Xiao and Xie, SIGMOD 2016), on a grid of relative precision.
+share of the rows; codes, one-ways and pairs use these parts.  This is a tree of cells on a grid of relative precision,
+with a second level only where rows are.  These are the first two levels of PrivTree (Zhang, Xiao and Xie, SIGMOD 2016).
 
 This module only post-processes released counts.
 """

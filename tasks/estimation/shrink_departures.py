@@ -9,11 +9,11 @@ that stands out keeps its count.  One more component of the mixture holds empty 
 another, most cells are empty, however many rows independence expects there.
 
 By singular vectors: a trend moves every cell a little, and no cell stands out.  So the departures of a pair are also
-shrunk around their low-rank part, whose singular values are shrunk (a correlation has mostly rank 1; Gavish and Donoho,
-"Optimal Shrinkage of Singular Values", IEEE Transactions on Information Theory 63, 2017).  Stein's unbiased estimate
-gives the risk of both estimates from the noisy counts alone.  Their average has weights that fall exponentially with
-the risk (Leung and Barron, "Information Theory and Mixing Least-Squares Regressions", IEEE Transactions on Information
-Theory 52, 2006).
+shrunk around their low-rank part, because a correlation has mostly rank 1.  The singular values of this part are shrunk
+(Gavish and Donoho, "Optimal Shrinkage of Singular Values", IEEE Transactions on Information Theory 63, 2017).  Stein's
+unbiased estimate gives the risk of both estimates from the noisy counts alone.  Their average has weights that fall
+exponentially with the risk (Leung and Barron, "Information Theory and Mixing Least-Squares Regressions", IEEE
+Transactions on Information Theory 52, 2006).
 """
 
 from __future__ import annotations

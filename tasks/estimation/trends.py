@@ -68,9 +68,11 @@ _CELLS_AT_A_TIME = 1 << 20  # quadrature points of pairs of one shape in a batch
 class Ranks:
     """The ranks of an attribute's ordered codes, among the rows with an ordered code.
 
-    ``score``: integer score of each code and, last, of filtered values, shape (codes + 1,); ``width``: share of each
-    code among these rows, shape (codes,), 0 for codes without an order; ``ordered``: mask of the ordered codes;
-    ``there``: share of all rows with an ordered code.
+    Attributes:
+        score: The integer score of each code and, last, of filtered values, shape (codes + 1,).
+        width: The share of each code among these rows, shape (codes,), 0 for codes without an order.
+        ordered: The mask of the ordered codes.
+        there: The share of all rows with an ordered code.
     """
 
     score: NDArray[np.int64]
@@ -144,8 +146,8 @@ def rank_codes(
 ) -> dict[str, Ranks]:
     """Return the ranks of every attribute with several ordered codes with rows, from its noisy one-way.
 
-    ``top``: largest score, 1 or TOP; ``two_valued``: attributes whose first two codes are listed values, and count as
-    ordered (any order of two values is valid); ``least_codes``: least ordered codes with rows.
+    ``top``: largest score, 1 or TOP.  ``two_valued``: attributes whose first two codes are listed values; these codes
+    count as ordered (any order of two values is valid).  ``least_codes``: least ordered codes with rows.
     """
     ranks = {}
     for a, bins in binning.items():

@@ -197,9 +197,11 @@ def choose_rows(keys, edges, ends, by_block, losses, starts, first, last, chosen
     Works through blocks ``first`` .. ``last`` - 1; block b has the rows from edges[b] to edges[b + 1] - 1.  Candidates
     are drawn row by row with slightly more than the wanted share.  If a cell gets too few, all candidates are drawn
     again with every row of that cell.  Selection sampling then keeps the exact number.  Given their number, a cell's
-    candidates are a uniform subset, so the choice is uniform.  keys: uint32 (rows); by_block, losses: int64 (blocks,
-    cells), rows in each and rows to lose; starts: uint64 (blocks), the streams; chosen: uint32, written from ends[b] to
-    ends[b + 1] - 1 with ascending rows.
+    candidates are a uniform subset, so the choice is uniform.
+
+    ``keys``: uint32 (rows).  ``by_block``: int64 (blocks, cells), the number of rows in each cell.  ``losses``: int64
+    (blocks, cells), the number of rows to lose.  ``starts``: uint64 (blocks), the streams.  ``chosen``: uint32, written
+    from ends[b] to ends[b + 1] - 1 with ascending rows.
     """
     cells = losses.shape[1]
     bounds, quota = np.empty(cells, np.uint32), np.empty(cells, np.uint64)

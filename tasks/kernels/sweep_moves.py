@@ -105,11 +105,13 @@ def sweep_block(
     codes: unsigned (attributes, then merged codes; rows), changed in place; order: the attributes in visiting order;
     layout: the views of each attribute; residuals: integers (cells), the block's quota, updated with every move.
 
-    With ``best``, a record in surplus moves to the value with the largest S, ties at random; otherwise to a value that
-    lowers the sum of squares, with probability proportional to the decrease.  A record with S below ``urgent``, as in
-    forbidden cells, always takes the best value.  start: the stream.  vain: uint8 (attributes, rows), changed in place:
-    for how many sweeps a record in surplus without a better value is skipped, unless its S is below ``urgent``; without
-    rows, no record is skipped.
+    With ``best``, a record in surplus moves to the value with the largest S, ties at random.  Otherwise it moves to a
+    value that lowers the sum of squares, with probability proportional to the decrease.  A record with S below
+    ``urgent``, as in forbidden cells, always takes the best value.
+
+    start: the stream.  vain: uint8 (attributes, rows), changed in place: for how many more sweeps a record in surplus
+    without a better value is skipped.  A record with S below ``urgent`` is never skipped.  If ``vain`` has no rows, no
+    record is skipped.
 
     heat: if above 0, every record, in surplus or not, draws a value, possibly its own, as in simulated annealing.  The
     probability is proportional to exp(-change of the weighted squares / (heat k)); ``best`` is ignored.

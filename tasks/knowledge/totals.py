@@ -46,8 +46,11 @@ class ExactCounts:
 class KnownTotals:
     """The totals of a spec.
 
-    ``rows``: number of rows of the table; ``one_way``: attribute -> count of every fine code; ``pairs``: pair in domain
-    order -> counts of fine codes; ``exact``: the counts that rows match exactly, each after its parent.
+    Attributes:
+        rows: The number of rows of the table.
+        one_way: Attribute -> count of every fine code.
+        pairs: Pair in domain order -> counts of fine codes.
+        exact: The counts that rows match exactly, each after its parent.
     """
 
     rows: int

@@ -9,7 +9,7 @@ added and removed records.  With U = Q + D and L = max(Q - D, 0) for the toleran
 
 This is appendix A with its lower bounds worked in.  L stops at 0, because a bin cannot give records that it does not
 have, whatever the tolerance.  A bin's tolerance applies to its final content, so records that pass through it use up
-nothing.  Adding and removing is offered only where it can be optimal: no distance exceeds 1, so adding a record and
+nothing.  Adding and removing is offered only where it can be optimal.  No distance exceeds 1, so adding a record and
 then moving it never costs less than adding it at its target.
 """
 
@@ -190,11 +190,11 @@ def build_neighbour_arcs(
     """Return the arcs between neighbouring bins whose shortest paths are the bin distances (MGD, section 6.3).
 
     ``wanted``: the bins where something can start or end, shape (components, one axis per graph); only these are kept,
-    which matters for mostly empty marginals.  A move from bin b to bin b' goes up, across and down: in every attribute
-    with dummies up to the lowest common ancestor, along the line of the ordered attribute, and down again.  So it is
-    enough to keep all combinations of the bins' ancestors, and to join kept neighbours on a line by an arc that costs
-    all steps between them.  With two or more lines, a move across needs the corners between them, so every bin is kept.
-    A step's cost is rounded down to a multiple of ``1 / cost_units``.
+    which matters for mostly empty marginals.  A move from bin b to bin b' goes up, across and down.  In every attribute
+    with dummies, it goes up to the lowest common ancestor.  It then goes along the line of the ordered attribute, and
+    down again.  So it is enough to keep all combinations of the bins' ancestors, and to join kept neighbours on a line
+    by an arc that costs all steps between them.  With two or more lines, a move across needs the corners between them,
+    so every bin is kept.  A step's cost is rounded down to a multiple of ``1 / cost_units``.
     """
     axes = [_Axis.of(graph, weight, cost_units) for graph, weight in zip(graphs, weights, strict=True)]
     if sum(axis.place.max(initial=-1) > 0 for axis in axes) > 1:

@@ -1,7 +1,7 @@
 """Generalization hierarchies: levels, and the semantic distance between two values of one level (MGD, section 4.3.1).
 
-Null is a value of its own.  In an ordered column it is off the line, at distance 1 from every value; in an unordered
-column it hangs below the root, so it is at distance 1 at every level too.
+Null is a value of its own.  In an ordered column, null is off the line, at distance 1 from every value.  In an
+unordered column, null hangs below the root, so it is at distance 1 at every level too.
 """
 
 from __future__ import annotations

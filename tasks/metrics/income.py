@@ -48,8 +48,9 @@ def compute_gini(counts: NDArray[np.int64], wages: NDArray[np.float64]) -> NDArr
     """Return the Gini index of each group: 0 (everybody earns the same) to 1 - 1/n (one of n people earns everything).
 
     ``counts`` (..., codes): people of each group with each wage; ``wages`` (codes): values >= 0.  With the n wages in
-    ascending order and their running sums W_i it is (n + 1)/n - 2 sum_i W_i / (n W_n): the mean absolute difference
-    of two people's wages, over twice the mean wage.  0 for a group without people or without any wage.
+    ascending order and their running sums W_i, the index is (n + 1)/n - 2 sum_i W_i / (n W_n).  This is the mean
+    absolute difference of two people's wages, over twice the mean wage.  A group without people or without any wage has
+    index 0.
     """
     order = np.argsort(wages, kind="stable")
     people, worth = counts[..., order].astype(np.float64), wages[order]

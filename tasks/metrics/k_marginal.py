@@ -68,10 +68,10 @@ def compute_k_marginal_score(
     """Return SDNist's k-marginal score, 0..1000, higher is better: 1000 for equal tables, 0 for disjoint ones.
 
     The score is (2 - s) 500.  Here s is the mean over marginals of k attributes of sum_cell |real share - synthetic
-    share|, in 0..2.  The marginals are ``cliques`` if given (newer versions of SDNist take all pairs), else ``number``
-    different random sets of k attributes, or fewer if there are not as many; sets of all attributes if there are fewer
-    than k.  A table without rows has densities of 0: it scores 500 against any other table and 1000 against another
-    empty one.  Raises ValueError for tables that cannot be compared.
+    share|, in 0..2.  The marginals are ``cliques`` if given (newer versions of SDNist take all pairs).  Otherwise they
+    are ``number`` different random sets of k attributes, or fewer if there are not as many.  With fewer than k
+    attributes, the set has all attributes.  A table without rows has densities of 0: it scores 500 against any other
+    table and 1000 against another empty one.  Raises ValueError for tables that cannot be compared.
     """
     if cliques is None:
         cliques = draw_cliques(real.domain, min(k, len(real.domain.attributes)), number, seed)

@@ -152,9 +152,9 @@ def estimate_density_error(
 ) -> float:
     """Return NIST 2018's density estimation score, 0..10**6, higher is better.
 
-    S = 10**6 (1 - s / 2), with s the mean L1 distance (0..2) of the normalised marginals on ``schemas`` random sets of
-    three attributes (DPSyn report, section 5.1); sets of all attributes if there are fewer than three.  If fewer sets
-    exist, each counts once.  Bins are the public ones.
+    S = 10**6 (1 - s / 2), where s is the mean L1 distance (0..2) of normalised marginals (DPSyn report, section 5.1).
+    The marginals are on ``schemas`` random sets of three attributes, or of all attributes if there are fewer than
+    three.  If fewer sets exist, each counts once.  Bins are the public ones.
     """
     ways = min(3, len(real.domain.attributes))
     return 1e6 * (1 - average_l1(real, synthetic, draw_cliques(real.domain, ways, schemas, seed), threads) / 2)

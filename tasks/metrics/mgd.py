@@ -243,7 +243,7 @@ def compute_aemc(synthetic: Ints, real: Ints, axes: Sequence[Axis], tolerance: f
 
     Error: costs are rounded down to multiples of 1/S, so the flow's own cost is a lower bound, and the plan found is
     priced at the true distances.  With at most h edges between two bins, the result exceeds the true minimum by less
-    than h/S per record moved; S is 10^9 up to 1,000 bins and 10^6 from a million bins on.  Nothing is rounded if all
+    than h/S per record moved.  S is 10^9 up to 1,000 bins and 10^6 from a million bins on.  Nothing is rounded if all
     edges' costs have a common denominator up to S (nearly always so for the default weights).  A tolerance is rounded
     to a fraction with denominator <= 10,000 (off by at most d): each bin then errs by at most 2 d records.
     """

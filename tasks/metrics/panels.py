@@ -184,10 +184,10 @@ def compare_kinds_of_persons(
 ) -> float:
     """Return the mean difference of the shares of persons that resemble a random real person, 0..1.
 
-    The higher order conjunction of the NIST Differential Privacy Temporal Map Challenge, sprint 3, whose score is 1
-    minus this value.  A person resembles another if their numbers of rows with each code of ``columns`` (there: shift
-    and pickup area) differ by at most a limit drawn per code: between 5 and 50 of the 200 rows that a person had there
-    at most, scaled to ``most``.
+    This is the higher order conjunction of the NIST Differential Privacy Temporal Map Challenge, sprint 3, whose score
+    is 1 minus this value.  One person resembles another if their numbers of rows with each code of ``columns`` differ
+    by at most a limit drawn per code.  The challenge's columns were shift and pickup area.  Its limit was between 5 and
+    50, and a person had at most 200 rows; here the limit is scaled to ``most``.
     """
     counts = [_count_rows_by_code(table, columns) for table in (real, synthetic)]
     if not (len(counts[0]) and len(counts[1]) and columns):

@@ -50,13 +50,13 @@ class PieChart:
 def score_pie_charts(real: CodeTable, synthetic: CodeTable, place: str, time: str, kind: str) -> PieChart:
     """Return the pie-chart metric of three different attributes: 1 for equal tables, 0 where every pie is wrong.
 
-    For every place and time, the counts of the kinds are a pie.  Slices below 5 % become zero.  The penalty is the sum
-    of: the Jensen-Shannon distance of the pies; 0.2 for each kind that only the synthetic pie still shows; 0.25 if the
-    pie's number of rows (with small slices) is off by more than 500.  A pie's score is 1 minus the penalty, at least 0;
-    equal pies score 1, including empty ones.  The challenge summed the scores over places and times (``total``);
-    ``score`` is their mean, so that it does not depend on the number of pies.  Raw counts are compared, so a synthetic
-    table of another size is penalised where the pies' sizes differ.  Raises ValueError for tables that cannot be
-    compared, repeated attributes, or more than 2**31 cells.
+    For every place and time, the counts of the kinds are a pie.  Slices below 5 % become zero.  The penalty is a sum.
+    It begins with the Jensen-Shannon distance of the pies.  Each kind that only the synthetic pie still shows adds 0.2.
+    A pie whose number of rows (with small slices) is off by more than 500 adds 0.25.  A pie's score is 1 minus the
+    penalty, at least 0; equal pies score 1, including empty ones.  The challenge summed the scores over places and
+    times (``total``); ``score`` is their mean, so that it does not depend on the number of pies.  Raw counts are
+    compared, so a synthetic table of another size is penalised where the pies' sizes differ.  Raises ValueError for
+    tables that cannot be compared, repeated attributes, or more than 2**31 cells.
     """
     check_tables(real, synthetic)
     if len({place, time, kind}) < 3:

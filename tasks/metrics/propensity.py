@@ -25,12 +25,14 @@ SMALLEST_AUC = 10
 
 @dataclass(frozen=True)
 class Propensity:
-    """``rows`` of each table were told apart.
+    """How well ``rows`` rows of each table could be told apart.
 
-    ``pmse``: 0 (cannot be told apart) to 0.25 (always told apart).  ``ratio``: pmse over its null expectation, from 0
-    without upper bound, about 1 for rows drawn from a correct model fitted to the real rows; None if the model has
-    nothing to fit.  ``auc``: area under the curve of trees on unseen rows, 0 to 1 (always told apart), about 0.5 for a
-    guess, less if synthetic rows repeat real ones (each was seen with the other label); None below 10 rows.
+    Attributes:
+        pmse: 0 (cannot be told apart) to 0.25 (always told apart).
+        ratio: pmse over its null expectation, from 0 without upper bound.  It is about 1 for rows drawn from a correct
+            model fitted to the real rows, and None if the model has nothing to fit.
+        auc: The area under the curve of trees on unseen rows, 0 to 1 (always told apart).  It is about 0.5 for a guess,
+            and less if synthetic rows repeat real ones (each was seen with the other label).  None below 10 rows.
     """
 
     rows: int
@@ -47,9 +49,9 @@ def measure_propensity(
     n rows of each table are compared, with n the smaller of both sizes and ``max_rows``, drawn by ``seed``.  With equal
     parts, pMSE = mean over the 2n rows of (p - 1/2)^2 (Woo et al., section 2), where p is the fitted probability of
     being synthetic.  The model is a logistic regression on the one-hot codes, main effects only, fitted to the same
-    rows and practically unpenalised (C = 1e4 only keeps the coefficients finite for codes that occur in one table).  It
-    compares the one-way marginals jointly and **sees no relation between columns**: independent columns with the right
-    shares have a pMSE of 0.
+    rows.  It is practically unpenalised: C = 1e4 only keeps the coefficients finite for codes that occur in one table.
+    The model compares the one-way marginals jointly and **sees no relation between columns**: independent columns with
+    the right shares have a pMSE of 0.
 
     Null expectation, for k - 1 free parameters (the codes present, minus one per attribute): (k - 1) / (8n) (1 - f /
     2), where f is the share of real rows compared.  With f = 1 this is Snoke et al.'s (k - 1) (1 - c)^2 c / N for c =

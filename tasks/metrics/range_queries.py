@@ -70,8 +70,8 @@ def draw_nist_queries(
 ) -> tuple[RangeQuery, ...]:
     """Return NIST 2018's workload: each attribute is in a query with probability 0.33, and a real row satisfies it.
 
-    As in the challenge's scorer, a query is built around one random real row, so at least that row satisfies it:
-    redrawing until a row fits would never end in a wide table.  Ordered attribute: a range drawn uniformly among the
+    As in the challenge's scorer, a query is built around one random real row, so at least that row satisfies the query.
+    Redrawing until a row fits would never end in a wide table.  Ordered attribute: a range drawn uniformly among the
     ranges that contain the row's code.  Nominal: the row's code and 0 or more random other codes.  A table without rows
     uses a random code instead, so nothing satisfies its queries.  The queries are private.  Query i depends on the
     table, the seed and i only.  Raises ValueError for a negative number.
@@ -200,11 +200,11 @@ def compute_nist_range_score(
 ) -> float:
     """Return NIST 2018's score of range queries; 0 (worst) to 1,000,000 (same answers).
 
-    DPSyn report, section 5.1: with f_o and f_p a query's share of the real and synthetic rows, d = ln(max(f_p, 1e-6) /
-    f_o) and the score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for :func:`draw_nist_queries`; a query
-    that no real row satisfies takes f_o = 1e-6.  A table without rows has shares of 0.  In a wide table, often only the
-    row behind a query satisfies it: then 1 / rows is near the floor, and a table that satisfies no query scores high
-    too.  Raises ValueError without queries.
+    DPSyn report, section 5.1: f_o and f_p are a query's shares of the real and synthetic rows, and d = ln(max(f_p,
+    1e-6) / f_o).  The score is 1e6 max(0, 1 - sqrt(mean d^2) / ln 1e3).  f_o > 0 holds for :func:`draw_nist_queries`; a
+    query that no real row satisfies takes f_o = 1e-6.  A table without rows has shares of 0.  In a wide table, often
+    only the row behind a query satisfies it: then 1 / rows is near the floor, and a table that satisfies no query
+    scores high too.  Raises ValueError without queries.
     """
     original, private = _compute_shares(real, queries, threads), _compute_shares(synthetic, queries, threads)
     d = np.log(np.maximum(private, NIST_FLOOR) / np.where(original > 0, original, NIST_FLOOR))

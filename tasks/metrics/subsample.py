@@ -92,8 +92,8 @@ def find_equivalent_subsamples(
 ) -> dict[str, float | None]:
     """Return, for each score, the share X of the real rows such that a random X of them has the score in ``values``.
 
-    SDNist reads a score as "as close as an X sample of the real rows"; here X may also lie between the measured
-    ``shares`` (see :func:`find_equivalent_share`, also for the two ends and for None).  ``scores`` compare a table with
+    SDNist reads a score as "as close as an X sample of the real rows".  Here X may also lie between the measured
+    ``shares``.  :func:`find_equivalent_share` explains this, the two ends and None.  ``scores`` compare a table with
     the real one, all on the same samples; ``better``: whether higher or lower scores are closer.  None for all if the
     real table has no rows.  Raises KeyError for a name without score or direction.
     """

@@ -126,8 +126,8 @@ class AllowedCodes:
     ) -> Bools | None:
         """Return which codes of ``attribute`` each new row may have, shape (rows, codes); None if all are allowed.
 
-        ``new``: with the codes of the attributes drawn before; ``known``: the other row; ``word``: the rules' word for
-        the row that is not their own; ``new_is_own``: whether the new row is the rules' own row.
+        ``new``: the new rows, with the codes of the attributes drawn before.  ``known``: the other row.  ``word``: the
+        rules' word for the row that is not their own.  ``new_is_own``: whether the new row is the rules' own row.
         """
         allowed: Bools | None = None
         for rule in self._pair_rules:

@@ -1,8 +1,8 @@
 """Calibrate how often synthetic persons are taken, so that their rows have the measured shares of codes.
 
 A person's record is a sample of the person's rows, and rows drawn by noisy transitions drift.  So all kept rows are
-counted too, and persons are calibrated to these counts like weights in a survey: a person's weight is the exponential
-of a sum over its rows, rounded to whole persons.  Post-processing of released counts.
+counted too, and persons are calibrated to these counts like weights in a survey.  A person's weight is the exponential
+of a sum over the person's rows, rounded to whole persons.  Post-processing of released counts.
 """
 
 from __future__ import annotations

@@ -36,10 +36,15 @@ Passes = Callable[[], Iterable[pa.RecordBatch]]
 class KeptRuns:
     """The kept rows of some persons, person by person and in order; every array has shape (kept rows,).
 
-    ``place``: the row's position in the table; ``number``: its place in the order, in steps; ``rows``: how many rows of
-    the person are kept; ``before``: how many of them come before this row; ``drawn``: whether the row represents the
-    person; ``pair``: whether it is the first of the pair (None: the drawn row is); ``later``: whether it is the drawn
-    household member after the second; ``without``: the places of one row for each person who has no row in the order.
+    Attributes:
+        place: The row's position in the table.
+        number: The row's place in the order, in steps.
+        rows: How many rows of the person are kept.
+        before: How many of the person's kept rows come before this row.
+        drawn: Whether the row represents the person.
+        pair: Whether the row is the first of the pair (None: the drawn row is).
+        later: Whether the row is the drawn household member after the second.
+        without: The places of one row for each person who has no row in the order.
     """
 
     place: NDArray[np.int64]
@@ -185,9 +190,12 @@ def take_at(batches: Iterable[pa.RecordBatch], places: NDArray[np.int64]) -> Ite
 class _Located(NamedTuple):
     """Rows of one group of persons; every array has shape (rows,).
 
-    ``place``: position in the table; ``person``: its number, from 0; ``key``: the hash of its identifier; ``number``:
-    the row's place in the order, from 0, -1 without one, 0 for all rows without an order; ``hashes``: of the row's
-    content.
+    Attributes:
+        place: The row's position in the table.
+        person: The person's number, from 0.
+        key: The hash of the person's identifier.
+        number: The row's place in the order, from 0; -1 without a place, 0 for all rows without an order.
+        hashes: The hashes of the row's content.
     """
 
     place: NDArray[np.int64]
@@ -235,7 +243,7 @@ def iterate_runs(rows: RowsOfPersons, plan: EncodingPlan, groups: int) -> Iterat
 
 
 def _find_persons_without(located: _Located, placed: NDArray[np.bool_], rows: RowsOfPersons) -> NDArray[np.int64]:
-    """Return the place of the first row of each person none of whose rows is ``placed``."""
+    """Return the place of the first row of each person without any ``placed`` row."""
     has_rows = np.zeros(int(located.person.max(initial=-1)) + 1, bool)
     has_rows[located.person[placed]] = True
     lacking = located.select(~placed & ~has_rows[located.person])

@@ -62,10 +62,12 @@ KindsOfPairs: TypeAlias = Mapping[str, Sequence[Transition]]
 class PairsOfMembers:
     """Released counts about pairs of household members.
 
-    ``neighbours``: transitions from each member to the next; ``with_first``: from the first member to each member after
-    the second, empty if there are none; ``ahead``: members by KIND_OF_NEXT and each followed attribute; ``by_role``:
-    attribute -> the shares of its codes by role, shape (roles, codes), for attributes with codes that rules forbid to a
-    role, which have the share 0.
+    Attributes:
+        neighbours: The transitions from each member to the next.
+        with_first: The transitions from the first member to each member after the second; empty if there are none.
+        ahead: The members by KIND_OF_NEXT and each followed attribute.
+        by_role: Attribute -> the shares of its codes by role, shape (roles, codes).  It holds the attributes with codes
+            that rules forbid to a role; these codes have the share 0.
     """
 
     neighbours: KindsOfPairs

@@ -47,9 +47,12 @@ Codes: TypeAlias = NDArray[Any]
 class _Rows:
     """One row per person; every array has shape (persons,).
 
-    ``position``: among the person's rows, from 0; ``step``: in the order; ``codes`` and ``places``: code of every
-    followed attribute, and the value's place inside it; ``stays``: whether the value equals the neighbour's from which
-    the row was made.
+    Attributes:
+        position: The row's position among the person's rows, from 0.
+        step: The row's step in the order.
+        codes: The code of every followed attribute.
+        places: The place of every followed attribute's value inside its code.
+        stays: Whether the value equals the value of the neighbour from which the row was made.
     """
 
     person: Codes
@@ -592,9 +595,12 @@ def fit_to_shares(counts: Floats, shares: Sequence[Floats]) -> Floats:
 class LinkedRows:
     """Linked rows, person by person and in order; every array has shape (rows,).
 
-    ``person``: its number from 0; ``step``: the place in the order, in steps of its unit; ``drawn``: whether the row is
-    the person's record; ``fine``: fine codes of all row attributes except the order's; for followed ones also whether
-    the value equals the row before (:func:`privsyn.data_contracts.panels.name_stay`).
+    Attributes:
+        person: The person's number from 0.
+        step: The row's place in the order, in steps of the order's unit.
+        drawn: Whether the row is the person's record.
+        fine: The fine codes of all row attributes except the order's.  For followed attributes, also whether the value
+            equals the value in the row before (:func:`privsyn.data_contracts.panels.name_stay`).
     """
 
     person: Codes

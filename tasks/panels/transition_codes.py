@@ -32,8 +32,10 @@ Members need fewer: relations between couples, or parents and children, need nar
 class TransitionCodes:
     """The codes of one attribute in its transition table.
 
-    ``recode``: from fine codes; ``split``: how each coarse code's records are shared among the codes, shape (coarse
-    size, size); ``ordered``: how many of the codes, from the first on, are ordered.
+    Attributes:
+        recode: The recoding from fine to coarse codes.
+        split: How each coarse code's records are shared among the codes, shape (coarse size, size).
+        ordered: How many of the codes, from the first on, are ordered.
     """
 
     recode: AttributeRecode

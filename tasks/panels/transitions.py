@@ -35,9 +35,12 @@ FITTING_ROUNDS = 20
 class Transition:
     """The transitions of one attribute of k coarse codes.
 
-    ``shares``: share of persons by the row's code, shape (k,); ``moves``: the probability of each next code, given the
-    row's code, shape (k, k); ``same``: of the same fine code, shape (k,); each row of ``moves`` and its ``same`` sum to
-    1.  ``sigma``: a cell's noise, as a share of all pairs.
+    Attributes:
+        shares: The share of persons by the row's code, shape (k,).
+        moves: The probability of each next code, given the row's code, shape (k, k).
+        same: The probability of the same fine code, given the row's code, shape (k,).  Each row of ``moves`` and its
+            ``same`` sum to 1.
+        sigma: A cell's noise, as a share of all pairs.
     """
 
     shares: Floats
@@ -79,9 +82,9 @@ def estimate_transition(counts: Floats, sigma: float, shares: Floats, pairs: flo
 
     ``shares``: of all rows by code; ``pairs``: the number of pairs; both from released counts.  The number of changes
     is known in two ways: as the sum of many noisy cells, and as the pairs minus the few counts of the same code.
-    Counts are first shrunk towards a simple model, more if they are noisier: every code has the same share that stays,
-    and moves follow :func:`model_moves` (the first ``ordered`` codes are ordered).  They are then projected on the
-    nearest nonnegative counts with the estimated sums of the table and its rows.
+    Counts are first shrunk towards a simple model, more if they are noisier.  In this model, every code has the same
+    share that stays, and moves follow :func:`model_moves` (the first ``ordered`` codes are ordered).  The counts are
+    then projected on the nearest nonnegative counts with the estimated sums of the table and its rows.
     """
     k = len(shares)
     pairs = max(pairs, 1.0)

@@ -1,8 +1,8 @@
 """The accountant: (epsilon, delta) to a total price rho and back, each rounded in the safe direction.
 
-``gaussian`` is the exact curve of Gaussian differential privacy (Dong, Roth and Su 2022; Balle and Wang 2018,
-Theorem 8) at mu = sqrt(2 rho), proved for discrete Gaussian noise that is priced for it (docs/privacy.md).  It requires
-prices under the pricing "gaussian"; these are zCDP prices too, so the other two hold for them as well.
+``gaussian`` is the exact curve of Gaussian differential privacy at mu = sqrt(2 rho) (Dong, Roth and Su 2022; Balle and
+Wang 2018, Theorem 8).  The curve is proved for discrete Gaussian noise that is priced for it (docs/privacy.md).  It
+requires prices under the pricing "gaussian"; these are zCDP prices too, so the other two hold for them as well.
 
 ``tight`` is the optimal conversion of a zCDP bound into approximate DP by Canonne, Kamath and
 Steinke (2020), Proposition 12 and Corollary 13,

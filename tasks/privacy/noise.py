@@ -1,9 +1,9 @@
 """Release noise; no other module draws it.
 
-Release noise is the discrete Gaussian N_Z(0, sigma^2) over the integers of Canonne, Kamath and
-Steinke (2020), sampled exactly by OpenDP: P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every
-integer x.  Added to an integer vector of L2 sensitivity Delta it satisfies rho-zCDP with
-rho = Delta^2 / (2 sigma^2) (their Theorem 14), and no floating-point arithmetic is involved.
+Release noise is the discrete Gaussian N_Z(0, sigma^2) over the integers of Canonne, Kamath and Steinke (2020).  OpenDP
+samples it exactly: P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every integer x.  Added to an integer vector of
+L2 sensitivity Delta it satisfies rho-zCDP with rho = Delta^2 / (2 sigma^2) (their Theorem 14), and no floating-point
+arithmetic is involved.
 """
 
 from __future__ import annotations
@@ -53,13 +53,12 @@ class ComparisonNoise(NoiseSource, Protocol):
 class OpenDPNoise:
     """The release source: OpenDP's exact discrete Gaussian.  It has no seed and cannot be given one.
 
-    Its randomness: OpenDP's source marks the build with OpenSSL as secure, and the published 0.16.0 wheel
-    carries its own OpenSSL.  There every random byte comes from ``RAND_priv_bytes`` (seen in the
-    disassembled wheel).  OpenSSL documents it as cryptographically secure: a NIST SP 800-90A DRBG of
-    256-bit security that seeds and reseeds itself from the operating system and fails if it cannot;
-    OpenDP turns that failure into an error.  This project tests the distribution of the draws, and that
-    forked processes draw differently, but not the generator itself.  Use the published wheels: OpenDP
-    calls a build without OpenSSL non-secure.
+    Its randomness: OpenDP's source marks the build with OpenSSL as secure, and the published 0.16.0 wheel carries its
+    own OpenSSL.  There every random byte comes from ``RAND_priv_bytes`` (seen in the disassembled wheel).  OpenSSL
+    documents this function as cryptographically secure: a NIST SP 800-90A DRBG of 256-bit security.  The generator
+    seeds and reseeds itself from the operating system and fails if it cannot.  OpenDP turns that failure into an error.
+    This project tests the distribution of the draws, and that forked processes draw differently, but not the generator
+    itself.  Use the published wheels: OpenDP calls a build without OpenSSL non-secure.
     """
 
     private: ClassVar[bool] = True

@@ -125,11 +125,15 @@ class ForbiddenCondition:
 class CompiledRules:
     """The rules of one spec, compiled for evaluation over rows and over cells.
 
-    ``conditions``: one for every ``never`` about one row, and one for every computed column's domain; ``across``: one
-    for every ``never`` about several rows of a person; ``derived``, ``looked_up``: the definition of each computed
-    column; ``order``: computed columns, each after the columns it needs; ``groups``: the columns of each ``one_of``;
-    ``roles``: the column of roles and word -> role, if ``across`` may name rows by role; ``continued``: the definition
-    of each column that continues from another row of the person.
+    Attributes:
+        conditions: One condition for every ``never`` about one row, and one for every computed column's domain.
+        across: One condition for every ``never`` about several rows of a person.
+        derived: The definition of each column computed by an expression.
+        looked_up: The definition of each column computed by a lookup table.
+        order: The computed columns, each after the columns it needs.
+        groups: The columns of each ``one_of``.
+        roles: The column of roles and word -> role, if ``across`` may name rows by role.
+        continued: The definition of each column that continues from another row of the person.
     """
 
     columns: Mapping[str, Any]

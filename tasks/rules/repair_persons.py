@@ -39,10 +39,13 @@ ONE_ROW = 1_000
 class Mending:
     """The changes that a repair may make.
 
-    ``make``: draws rows from codes; ``compute``: recomputes computed columns of whole persons, given where each begins;
-    ``columns``: attribute that may change -> its columns; ``alike``: the group of each row, shape (rows,), within which
-    rows may take each other's codes; ``exchange_groups``: the group of each row within which rows may exchange values,
-    which keeps all counts by group; None: no exchange.
+    Attributes:
+        make: Draws rows from codes.
+        compute: Recomputes computed columns of whole persons, given where each person begins.
+        columns: Attribute that may change -> its columns.
+        alike: The group of each row, shape (rows,), within which rows may take each other's codes.
+        exchange_groups: The group of each row within which rows may exchange values, which keeps all counts by group.
+            None: no exchange.
     """
 
     make: Callable[[Codes], Columns]

@@ -38,10 +38,10 @@ def build_bayesian_network(
 ) -> list[Clique]:
     """Return the families (an attribute with its parents) in the order of drawing, each in domain order.
 
-    The next attribute is the one whose parents among the earlier ones have the largest summed score: the strongest
-    first, at most ``degree``, all with positive score, and at most ``most_cells`` cells with the attribute.  If no
-    attribute has such parents, the one with the strongest relation becomes a new root.  Attributes without a relation
-    are in no family.
+    The next attribute is the one whose parents among the earlier attributes have the largest summed score.  Parents
+    are chosen strongest first, all with positive score: at most ``degree`` parents, with at most ``most_cells`` cells
+    together with the attribute.  If no attribute has such parents, the one with the strongest relation becomes a
+    new root.  Attributes without a relation are in no family.
     """
     score_of = {frozenset(pair): s for pair, s in scores.items() if s > 0 and domain.cells(pair) <= most_cells}
     strongest: dict[str, float] = {}

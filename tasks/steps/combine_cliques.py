@@ -32,8 +32,8 @@ def combine_cliques(pairs: Mapping[tuple[str, str], float], domain: Domain, gamm
     ``pairs`` maps each selected pair to its noisy score.  Among cliques of one size, a larger summed score comes first
     (the paper leaves the order open).  A clique is taken if it has at least 3 attributes, at most ``gamma`` cells, and
     at most 2 attributes in common with the cliques taken before.  If no pair was selected, all single attributes are
-    returned, so that the third stage's budget measures the one-ways again (:func:`weigh`); the paper is silent, and
-    this is best at small budgets.
+    returned.  The third stage's budget then measures the one-ways again (:func:`weigh`).  The paper is silent on this
+    case; measuring again is best at small budgets.
     """
     covered: set[str] = set()
     taken: list[Clique] = []

@@ -1,8 +1,9 @@
 """Step *draw records* (postprocess): choose the parent rows that have child rows, and draw one record for each.
 
 Not in the paper.  A record describes the child rows of one parent row: their number, one of them, and its position.
-The parent rows already exist, so their codes stay, and the record's codes are drawn given them: first by the most
-informative measured pair, then moved until all measured relations between the two tables hold.
+The parent rows already exist, so their codes stay, and the record's codes are drawn given the parent rows' codes.  The
+codes are first drawn by the most informative measured pair, then moved until all measured relations between the two
+tables hold.
 """
 
 from __future__ import annotations

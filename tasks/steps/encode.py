@@ -2,8 +2,8 @@
 
 Paper: the binning of DPSyn, sections 5.3 and 5.4; Algorithm 3 starts from codes.
 
-No later step reads the private table, so this step also stores what later looks need: each value's number in its
-column's lattice, and for linked rows all kept rows and the row that represents each person.
+No later step reads the private table, so this step also stores what later looks need.  It stores each value's number in
+its column's lattice.  For linked rows, it stores all kept rows and the row that represents each person.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ PERSON_ROWS = 1 << 22
 def encode(batches: Batches, plan: EncodingPlan, unit: Unit, repairs: Repairs) -> Iterator[pa.RecordBatch]:
     """Yield code batches of the kept rows (contract ENCODED_ROWS); adds to ``repairs`` while batches are read.
 
-    With an identifier of the unit, at most ``unit.max_records`` rows of each person are kept, chosen by the content of
-    the person's own rows (tasks/panels/choose_rows.py), so neither row order nor another person's rows matter; rows
-    without an identifier are left out.  Each kept row is encoded by itself: adding or removing one person changes at
-    most ``unit.records`` rows of the output.
+    With an identifier of the unit, at most ``unit.max_records`` rows of each person are kept, and rows without an
+    identifier are left out.  The content of the person's own rows decides which rows are kept
+    (tasks/panels/choose_rows.py).  So neither row order nor another person's rows matter.  Each kept row is encoded by
+    itself: adding or removing one person changes at most ``unit.records`` rows of the output.
 
     If the plan links rows, one row represents each person, with figures of the person's kept rows: adding or removing
     one person adds or removes one row of the output.

@@ -1,7 +1,7 @@
 """Step *list without rows* (transform): list the parent-table persons that have no row, in coarse codes.
 
-Not in the paper.  Adding or removing one person with all rows adds or removes at most one record of the result, because
-each person's own rows decide whether the person is in it (tasks/panels/choose_rows.py).
+Not in the paper.  Adding or removing one person with all rows adds or removes at most one record of the result.  The
+reason is that each person's own rows decide whether the person is in the result (tasks/panels/choose_rows.py).
 """
 
 from __future__ import annotations

@@ -122,8 +122,10 @@ class _Estimate:
 class _Member:
     """One of the estimates that share a set of attributes, with the values that stay constant between rounds.
 
-    ``precision``: 1 / variance of its estimate of each shared count; ``share``: the part of a change of that count that
-    each cell takes, in proportion to its noise variance (one number if all cells take the same).
+    Attributes:
+        precision: 1 / variance of the estimate of each shared count.
+        share: The part of a shared count's change that each cell takes, in proportion to the cell's noise variance.
+            One number if all cells take the same part.
     """
 
     def __init__(self, estimate: _Estimate, shared: Clique) -> None:
@@ -206,14 +208,15 @@ def make_consistent(
     one_way: One marginal of each attribute, counts of shape (size,).
     one_way_variance: The noise variance of every cell of each one-way, of the same shapes.
     measured: Marginals of two or more attributes.  A marginal of merged codes agrees with the others on sums over its
-        codes of one attribute, and of several attributes if the other marginal's codes are parts of its own.
+        codes of one attribute.  It agrees on sums over codes of several attributes if the other marginal's codes are
+        parts of its own.
     sigmas: The noise standard deviation in every cell of each measured marginal.
     rounds: The most rounds.
     one_way_weight: Factor on the one-ways' weight once counts are cut at 0.  Cutting moves counts from the large cells
         of a large marginal to its small ones; the one-ways, averaged before, resist that.
-    shrink: Whether every larger marginal is shrunk after averaging: its departure from independence, or from its pairs'
-        fit with three or more attributes, loses the part that its noise explains (:mod:`shrink_departures`). Cells that
-        are probably empty then take less of what averaging moves.
+    shrink: Whether every larger marginal is shrunk after averaging.  Its departure then loses the part that its noise
+        explains (:mod:`shrink_departures`).  The departure is from independence, or from its pairs' fit with three or
+        more attributes.  Cells that are probably empty then take fewer of the counts that averaging moves.
     zeros: Cells that no row can be in.  Their variance is tiny (ZERO_VARIANCE_SHARE), so averages move the other cells,
         and they stay 0 when counts are cut and shrunk.  They are not looked for in merged codes.
     expected: Pair -> shares of its shape that a public table expects; noisy counts are shrunk towards these or

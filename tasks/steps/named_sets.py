@@ -67,7 +67,7 @@ def compute_share(sizes: Sequence[tuple[int, float]], columns: int) -> Fraction:
 def compute_least_share(sizes: Sequence[int]) -> Fraction:
     """Return the least share of named sets, in tables of any width; ``sizes``: number of columns of each set.
 
-    The share is as for sets of weight 1 in a table of WIDE_COLUMNS columns, at most WIDE_SHARE: by its part of all
+    The share is as for sets of weight 1 in a table of WIDE_COLUMNS columns, at most WIDE_SHARE.  By its part of all
     pairs, a set among 108 columns would get a share of .0002 and drown in noise.  Weights divide the share among the
     sets.
     """
@@ -88,9 +88,9 @@ def plan_sets(
 ) -> list[PlannedSet]:
     """Return the sets with the merged codes that they are measured by.
 
-    named: attributes and weight of each set; attributes with one code are dropped, then sets with fewer than two
-    attributes, unless no set would remain; sets with equal attributes are joined; ``in_order``: the attributes whose
-    codes are intervals; ``rho``: the budget of all sets; ``starts``: the initial merged codes of some sets.
+    ``named``: attributes and weight of each set.  Attributes with one code are dropped, then sets with fewer than two
+    attributes, unless no set would remain.  Sets with equal attributes are joined.  ``in_order``: the attributes whose
+    codes are intervals.  ``rho``: the budget of all sets.  ``starts``: the initial merged codes of some sets.
     """
     domain = build_coarse_domain(recode)
     coarse = read_coarse_counts(recode, in_order)

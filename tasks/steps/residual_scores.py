@@ -134,12 +134,12 @@ def reselect_cliques(
     remeasure_one_ways: bool,
     targets: TargetWeights = NO_TARGETS,
 ) -> dict[Clique, float]:
-    """Return the cliques to measure with their weights, those that lower the expected error most first.
+    """Return the cliques to measure with their weights, by descending decrease of the expected error.
 
-    queries: one score query per candidate, all of one sigma, pairs before triples; scores: their noisy answers; recode:
-    with all measured one-ways pooled in; ``rho``: the budget of the round's measurement; ``remeasure_one_ways``:
-    whether one-ways compete for it too; targets: cliques whose errors count more.  If no candidate is worth its cost,
-    all one-ways are measured again.
+    ``queries``: one score query per candidate, all of one sigma, pairs before triples.  ``scores``: the noisy answers
+    to the queries.  ``recode``: with all measured one-ways pooled in.  ``rho``: the budget of the round's measurement.
+    ``remeasure_one_ways``: whether one-ways compete for this budget too.  ``targets``: cliques whose errors count more.
+    If no candidate is worth its cost, all one-ways are measured again.
     """
     cliques = [q.attributes for q in queries]
     sigma = queries[0].sigma if queries else 0.0

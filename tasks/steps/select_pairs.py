@@ -37,9 +37,10 @@ def select_dense_marg(scores: Sequence[float], cells: Sequence[int], rho: float,
     """Choose pairs by Algorithm 1, incrementally: one vectorised argmin over the sizes of pairs per choice.
 
     ``scores`` are noisy dependency errors phi_i in records (negative ones are never taken), ``cells`` the sizes c_i,
-    ``rho`` the budget of the measurement stage.  With s_i = c_i^(2/3) and K = k / sqrt(pi rho) (k = ``records``), the
-    optimal split gives a set X a noise error of K (sum_X s_i)^(3/2) records, so taking i changes the total by K ((S +
-    s_i)^(3/2) - S^(3/2)) - phi_i.  Stops when the best change is not negative.
+    ``rho`` the budget of the measurement stage.  Let s_i = c_i^(2/3) and K = k / sqrt(pi rho), with k = ``records``.
+    The optimal split gives a set X a noise error of K (sum_X s_i)^(3/2) records.  Let S be the sum of s_i over the
+    chosen pairs.  Taking i then changes the total by K ((S + s_i)^(3/2) - S^(3/2)) - phi_i.  Stops when the best change
+    is not negative.
     """
     phi = np.asarray(scores, dtype=np.float64)
     scale = records / math.sqrt(math.pi * rho)

@@ -61,7 +61,7 @@ def plan_queries(
 
     Privacy: all m answers together, d (d + 1) / 2 of them for all pairs, are rho-zCDP for adding or removing one person
     with at most ``records`` = k records.  A record adds at most ``top`` to an attribute's sum and at most top^2 to a
-    pair's sum, whatever the other records are, so the sensitivities are k top and k top^2, and each query costs rho /
+    pair's sum, whatever the other records are.  So the sensitivities are k top and k top^2, and each query costs rho /
     m.  Scores follow from noisy one-ways, released before the look, and pairs from names alone.  m mechanism instances
     add up (Theorem 1, adaptive composition with the one-ways).
     """

@@ -2,8 +2,8 @@
 
 Not in the paper, which scores pairs.  Every column is cut into two parts of about equal noisy mass.  Each part gets a
 value in [-1, 1] such that the mean over the noisy rows is 0.  The score of a triple is the sum over all rows of the
-product of its three values, its third central moment: about 0 if the triple follows from its pairs and its parts are
-even, and about the number of records if one column is the parity of the other two.
+product of its three values, its third central moment.  The score is about 0 if the triple follows from its pairs and
+its parts are even.  It is about the number of records if one column is the parity of the other two.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Step *worst marginals* (postprocess): choose what a round of `aim` measures, by the rows' distance from the data.
 
-McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022, Algorithm 2: the score of a marginal r is w_r (|M_r(D) -
-M_r(D')|_1 - sqrt(2/pi) sigma n_r), the error of the rows minus the expected noise of a measurement.  Here the distances
-have discrete Gaussian noise already, so the choice is a function of released numbers and costs no budget; the paper
-draws one marginal per round by the exponential mechanism.  Not in the paper: the largest of many noisy distances have
-the largest noise, so DISTANCE_CAUTION standard deviations are subtracted from each.
+McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022, Algorithm 2.  The score of a marginal r is w_r (|M_r(D) -
+M_r(D')|_1 - sqrt(2/pi) sigma n_r).  This is the error of the rows minus the expected noise of a measurement.  Here the
+distances have discrete Gaussian noise already, so the choice is a function of released numbers and costs no budget.
+The paper draws one marginal per round by the exponential mechanism.  Not in the paper: the largest of many noisy
+distances have the largest noise, so DISTANCE_CAUTION standard deviations are subtracted from each.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ def choose_worst_marginals(
 ) -> list[Clique]:
     """Return the ``at_once`` cliques of largest score, only scores above 0, in the order of ``cliques``.
 
-    distances: noisy L1 distances between the private counts and the current rows' counts, in records, one per clique;
-    noise: their standard deviation; rho: the round's measurement budget, which the chosen cliques share equally;
-    records: the most records of one person.  The weight w_r of a clique of k attributes is k, as for the workload of
-    all pairs or triples (in the ratio of the sizes), times its weight among the ``targets``.
+    ``distances``: noisy L1 distances between the private counts and the current rows' counts, in records, one per
+    clique.  ``noise``: the standard deviation of the distances.  ``rho``: the round's measurement budget, which the
+    chosen cliques share equally.  ``records``: the most records of one person.
+
+    The weight w_r of a clique of k attributes is k times the clique's weight among the ``targets``.  The factor k is as
+    for the workload of all pairs or triples (in the ratio of the sizes).
     """
     sigma = records * math.sqrt(at_once / (2 * rho))
     weights = targets.weights(cliques)

@@ -24,8 +24,8 @@ def draw_attribute(
 ) -> np.ndarray:
     """Return codes of ``attribute`` for ``rows`` rows, from the ``marginal`` on it and on attributes already drawn.
 
-    columns: the codes of these attributes, each of shape (rows,); one_way: counts of the attribute's codes, used if
-    there is no marginal (None) or in cells where it has no counts; address: the random stream.
+    ``columns``: the codes of these attributes, each of shape (rows,).  ``one_way``: counts of the attribute's codes,
+    used if there is no marginal (None) or in cells where the marginal has no counts.  ``address``: the random stream.
     """
     if marginal is None:
         marginal = Marginal((attribute,), one_way)
