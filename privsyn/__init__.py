@@ -1,8 +1,8 @@
 """PrivSyn: differentially private synthetic tables.
 
-``example`` has a public table to begin with, ``epsilon`` says what an attacker learns, ``forecast`` what a table would
-be worth, ``release`` makes one, ``evaluate`` says (privately) how good it is, ``ledger`` what was spent.  Each name is
-loaded when it is first used; docs/api.md describes them.
+``example`` gives a public table to begin with.  ``epsilon`` says what an attacker learns, and ``forecast`` what a
+table would be worth.  ``release`` makes a table, and ``evaluate`` says (privately) how good the table is.  ``ledger``
+says what was spent.  Each name is loaded at its first use; docs/api.md describes the names.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from privsyn.base.wording import API, Phrase, Text, Vocabulary, make_sentence, m
 class PrivsynError(Exception):
     """Base of all errors meant for people.
 
-    ``problem``: what is wrong; ``cure``: what to do, or empty; ``field``: the wrong field, or empty; ``line``: its line
-    in the file it was read from, if any; ``exit_code``: the command's exit status; ``vocabulary``: the words of
-    ``str(error)``.
+    ``problem``: what is wrong.  ``cure``: what to do, or empty.  ``field``: the wrong field, or empty.
+    ``line``: the field's line in the file that states the field, if any.  ``exit_code``: the command's exit status.
+    ``vocabulary``: the words of ``str(error)``.
     """
 
     exit_code = 1

@@ -1,9 +1,9 @@
 """Deliver Ctrl-C and SIGTERM where they do no harm.
 
-Python raises KeyboardInterrupt wherever the main thread is.  Inside the import machinery that can leave the import lock
-held forever: an exception raised in one of its callbacks is dropped, and the program runs on until the first thread
-that imports anything waits forever.  So signals are noted first.  They are delivered outside imports and, during a run,
-at the run's own checks between steps, queries and batches.
+Python raises KeyboardInterrupt wherever the main thread is.  Inside the import machinery, the exception can leave the
+import lock held forever: Python drops an exception raised in a callback of that machinery.  The program then runs on,
+and the first thread that imports anything waits forever.  So signals are noted first.  They are delivered outside
+imports and, during a run, at the run's own checks between steps, queries and batches.
 """
 
 from __future__ import annotations

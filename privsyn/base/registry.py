@@ -98,7 +98,7 @@ def need_package(package: str, purpose: Text, extra: str, field: str = "data") -
 
 
 def make_missing_error(package: str, purpose: Text, extra: str, field: str) -> RequestError:
-    """Return the refusal of what needs a package that is not installed."""
+    """Return the error for a feature whose package is not installed."""
     return RequestError(
         (purpose + " needs" if purpose else "needs") + f" the package {package}, which is not installed",
         f"Install it with: pip install 'privsyn-flows[{extra}]'",

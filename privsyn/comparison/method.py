@@ -1,9 +1,9 @@
 """Methods to compare: the trial that a method runs, its result, and the epsilon that its receipts promise.
 
 A method is for comparisons, on data that is public or stays where it is: its noise has a seed, so that nothing
-that comes out is private.  To add one: a function from :class:`MethodInput` to :class:`MethodResult`, and a
-:class:`Method` among those of an entry point (methods.py); import its package inside the function, so that an absent
-one raises ImportError there.
+that comes out is private.  To add a method, write a function from :class:`MethodInput` to :class:`MethodResult`, and
+list a :class:`Method` in an entry point (methods.py).  Import the method's package inside the function, so that an
+absent package raises ImportError there.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ class MethodSettings:
 class MethodInput:
     """One run of one method.
 
-    rows: the real training rows in fine codes; binning: their public bins; epsilon, delta: the promise to keep for
-    adding or removing one person with at most ``records`` rows; seed: of the post-processing; noise: seeded as well;
-    threads: 0 for all cores.
+    ``rows``: the real training rows in fine codes.  ``binning``: the public bins of the rows.
+    ``epsilon``, ``delta``: the promise to keep for adding or removing one person with at most ``records`` rows.
+    ``seed``: the seed of the post-processing.  ``noise``: the noise source, seeded as well.
+    ``threads``: the number of threads, 0 for all cores.
     """
 
     rows: CodeTable
@@ -166,10 +167,12 @@ def check_cells(domain: Domain, most: int, method: str) -> None:
 class MethodResult:
     """The result of a method: synthetic rows, and a receipt for every noisy look at the data.
 
-    table: codes of the public bins (``MethodInput.bins``); fine: the same rows in fine codes, where a method makes any;
-    zcdp, pure: receipts of Gaussian and of Laplace noise; marginals: the attribute sets measured besides the
-    one-ways, where the method has such; unpriced: release step -> queries that are in neither receipt;
-    choices: receipts of the exponential mechanism.
+    ``table``: codes of the public bins (``MethodInput.bins``).
+    ``fine``: the same rows in fine codes, if the method makes fine codes.
+    ``zcdp``, ``pure``: receipts of Gaussian and of Laplace noise.
+    ``marginals``: the attribute sets measured besides the one-ways, if the method has such sets.
+    ``unpriced``: release step -> queries that are in neither receipt.
+    ``choices``: receipts of the exponential mechanism.
     """
 
     table: CodeTable
@@ -183,8 +186,9 @@ class MethodResult:
     def epsilon(self, delta: float) -> float:
         """Return the epsilon (rounded up) that the receipts promise at ``delta``.
 
-        The Gaussian ones compose, where there are no choices and all are priced for it, as Gaussian DP, else with the
-        choices as zCDP, and become (epsilon, delta); the pure ones add up (naive composition).
+        The Gaussian receipts compose as Gaussian DP if there are no choices and every receipt is priced for it.
+        Otherwise the Gaussian receipts compose with the choices as zCDP.  The result is converted to (epsilon, delta).
+        The epsilons of the pure receipts are added to it (naive composition).
         """
         gaussian = not self.choices and all(q.pricing == "gaussian" for q in self.zcdp)
         accountant: Accountant = "gaussian" if gaussian else "tight"

@@ -1,6 +1,6 @@
 """The methods that `privsyn compare` knows, by the name that people type: this project's, and those that packages add.
 
-A package adds methods by an entry point of the group ``privsyn.methods`` that is a sequence of them; those of other
+A package adds methods by an entry point of the group ``privsyn.methods``: a sequence of methods.  The methods of other
 papers come from privsyn/extras/papers.
 """
 

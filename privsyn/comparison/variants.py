@@ -167,7 +167,7 @@ class CodeEncoding:
         return tuple(a for a in self.domain.attributes if a in columns)
 
     def list_attributes_within(self, columns: Collection[str]) -> tuple[str, ...]:
-        """Return the attributes that follow from these columns alone: those of the columns."""
+        """Return the attributes that follow from these columns alone: each column is one attribute."""
         return self.attributes_of(columns)
 
     def labels(self) -> dict[str, list[str]]:

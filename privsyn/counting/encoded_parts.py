@@ -1,7 +1,7 @@
 """Encode one part of the private table, a range of row groups.
 
-Every row is encoded by itself, so parts equal those of a table encoded at once.  Their files are as private as the
-rows: only workers of the private zone make them.
+Every row is encoded by itself, so a part equals the same rows of a table encoded at once.  The files of parts are as
+private as the rows: only workers of the private zone make the files.
 """
 
 from __future__ import annotations

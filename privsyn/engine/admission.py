@@ -106,7 +106,7 @@ def open_desk(proposal: Proposal) -> Iterator[tuple[Books, Source]]:
 
 @contextmanager
 def _note_refused_period(proposal: Proposal, books: Books) -> Iterator[None]:
-    """Note in the ledger that the budget refuses a period; who may not add the note is refused all the same."""
+    """Note in the ledger that the budget refuses a period; the refusal stands even if the note cannot be added."""
     try:
         yield
     except BudgetRefusedError:

@@ -1,9 +1,11 @@
 """anonymeter's three attacks, a program for an interpreter with anonymeter, which need not have privsyn.
 
-Standard input is an npz of codes, shape (rows, columns): ``real``, ``holdout``, ``synthetic`` (fine cells), the same
-with the suffix ``_bins`` (public bins), and ``ordered`` (which columns have an order), ``attacks`` (number), ``seed``.
-It prints one JSON object: attack -> risk beyond hold-out rows, its 95 % interval, success rates on real and hold-out
-rows, and for ``inference`` the column; null if the attack failed.
+Standard input is an npz file.  The arrays ``real``, ``holdout`` and ``synthetic`` hold codes of fine cells, shape
+(rows, columns).  The arrays with the same names and the suffix ``_bins`` hold codes of public bins.  The file also has
+``ordered`` (which columns have an order), ``attacks`` (their number) and ``seed``.
+
+The program prints one JSON object: attack -> risk beyond hold-out rows, its 95 % interval, and the success rates on
+real and hold-out rows.  The attack ``inference`` also has its column.  A failed attack has null.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Means, standard deviations, quantiles and shares of exact values of every ordered column, for two tables.
 
-Each synthetic figure has a band from the noise of the column's counts: two standard deviations to either side, by the
-delta method; for a quantile, the synthetic quantiles at the ends of the band of its share.
+Each synthetic figure has a band from the noise of the column's counts.  The band is two standard deviations to either
+side, by the delta method.  A quantile's band runs between the synthetic quantiles at the ends of its share's band.
 """
 
 from __future__ import annotations

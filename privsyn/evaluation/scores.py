@@ -202,7 +202,7 @@ class AddedMetric:
 
 @cache
 def list_added_metrics() -> dict[str, AddedMetric]:
-    """Return name -> metric of those that packages add."""
+    """Return name -> metric, for the metrics that packages add."""
     return load_parts("metrics")
 
 

@@ -1,14 +1,14 @@
 """What an attacker, who knows everything except whether one person is in the table, can learn at an epsilon.
 
-With the accountant ``gaussian``, the whole release tells such an attacker at most as much as one normal draw, whose
-mean is mu = sqrt(2 rho) higher if the person is in the table (Dong, Roth and Su 2022, Definition 2.6 and Theorem 2.7).
-The rest follows from the Neyman-Pearson test.  An (epsilon, delta) promise of an arbitrary mechanism allows more
-(Kairouz, Oh and Viswanath 2015, Theorem 2.1).
+With the accountant ``gaussian``, the whole release tells such an attacker at most as much as one normal draw.  The
+draw's mean is mu = sqrt(2 rho) higher if the person is in the table (Dong, Roth and Su 2022, Definition 2.6 and
+Theorem 2.7).  The rest follows from the Neyman-Pearson test.  An (epsilon, delta) promise of an arbitrary mechanism
+allows more (Kairouz, Oh and Viswanath 2015, Theorem 2.1).
 
-For comparison, the module lists entries of the OpenDP Deployments Registry as of 2026-07-15, from
-https://github.com/opendp/deployments-registry-data at commit 3e9c812; the board had not yet approved them (status
-"Pending").  They are central-model releases of statistics or synthetic rows.  An epsilon says little without its unit:
-what one person may add or remove.
+For comparison, the module lists entries of the OpenDP Deployments Registry as of 2026-07-15.  Their source is
+https://github.com/opendp/deployments-registry-data at commit 3e9c812.  The board had not yet approved these entries
+(status "Pending").  The entries are central-model releases of statistics or synthetic rows.  An epsilon says little
+without its unit: what one person may add or remove.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class MembershipGuess:
 class Risk:
     """What an attacker can learn at one (epsilon, delta).
 
-    ``mu``: of Gaussian differential privacy; ``found``: largest share of people in the table who are detected, at a
-    false alarm rate of 1 %; ``odds``: factor exp(epsilon) of the odds; ``beyond``: largest probability that the odds
-    grow by more.
+    ``mu``: the parameter of Gaussian differential privacy.  ``found``: the largest share of people in the table whom
+    an attacker detects, at a false alarm rate of 1 %.  ``odds``: the factor exp(epsilon) of the odds.
+    ``beyond``: the largest probability that the odds grow by a larger factor.
     """
 
     epsilon: float

@@ -98,10 +98,12 @@ Progress = Callable[[int, int], None]
 class ColumnForecast:
     """A column at one epsilon.
 
-    ``noise``: standard deviation of the noise of a bin's count, in records; ``misplaced``: share of rows in a wrong
-    bin, 0 to 1; ``mean_error``: standard error of its mean, in its unit, None without a mean or if unknown;
-    ``codes``: number of codes in which its relations are counted, a mean over simulated releases, None if counted
-    alone; ``mean_shift``: error of the mean, in standard deviations of the assumed column, None without a mean.
+    ``noise``: standard deviation of the noise of a bin's count, in records.
+    ``misplaced``: share of rows in a wrong bin, 0 to 1.
+    ``mean_error``: standard error of the column's mean, in the column's unit, None without a mean or if unknown.
+    ``codes``: number of codes in which the column's relations are counted, a mean over simulated releases, None if
+    the column is counted alone.
+    ``mean_shift``: error of the mean, in standard deviations of the assumed column, None without a mean.
     """
 
     column: str
@@ -138,10 +140,10 @@ class RelationForecast:
 class AtEpsilon:
     """The forecast at one epsilon.
 
-    ``pairs``: number of measured pairs of ``all_pairs``, a mean over simulated releases; ``seen``: strength that as
-    many pairs reach as are measured, None if none is; ``sample``: share of rows whose random sample is as good, None
-    for fewer than two columns; ``relations``: the LISTED strongest compared pairs, strongest first, empty for made-up
-    rows.
+    ``pairs``: number of measured pairs of ``all_pairs``, a mean over simulated releases.
+    ``seen``: strength that as many pairs reach as are measured, None if no pair is measured.
+    ``sample``: size of an equally good random sample, as a share of the rows, None for fewer than two columns.
+    ``relations``: the LISTED strongest compared pairs, strongest first, empty for made-up rows.
     """
 
     epsilon: float
@@ -162,10 +164,13 @@ class AtEpsilon:
 class Forecast:
     """The forecast of a release at several epsilons.
 
-    ``rows``: the assumed public number of rows; ``assumption``: the stand-in for the private table; ``made_up``:
-    whether its rows are made up, so that figures about relations are guesses; ``unmeasured``: columns that are not
-    measured; ``own``: the spec's epsilon; ``of``: unit of ``rows``: rows, persons or households; ``further``: further
-    table -> its forecast.
+    ``rows``: the assumed public number of rows.
+    ``assumption``: the stand-in for the private table.
+    ``made_up``: whether the stand-in's rows are made up, so that figures about relations are guesses.
+    ``unmeasured``: columns that are not measured.
+    ``own``: the spec's epsilon.
+    ``of``: unit of ``rows``: rows, persons or households.
+    ``further``: further table -> its forecast.
 
     Privacy: a function of the spec, that number and public tables; it has seen no private row.
     """
@@ -588,13 +593,19 @@ SHARES = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 class ReleaseQuality:
     """The quality of one release of a known table.
 
-    ``noise``: column -> standard deviation of the noise of a bin's count, in records; ``misplaced``: column -> share
-    of rows in a wrong bin; ``mean_errors``: column of numbers -> standard error of its mean; ``mean_shifts``: ordered
-    column -> error of its mean, in standard deviations; ``seen``: strength that as many pairs reach as were measured,
-    None if none was; ``pairs``: number of measured pairs; ``sample``: share of rows whose random sample is as good;
-    ``codes``: column -> number of codes in counts of pairs; ``strengths``: compared or measured pair -> strength;
-    ``measured``: the measured pairs; ``all_pairs``: number of pairs.  For a further table, columns above and pairs of
-    these are left out, except their codes.
+    ``noise``: column -> standard deviation of the noise of a bin's count, in records.
+    ``misplaced``: column -> share of rows in a wrong bin.
+    ``mean_errors``: column of numbers -> standard error of its mean.
+    ``mean_shifts``: ordered column -> error of its mean, in standard deviations.
+    ``seen``: strength that as many pairs reach as were measured, None if no pair was measured.
+    ``pairs``: number of measured pairs.
+    ``sample``: size of an equally good random sample, as a share of the rows.
+    ``codes``: column -> number of codes in counts of pairs.
+    ``strengths``: compared or measured pair -> strength.
+    ``measured``: the measured pairs.
+    ``all_pairs``: number of pairs.
+
+    A further table's quality leaves out the columns above and the pairs of such columns, except their codes.
     """
 
     noise: dict[str, float]

@@ -47,8 +47,9 @@ CATEGORY_SKEW = 2.0
 class MadeUpTable(NamedTuple):
     """The stand-in for the private table; functions take the seed of a simulated release.
 
-    ``table``: its rows in fine codes; ``prior``: rows that replace the spec's prior (None: keep it); ``words``: its
-    description; ``made_up``: whether rows are made up; ``stored``: the same rows with their values (None: only codes).
+    ``table``: the stand-in's rows in fine codes.  ``prior``: rows that replace the spec's prior (None: keep the prior).
+    ``words``: the stand-in's description.  ``made_up``: whether the rows are made up.
+    ``stored``: the same rows with their values (None: only codes).
     """
 
     table: Callable[[int], CodeTable]

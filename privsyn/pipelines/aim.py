@@ -1,16 +1,19 @@
 """AIM over rows: one-ways, then rounds that make rows, score all candidates, and measure the worst.
 
-McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022.  From the paper: one-ways first; each round scores
-candidates by their error, weighted by the workload, less the noise of measuring them; a tenth of a round's budget pays
-for scores; later rounds have more budget.  Unlike the paper: rows by sweeps replace the graphical model; noisy scores
-of all candidates replace one draw by the exponential mechanism, and a round takes several marginals; the number of
-rounds and their budgets are public and fixed, where the paper anneals adaptively.
+McKenna, Mullins, Sheldon, Miklau: *AIM*, PVLDB 15(11), 2022.
+
+From the paper: the one-ways are measured first.  Each round scores a candidate by its error, weighted by the workload,
+less the noise of measuring the candidate.  A tenth of a round's budget pays for scores.  Later rounds have more budget.
+
+Unlike the paper: rows by sweeps replace the graphical model.  Noisy scores of all candidates replace one draw by the
+exponential mechanism, and a round takes several marginals.  The number of rounds and their budgets are public and
+fixed; the paper anneals adaptively.
 
 Privacy: rho-zCDP for adding or removing one person with at most k records.  With d attributes there are d one-way
 marginals, and one table for each named set.  Each of R rounds has at most d (d - 1) scores, against earlier released
-counts, and at most d times ``per_column`` marginals, rounded up (or the d one-ways again, if no score exceeds its
-noise).  Each of these is one mechanism instance of sensitivity k.  The shares are fixed before any look, so the prices
-add up to rho (adaptive composition).
+counts.  A round also has at most d times ``per_column`` marginals, rounded up.  If no score exceeds its noise, a round
+has the d one-ways again instead.  Each of these queries is one mechanism instance of sensitivity k.  The shares are
+fixed before any look, so the prices add up to rho (adaptive composition).
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """A public table updated by levels: one-ways, related columns in large groups, then single columns by group.
 
-"Public prior: distribution estimation" (second place, NIST challenge of 2020, sprint 2), Algorithm 2.  From the paper:
-four looks with a quarter of the budget each, a workload chosen from the public table, the update of least relative
-entropy, rows taken from the public table.  Unlike the paper: the first look asks the one-ways, which give bins; a large
-group has the sum of its small groups' rows; noise is discrete Gaussian; counts are shrunk to the expected counts
-(``shrink``); a group starts from its own public rows.
+"Public prior: distribution estimation" (second place, NIST challenge of 2020, sprint 2), Algorithm 2.
+
+From the paper: each of four looks has a quarter of the budget.  The workload is chosen from the public table.  The
+update has the least relative entropy.  Rows are taken from the public table.
+
+Unlike the paper: the first look asks the one-ways, which give bins.  A large group has the sum of its small groups'
+rows, and a group starts from its own public rows.  Noise is discrete Gaussian.  Counts are shrunk to the expected
+counts (``shrink``).
 
 Privacy: rho-zCDP for adding or removing one person with at most k records; the run first bounds the rows to k per
 person (the paper's individual stability by truncation).  Every query is one marginal of sensitivity k, over the groups'

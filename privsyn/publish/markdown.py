@@ -100,7 +100,7 @@ TEMPLATES.filters |= {
 def render_note(template: str, package: str = "", **facts: Any) -> str:
     """Return the note that a template of ``templates/`` makes of the facts.
 
-    ``package``: whose template it is, beside which those of this package may be imported; empty: this package's.
+    ``package``: the package with the template, which may import templates of this package; empty: this package.
     """
     templates = TEMPLATES
     if package:

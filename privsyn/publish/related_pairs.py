@@ -27,7 +27,7 @@ class RelatedPair(NamedTuple):
     """Two columns that were counted together.
 
     ``strength``: the share of rows that must change for the columns to be independent, by the consistent counts, in
-    [0, 1); ``sigma``: the standard deviation of the noise of a measured count of the pair, in records.
+    [0, 1).  ``sigma``: the standard deviation of the noise of a measured count of the pair, in records.
     """
 
     columns: tuple[str, str]

@@ -35,8 +35,8 @@ def list_versions() -> Mapping[str, str]:
 def list_file_versions(records: Records, building: Path, published: Path) -> dict[str, str]:
     """Return package -> version that made the files in the folder ``building``.
 
-    These are the installed versions, unless the same bytes were already published in ``published``: then they are the
-    versions of that time, from the private record or, without one, from that folder's manifest.
+    The versions are the installed versions, unless the same bytes were already published in ``published``.  In that
+    case they are the earlier versions, from the private record or, without a record, from that folder's manifest.
     """
     hashes, name = {name: file.sha256 for name, file in list_files(building).items()}, f"versions-{published.name}"
     record = records.load_as(name, VersionsRecord)

@@ -1,6 +1,6 @@
 """Alerts about runs, the worker and budgets, derived from the states that the server stores.
 
-They are derived from states, not events: Prefect emits no event for the first state of a scheduled run, holds later
+The source is states, not events.  Prefect emits no event for the first state of a scheduled run.  It holds later
 events for up to 15 minutes, and loses them when the server restarts.  A state is in the database after any kill.
 
 An alert holds the state's message: the ledger's figures, or names of tables and expectations; nothing read from rows.

@@ -59,8 +59,8 @@ class WrittenDeployment:
 def read_deployments(file: Path) -> list[WrittenDeployment]:
     """Return the entries of the file.
 
-    Raises RequestError for an unreadable file, and one that names the entry for a missing flow, a parameter or value
-    that the flow does not accept, or a schedule, limit or spec that is not valid.
+    Raises RequestError for an unreadable file.  Raises RequestError, with the entry's name, for a missing flow, or a
+    parameter or value that the flow does not accept.  The same holds for a schedule, limit or spec that is not valid.
     """
     try:
         content = YAML(typ="safe").load(file.read_text(encoding="utf-8"))

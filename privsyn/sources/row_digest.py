@@ -3,10 +3,10 @@
 Integers are equal in any width, float or decimal type; days, moments and texts are equal in any layout.  Columns are
 identified by name.
 
-The digest is MSet-Add-Hash of Clarke, Devadas, van Dijk, Gassend and Suh, "Incremental Multiset Hash Functions and
-Their Application to Memory Integrity Checking" (ASIACRYPT 2003): the sum modulo 2^256 of a keyed hash of each row, here
-BLAKE2b of 256 bits, beside the number of rows.  The hashed bytes of a row can be decoded, so different rows have
-different bytes.
+The digest is MSet-Add-Hash (Clarke, Devadas, van Dijk, Gassend and Suh, "Incremental Multiset Hash Functions and
+Their Application to Memory Integrity Checking", ASIACRYPT 2003).  It is the sum modulo 2^256 of a keyed hash of each
+row, beside the number of rows.  The hash is BLAKE2b of 256 bits.  The hashed bytes of a row can be decoded, so
+different rows have different bytes.
 
 The key matters: sums of public hashes can be steered, even wide ones (Wagner, "A Generalized Birthday Problem", CRYPTO
 2002).  Without the key, the hashes of rows are as good as random.  Two different tables chosen without the key, of

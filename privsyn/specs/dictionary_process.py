@@ -38,8 +38,8 @@ _FIELD = "draft_spec.dictionary"
 def read_dictionary(path: Path, table: str) -> Dictionary:
     """Read the dictionary ``path``; ``table``, the data's file name without ending, picks one of several.
 
-    Raises RequestError if the file is unreadable, of none of the known forms, or of one whose package is not installed,
-    and where reading it would take more than SECONDS of processor time or MEMORY.
+    Raises RequestError if the file is unreadable, has an unknown form, or has a form whose package is not installed.
+    Raises RequestError also if reading the file would take more than SECONDS of processor time or MEMORY.
     """
     package_folder = str(Path(__file__).parents[2])
     try:

@@ -1,10 +1,9 @@
 """``spec draft``: a commented YAML spec with everything that is publicly known, and a TODO for the rest.
 
-Names and storage types come from the data's header or schema; bounds, values, null-ability, units and descriptions
-only from a dictionary (dictionary_process.py), because read off the data they would be functions of private
-rows.  Kinds that neither knows, and the values of a Categorical, are guessed from rows only where a private look is
-asked for (privsyn/specs/look.py), and the draft is marked.  ``load_spec`` refuses the draft, field by field, until no
-TODO is left.
+Names and storage types come from the data's header or schema.  Bounds, values, null-ability, units and descriptions
+come only from a dictionary (dictionary_process.py).  Read off the data, these facts would be functions of private rows.
+Only a private look (privsyn/specs/look.py) guesses facts from rows: the kinds that neither source knows, and the values
+of a Categorical.  The draft is then marked.  ``load_spec`` refuses the draft, field by field, until no TODO is left.
 """
 
 from __future__ import annotations
@@ -69,9 +68,9 @@ _CATEGORIES_SHOWN = "PRIVATE: the table's own categories, which may come from it
 class DraftedTable:
     """The facts about a table for a draft.
 
-    ``title``: its name for people; ``stem``: the base of names made from it (empty: none); ``line``: the spec's line of
-    ``data``; ``types``: stored type of each column (None: not known), in the table's order.  PRIVATE, after a look:
-    ``kinds`` guessed from values, and ``categories`` of Categorical columns.
+    ``title``: the table's name for people.  ``stem``: the base of names made from the table's name (empty: none).
+    ``line``: the spec's line of ``data``.  ``types``: stored type of each column (None: not known), in the table's
+    order.  PRIVATE, after a look: ``kinds`` guessed from values, and ``categories`` of Categorical columns.
     """
 
     title: str
@@ -94,11 +93,12 @@ def draft(
 ) -> str:
     """Return the YAML text of a draft for the table ``data``: a file, a folder, or a table in memory.
 
-    ``dictionary``: a file of public facts (the registry has its forms); ``dataset``: the ledger's
-    name, by default made from the file name, or for a table in memory left as a TODO; ``folder``: where the spec will
-    be saved, so that ``data`` can be written relative to it; ``csv``: how a CSV file is written, as the spec's ``csv``
-    says it, which the draft then has; ``header``: the first line of a CSV file or workbook is the header, also where it
-    looks like a record; ``look``: PRIVATE, guess kinds from values and list the values of a Categorical.
+    ``dictionary``: a file of public facts (the registry has its forms).
+    ``dataset``: the ledger's name, by default made from the file name; for a table in memory the default is a TODO.
+    ``folder``: where the spec will be saved, so that ``data`` can be written relative to this folder.
+    ``csv``: how a CSV file is written, in the form of the spec's ``csv``; the draft then has the same ``csv``.
+    ``header``: the first line of a CSV file or workbook is the header, even if the line looks like a record.
+    ``look``: PRIVATE, guess kinds from values and list the values of a Categorical.
 
     Raises RequestError if the table's structure or the dictionary cannot be read, or ``dataset`` or ``csv`` is not
     valid.

@@ -121,8 +121,9 @@ def draft_tables(
 ) -> Drafted:
     """Return a draft of several tables, given by their names in the spec.
 
-    ``key``: the column of the first two tables that says whose each row is; ``of``: the name of the table above, with
-    one row per person or household (default: the first table); other arguments: see :func:`privsyn.specs.draft.draft`.
+    ``key``: the column of the first two tables that says whose each row is.
+    ``of``: the name of the table above, with one row per person or household (default: the first table).
+    :func:`privsyn.specs.draft.draft` describes the other arguments.
     Each further table belongs to the last table before it whose key it has as a column.
 
     Raises RequestError as ``draft`` does, and if names do not determine the key or the table above.

@@ -19,8 +19,9 @@ Scalar = bool | int | float | str | dt.datetime
 class Facts:
     """Public facts about one column; None if the dictionary does not say.
 
-    ``labels``: labels of ``values``, in order; ``decimals``: of a number; ``universe``: who was asked, as a condition
-    in the language of rules or in words; ``unique``: it identifies a row of its table.
+    ``labels``: labels of ``values``, in order.  ``decimals``: the number of decimals of a number.
+    ``universe``: who was asked, as a condition in the language of rules or in words.
+    ``unique``: whether the column identifies a row of its table.
     """
 
     kind: str | None = None

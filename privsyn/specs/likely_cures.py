@@ -35,8 +35,8 @@ def suggest_cures(
 ) -> tuple[str, ...]:
     """Return cures as sentences without full stops, likeliest first; empty if none is known.
 
-    ``column``: its part of the spec; ``odd``: its unlisted or unreadable values, as text; ``repairs``: the repairs of
-    more than a few values; ``read_some``: whether other values were read as the spec says.
+    ``column``: the column's part of the spec.  ``odd``: the column's unlisted or unreadable values, as text.
+    ``repairs``: the repairs of more than a few values.  ``read_some``: whether other values were read as the spec says.
     """
     texts = [text.strip() for text in odd]
     nulls = sorted({text for text in texts if text.lower() in NULL_TEXTS})

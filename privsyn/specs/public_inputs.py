@@ -38,8 +38,8 @@ def with_public_inputs(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     """Return the spec with the rows of its lookup and total files, and the path and hash of its prior.
 
     Paths are relative to ``folder``; ``public_files`` lists the files read.  Raises RequestError (exit 2) for a file
-    that cannot be read, lacks a column, has a value that does not fit, does not match a stated hash, or is the private
-    table itself.
+    that cannot be read, lacks a column or has a value that does not fit.  Raises RequestError also for a file that does
+    not match a stated hash, or is the private table itself.
     """
     spec = _with_prior(spec, folder)
     read = {

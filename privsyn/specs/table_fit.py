@@ -52,9 +52,11 @@ CAPS = (1, 2, 3, 5, 10, 20, 50, 100)
 class TableFit:
     """PRIVATE: how the whole table fits.
 
-    ``cut``: number of rows left out by the unit's identifier and max_records; ``cut_by``: cap -> number of rows it
-    would leave out; ``unread``: number of unreadable records, not counted in ``rows``; ``misread``: columns with so
-    many repairs that the spec is likely wrong; ``advice``: relations in the rows that the spec does not state.
+    ``cut``: number of rows left out by the unit's identifier and max_records.
+    ``cut_by``: cap -> number of rows that the cap would leave out.
+    ``unread``: number of unreadable records, not counted in ``rows``.
+    ``misread``: columns with so many repairs that the spec is likely wrong.
+    ``advice``: relations in the rows that the spec does not state.
     """
 
     rows: int

@@ -52,7 +52,7 @@ def find_kind(steps: Iterable[object]) -> str | None:
 
 
 def find_kind_of(manifest: Manifest) -> str | None:
-    """Return of which kind a released folder is; None: it is of a table."""
+    """Return the kind of release in a released folder; None: the release is a table."""
     return find_kind(step.get("step") for step in manifest.steps)
 
 

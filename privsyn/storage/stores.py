@@ -64,7 +64,7 @@ class FileStore(Protocol):
     """A kind of store.  Its methods raise RequestError about ``field``, without a key or a store's own words."""
 
     def list_files(self, place: str, field: str) -> tuple[StoredFile, ...]:
-        """Return the file at the URL, or those of a folder in the order of their names."""
+        """Return the file at the URL, or the files of a folder in the order of their names."""
 
     def copy_released(self, folder: Path, place: str, field: str) -> CopiedFolder:
         """Copy a whole released folder into the folder ``place`` of the store, under the run's name.

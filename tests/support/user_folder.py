@@ -18,16 +18,13 @@ import data_contracts
 import flows.release
 import tasks
 
-from tests.support.releases import release_in_process
-from privsyn.base.settings import Settings
-from privsyn.specs.spec_file import load_spec
+import privsyn
 
 if __name__ == "__main__":
     import sys
-    from pathlib import Path
 
     assert {m.OWNER for m in (tasks, data_contracts, flows, flows.release)} == {"user"}
-    print(release_in_process(load_spec(Path(sys.argv[1])), Settings()).released)
+    print(privsyn.release(None, sys.argv[1]).folder)
 """
 """Imports the user's modules by their names, then releases the spec of its argument; prints the release's folder."""
 

@@ -1,9 +1,8 @@
 """The Dask engine: workers count partitions of the stored table, and their integers are added up.
 
-A worker is sent file names, row groups, the domain and the cliques, and sends exact counts back, which are as private
-as the rows: the cluster belongs to the private zone. A worker that dies loses nothing: its partitions are counted
-again by another, and a count is in the sum once, because the sum is over partitions, not over what workers
-happened to send.
+A worker receives file names, row groups, the domain and the cliques, and sends exact counts back.  The counts are as
+private as the rows, so the cluster belongs to the private zone.  A worker that dies loses nothing: another worker
+counts its partitions again.  The sum is over partitions, not over workers' answers, so each count is in the sum once.
 """
 
 from __future__ import annotations
@@ -52,8 +51,10 @@ _OWN_CLUSTER: dict[str, Any] = {
     "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.profile.enabled": False,
 }
-"""Dask's configuration of a cluster of one's own: no pages, and no figures for them, which the scheduler and what looks
-after the workers would collect in this process, fifty times a second, for as long as it waits."""
+"""Dask's configuration of this run's own cluster: no pages, and no figures for pages.
+
+By default the scheduler and the nannies collect such figures in this process fifty times a second while it waits.
+"""
 
 _NO_LIMIT = 0  # of a worker's memory: with one, Dask would write exact counts to a temporary folder when short of it
 
@@ -80,14 +81,14 @@ The cure for makers must not be the one for workers that count: nobody is to ope
 class DaskEngine:
     """Counts on the workers of one cluster: the operator's, or one of this run's own.
 
-    Answers of a scheduler are objects of Python, so whoever is connected to runs programs here, whatever its workers
-    are for: beyond this machine both sides prove by certificates who they are.
+    A scheduler's answers are Python objects, so a scheduler can run programs here, whatever its workers are for.
+    Beyond this machine, both sides therefore prove their identity by certificates.
     """
 
     def __init__(self, workers: int, settings: Settings, field: str = "dask") -> None:
         """``workers`` >= 0 of a cluster of one's own, 0: one per core; ``settings`` name the operator's cluster.
 
-        ``field``: the setting with the cluster's address; those of its certificates begin with the same.
+        ``field``: the setting with the cluster's address; the names of its certificates' settings begin with ``field``.
         Raises RequestError for an address beyond this machine without TLS, certificates that are not all there, and
         workers for a cluster that has its own.
         """
@@ -106,9 +107,9 @@ class DaskEngine:
     def open(self) -> None:
         """Connect, or start a cluster of processes on this machine, with encrypted connections between them.
 
-        Raises RequestError if Dask is not installed, nobody answers at the address, no worker is there, or a worker has
-        another version of this program, which might count otherwise; PrivsynError if a worker of one's own does not
-        start.
+        Raises RequestError if Dask is not installed, no scheduler answers at the address, or the cluster has no worker.
+        Raises RequestError also if a worker has another version of this program, which might count differently.
+        Raises PrivsynError if a worker of this run's own cluster does not start.
         """
         if self._client is not None:
             return
@@ -281,7 +282,7 @@ def _make_start_error(error: Exception) -> PrivsynError:
 
 
 def _list_certificates(settings: Settings, field: str) -> dict[str, str]:
-    """Return what Dask's ``Security`` is told of the operator's files.
+    """Return the arguments of Dask's ``Security`` that name the operator's files.
 
     Empty for a cluster on this machine without TLS.
     """

@@ -12,7 +12,7 @@ from privsyn.sources.readers.reader import Reader, refuse_damaged
 
 
 class ArrowFileReader(Reader):
-    """A file of record batches (Feather's second version); its types are kept, as those of Parquet."""
+    """A file of record batches (Feather's second version); its types are kept, as with Parquet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -80,14 +80,16 @@ def publish_itemsets(
 ) -> ItemsetSummary:
     """Release the frequent itemsets that ``asked`` asks for, charged to its data set; or find them.
 
-    The same request on the same table again draws and costs nothing, unless ``fresh``; ``new_dataset``: why a table
-    that was released under another ``dataset`` gets a second lifetime budget; ``noise`` other than the
+    The same request on the same table again draws and costs nothing, unless ``fresh``.  ``new_dataset``: why a table
+    that was released under another ``dataset`` gets a second lifetime budget.  A ``noise`` other than the
     release source keeps everything in the private zone.
 
-    Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person with at
-    most ``transactions_per_person`` transactions, by the prices of its three release steps, later ones depending on
-    earlier answers (adaptive composition).  Raises RequestError for a wrong request or table, BudgetRefusedError when
-    the cap would be passed: then nothing was spent.
+    Privacy: the released folder is (epsilon, delta)-differentially private for adding or removing one person.  A
+    person has at most ``transactions_per_person`` transactions.  The guarantee follows from the prices of the three
+    release steps, where later steps depend on earlier answers (adaptive composition).
+
+    Raises RequestError for a wrong request or table.  Raises BudgetRefusedError if the release would exceed the cap:
+    then nothing was spent.
     """
     asked = settle_accountant(asked, settings, plan_itemsets, fresh=fresh)
     proposal = Proposal(

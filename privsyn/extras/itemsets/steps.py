@@ -335,8 +335,8 @@ def build_itemset_table(
     """Return the contract ITEMSETS from (places, count, variance of its noise) in order of rank.
 
     ``names``: of the items by place; ``total``: the noisy number of transactions, at least 1; ``sigma``: of its noise.
-    The share's variance is that of a ratio to first order, (v + s^2 sigma^2) / total^2; its 95 % interval is cut to
-    what a share can be, 0 to 1.
+    The share's variance is the first-order variance of a ratio, (v + s^2 sigma^2) / total^2.  The share's 95 % interval
+    is cut to the range of a share, 0 to 1.
     """
     rows = []
     for rank, (places, count, variance) in enumerate(itemsets, 1):

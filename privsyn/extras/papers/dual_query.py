@@ -31,9 +31,9 @@ def dual_query(trial: MethodInput) -> MethodResult:
 
     Each round asks SAMPLE queries, drawn where the rows so far are most wrong.
 
-    The queries are the cells of all pairs and their negations.  After t rounds a query q, which c real rows fulfil, has
-    the weight exp(STEP (t c / N - number of rows so far that fulfil it)), and sampling by it is the exponential
-    mechanism: one more person raises every c by 0 to records, so each draw is of bounded range STEP t records / N.
+    The queries are the cells of all pairs and their negations.  Let c real rows and h of the rows so far fulfil
+    a query q.  After t rounds, q has the weight exp(STEP (t c / N - h)).  Sampling by this weight is the exponential
+    mechanism.  One more person raises every c by 0 to records, so each draw is of bounded range STEP t records / N.
 
     The original takes the number of rows for public (bounded neighbours); here N is a noisy count at 1/20 of rho, and
     the draws compose in zCDP up to the rest.  A round's row is the best that coordinate ascent finds for the sampled

@@ -37,10 +37,10 @@ INDIF_SENSITIVITY = 4
 def privbayes_exponential(trial: MethodInput) -> MethodResult:
     """Return a network of degree 3 and theta 4, each family chosen by the exponential mechanism over R, then measured.
 
-    The first attribute is the table's first.  Scores are in rows (R times 2n), so that one row moves one by
-    INDIF_SENSITIVITY at most.  All is priced in zCDP: 1/20 of rho for the number of rows, which theta-usefulness asks
-    for and neighbours do not share, 0.3 of the rest for the choices and 0.7 for the families, evenly.  Raises
-    DomainTooLargeError where a choice has more than MOST_CANDIDATES.
+    The first attribute is the table's first.  Scores are in rows (R times 2n), so that one row moves a score by
+    INDIF_SENSITIVITY at most.  Every price is in zCDP.  The number of rows costs 1/20 of rho: theta-usefulness needs
+    this number, and neighbours do not share it.  The choices cost 0.3 of the rest and the families 0.7, each evenly.
+    Raises DomainTooLargeError where a choice has more than MOST_CANDIDATES.
     """
     domain, records, rows = trial.bins, trial.records, trial.to_bins(trial.rows)
     options, rounds = PrivBayes(), len(domain.attributes) - 1

@@ -45,7 +45,7 @@ TOTAL_SHARE = Fraction(1, 20)
 
 
 def laplace_table(trial: MethodInput) -> MethodResult:
-    """Laplace noise on every cell of the full contingency table, and rows in the proportion of what is left.
+    """Add Laplace noise to every cell of the full contingency table, and make rows in proportion to the noisy counts.
 
     One vector of L1 sensitivity ``records``, so Lap(records / epsilon) keeps (epsilon, 0), and (epsilon, delta) all the
     more: for one look no composition has less noise.  Counts are made non-negative as everywhere, by norm-sub to the
@@ -64,11 +64,13 @@ def laplace_table(trial: MethodInput) -> MethodResult:
 def mwem(trial: MethodInput) -> MethodResult:
     """Run MWEM (Hardt, Ligett and McSherry 2012) over all pairs: INNER inner iterations, the last approximation.
 
-    In each of ROUNDS rounds the exponential mechanism picks the pair whose marginal the approximation is furthest from
-    in L1 (one row moves that by at most 1), the pair is measured whole, its cells being disjoint, and multiplicative
-    weights follow all answers so far.  All is priced in zCDP at the accountant's rho for (epsilon, delta), where the
-    original has Laplace noise and pure epsilon: 1/20 for the number of rows, which neighbours do not share; of the rest
-    half picks and half measures, evenly over the rounds.
+    In each of ROUNDS rounds the exponential mechanism picks the pair with the largest L1 distance between its marginal
+    and the approximation.  One row moves this distance by at most 1.  The pair is measured whole, since its cells are
+    disjoint.  Multiplicative weights then follow all answers so far.
+
+    Every price is in zCDP, at the accountant's rho for (epsilon, delta); the original has Laplace noise and pure
+    epsilon.  The number of rows costs 1/20 of rho, because neighbours do not share this number.  Half of the rest is
+    for picks and half for measurements, evenly over the rounds.
     """
     domain, records = trial.bins, trial.records
     check_cells(domain, MWEM_CELLS, "mwem")

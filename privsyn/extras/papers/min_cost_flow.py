@@ -1,7 +1,8 @@
 """MCF, PrivSyn's first way to make rows (appendix A.1 of the DPSyn report; PrivSyn, section 5.1): minimum-cost flow.
 
-In turn for each marginal, the rows are changed as little as can be so that they have exactly its counts: rows of cells
-with too many go to cells with too few, and one changed value of one row costs 1.  The rest of a row stays.
+For each marginal in turn, the rows change as little as possible until they have exactly the marginal's counts.  Rows
+move from cells with too many rows to cells with too few.  One changed value of one row costs 1.  The rest of a row
+stays.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def change_rows(columns: Sequence[np.ndarray], target: Ints, generator: np.rando
 def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
     """Return (from cell, to cell, rows) of a cheapest plan, by OR-Tools; cells are numbered in row-major order.
 
-    ``current``, ``target``: counts of one shape and sum.  A row that goes from one cell to another costs the number of
-    attributes in which these differ, in units of 1 / (number of attributes), so that no row is dropped and none added.
+    ``current``, ``target``: counts of one shape and sum.  A move of a row between two cells costs the number of
+    attributes in which the cells differ.  The unit is 1 / (number of attributes), so no row is dropped and none added.
     """
     from privsyn.tasks.metrics.earth_mover_network import (  # here: OR-Tools loads slowly
         choose_scale,

@@ -85,9 +85,9 @@ def equal_gaussian(trial: MethodInput) -> MethodResult:
 def equal_laplace(trial: MethodInput) -> MethodResult:
     """Return the paper's settings, but Laplace noise on the measured marginals.
 
-    It composes naively, as in the paper: the Gaussian looks of the first two stages promise an epsilon of their own at
-    ``delta``; what is left of the trial's is split evenly, and pure epsilons add up. A marginal's L1 sensitivity is
-    the number of records of one person.
+    The looks compose naively, as in the paper.  The Gaussian looks of the first two stages promise an epsilon of their
+    own at ``delta``.  The rest of the trial's epsilon is split evenly, and pure epsilons add up.  A marginal's L1
+    sensitivity is the number of records of one person.
     """
     trial = apply_paper_options(trial)
     request = request_of(trial, trial.settings.mechanism)

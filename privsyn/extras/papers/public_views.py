@@ -74,8 +74,9 @@ def manual_list(trial: MethodInput) -> MethodResult:
 def list_covering_views(domain: Domain, most: int) -> list[Clique]:
     """Return views of at most WIDTH attributes and CELLS cells that hold every pair of at most ``most`` cells.
 
-    A covering design (t = 2): the lines of an affine plane (for 64 attributes the known design of 72 views of 8), those
-    of them that fit, and greedy views for the pairs left; or greedy views only, where these are fewer.
+    The views are a covering design (t = 2): the lines of an affine plane that fit, and greedy views for the remaining
+    pairs.  For 64 attributes the lines are the known design of 72 views of 8.  If greedy views alone are fewer, the
+    function returns them instead.
     """
     names, limit = domain.attributes, min(most, CELLS)
     lines = [tuple(names[i] for i in line) for line in build_affine_plane(len(names))]
@@ -148,7 +149,7 @@ def replace_selection(choose: Choose) -> Callable[[Request], Steps]:
 
 
 def _build_choice_step(choose: Choose) -> Step:
-    """Return in the place of the chosen cliques: those of ``choose``, at most ``selection.max_cells`` cells each."""
+    """Return the step whose cliques are the choice of ``choose``, at most ``selection.max_cells`` cells each."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         domain, fine = inputs.domain(), request.encoding.domain

@@ -1,1 +1,1 @@
-"""Receivers of what runs tell (privsyn/base/telemetry.py): traces by OpenTelemetry, lineage by OpenLineage."""
+"""Receivers of the events of runs (privsyn/base/telemetry.py): traces by OpenTelemetry, lineage by OpenLineage."""

@@ -306,7 +306,7 @@ def describe_composition(release: DescribedRelease) -> str:
 
 
 def post_processing(release: DescribedRelease) -> str:
-    """Return the steps on the noisy answers, none of which looks at the private table."""
+    """Return the steps on the noisy answers; no such step looks at the private table."""
     plan = release.plan
     words = dict.fromkeys(say(step.words, plan.request) for step in plan.steps)
     return "\n".join(f"- {each}" for each in words if each)

@@ -81,8 +81,9 @@ def write_linked_files(
 ) -> None:
     """Write every table as a Parquet file; every row has its row above.
 
-    ``synthetic``: the files of all rows with their persons' columns, person by person; ``without``: the persons without
-    rows; ``further``: the rows of further tables, each with the number of the row above.
+    ``synthetic``: the files of all rows with their persons' columns, person by person.
+    ``without``: the persons without rows.
+    ``further``: the rows of further tables, each with the number of the row above.
     """
     ranges, files = list_linked_ranges(request), tuple(synthetic)
     above, below, *_ = ranges

@@ -86,8 +86,9 @@ def _take_every(batch: pa.RecordBatch, start: int, step: int) -> pa.RecordBatch:
 class AdviceColumn:
     """PRIVATE: one column of the rows.
 
-    ``described``: its part of the spec; ``codes``: each row's code, shape (rows,), null last; ``values``: by code,
-    without null; ``numbers``: shape (rows,), NaN for null, moments in days since 1970; empty if not ordered.
+    ``described``: the column's part of the spec.  ``codes``: each row's code, shape (rows,), null last.
+    ``values``: the values by code, without null.  ``numbers``: each row's number, shape (rows,), NaN for null, moments
+    in days since 1970; empty if the column is not ordered.
     """
 
     name: str

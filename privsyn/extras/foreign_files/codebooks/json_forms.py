@@ -1,7 +1,7 @@
 """Dictionaries in JSON: the shared form, Frictionless, Croissant and SDV.
 
-A fact that was read off the data itself (``bounds_from: observed``, a count of missing values) is a function of
-private rows, so it is left out and a remark says why.
+A fact that was read off the data itself is a function of private rows.  Examples are ``bounds_from: observed`` and a
+count of missing values.  Such a fact is left out, and a remark says why.
 """
 
 from __future__ import annotations

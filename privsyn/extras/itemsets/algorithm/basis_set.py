@@ -1,8 +1,8 @@
 """Step *basis set* (post-processing): few small sets of items that hold every set that may be frequent.
 
-PrivBasis, ConstructBasisSet: an itemset can be frequent only if its pairs are, so it is a clique of the graph of
-frequent pairs; maximal cliques are merged while that lowers the expected error.  Two items together have a count of
-their own here, so only cliques of three and more need a basis.
+PrivBasis, ConstructBasisSet: an itemset can be frequent only if its pairs are frequent.  So a frequent itemset is a
+clique of the graph of frequent pairs.  Maximal cliques are merged while a merge lowers the expected error.  Here every
+pair has a count of its own, so only cliques of three and more items need a basis.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_CLIQUES = 2_000
 """Maximal cliques considered; a public limit on work."""
 
 MAX_BASES = 60
-"""Bases that are measured at most: those of the most frequent pairs come first."""
+"""Largest number of measured bases; the bases with the most frequent pairs come first."""
 
 _MOST_TARGETS = 1_000
 
@@ -90,9 +90,11 @@ def _compute_precisions(bases: Sequence[Basis], targets: Sequence[Basis]) -> NDA
 def _compute_mean_variance(precision: NDArray[np.float64], bases: int) -> float:
     """Return the mean variance of the targets' estimates, in units of K^2 / (2 rho) for the bases together.
 
-    Each of w bases has rho / w, so a cell's variance is w; a set T sums 2^(|B| - |T|) cells of a basis B, and the bases
-    that hold it are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).  Targets
-    in no basis count as the worst one does.  ``precision``: of each target, shape (targets,); ``bases``: their number.
+    Each of w bases has rho / w, so a cell's variance is w.  A set T sums 2^(|B| - |T|) cells of a basis B.  The bases
+    that hold T are combined by inverse variance (PrivBasis, average-case error variance, for Gaussian noise).
+    A target in no basis counts as much as the worst target in a basis.
+
+    ``precision``: the precision of each target, shape (targets,).  ``bases``: the number of bases.
     """
     positive = precision[precision > 0]
     if not positive.size:

@@ -1,7 +1,7 @@
 """Step *itemsets* (post-processing): the count of every set that may be frequent, with its standard deviation.
 
-PrivBasis, BasisFreq: a set's count is the sum of the cells of a basis that hold it; what several bases, and the counts
-of items and pairs, say of it is combined by inverse variance.
+PrivBasis, BasisFreq: a set's count is the sum of the cells of a basis that hold the set.  The estimates from several
+bases, and from the counts of items and pairs, are combined by inverse variance.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def estimate_itemsets(
 
 
 def keep_frequent(estimates: Mapping[Basis, Measured], count: float, top: int | None) -> list[Basis]:
-    """Return the sets to publish: the ``top`` most frequent ones, or those of at least ``count`` transactions.
+    """Return the sets to publish: the ``top`` most frequent sets, or all sets in at least ``count`` transactions.
 
     A set is ranked by the smallest estimate among it and its subsets: it is held no more often than any of them.
     """

@@ -39,9 +39,10 @@ def plan(items: int, most: int, top: int | None, rho: Fraction, persons: int) ->
     """Return the total, (with ``top``) the count at the rank, and the vector of ``items`` counts.
 
     ``most`` = m: items of a transaction at most; ``persons`` = K: transactions of one person at most.
-    Privacy: together rho-zCDP for adding or removing one person.  Each of K transactions changes the total by 1, every
-    itemset's count by at most 1 and so the count at a rank (an order statistic moves no further than its numbers), and
-    at most m of the item counts by 1, an L2 change of sqrt(m); K of them at most K times that (triangle inequality).
+    Privacy: together rho-zCDP for adding or removing one person.  One transaction changes the total by 1,
+    and every itemset's count by at most 1.  So it changes the count at a rank by at most 1: an order statistic moves no
+    further than its numbers.  It changes at most m of the item counts by 1, an L2 change of sqrt(m).
+    K transactions change each figure by at most K times as much (triangle inequality).
     The mechanisms' instances, two or three, add up (Theorem 1).
     """
     shares = [(TOTAL, 1, persons, _TOTAL_SHARE)]

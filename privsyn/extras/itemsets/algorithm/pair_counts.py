@@ -21,8 +21,8 @@ def plan(frequent: int, most: int, rho: Fraction, persons: int) -> list[Query]:
     """Return one vector with a count for every pair of ``frequent`` items; none for fewer than two items.
 
     Privacy: rho-zCDP for adding or removing one person, the items being fixed by released counts.  A transaction holds
-    at most j = min(m, frequent) of them, so it changes at most j (j - 1) / 2 counts by 1: an L2 change of the root of
-    that; K of them at most K times as much.  One mechanism instance.
+    at most j = min(m, frequent) of the items, so it changes at most j (j - 1) / 2 counts by 1.  The L2 change is at
+    most sqrt(j (j - 1) / 2), and at most K times as much for K transactions.  One mechanism instance.
     """
     if frequent < 2:
         return []
