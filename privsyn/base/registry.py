@@ -50,7 +50,7 @@ def find_parts(group: Group) -> dict[str, EntryPoint]:
     if not any(map(_is_own, entry_points(group="privsyn.requests"))):
         raise RequestError(
             "the installation of privsyn-flows is older than its code",
-            "Install it once more: pip install --no-deps --no-build-isolation -e .",
+            "Install it once more with pip, as after the checkout (docs/install.md)",
         )
     parts = [part for part in sorted(entry_points(group=f"privsyn.{group}")) if _is_own(part) or _may_add(group, part)]
     return {part.name: part for part in sorted(parts, key=_is_own)}
