@@ -22,6 +22,7 @@ which anything was changed:
 5. 2026-11-26, `privsyn` with two seeds, after full cells were cut and ends of columns followed fitted tails.
 6. 2026-11-26, `privsyn` with two seeds, after columns that are null together stayed so.
 7. 2026-11-28, `privsyn` with one seed on ma2019 alone, by SDMetrics' reports (benchmarks/rulers.py).
+8. 2026-11-29, `privsyn` with three seeds, after a first look chose cells and `tight` became the default accountant.
 """
 
 from __future__ import annotations
