@@ -10,6 +10,18 @@ SCHEMA_VERSION = 1
 
 metadata = sa.MetaData()
 
+
+def _make_chain_table(name: str) -> sa.Table:
+    """Return a table of one row: the number of rows of a chained table, and its last row's hash."""
+    return sa.Table(
+        name,
+        metadata,
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("rows", sa.BigInteger, nullable=False),
+        sa.Column("head", sa.String(64), nullable=False),
+    )
+
+
 ledger_table = sa.Table(
     "ledger",
     metadata,
@@ -75,14 +87,7 @@ periods_table = sa.Table(
 Created when the first period begins: ledgers of earlier versions lack this table and the next.
 """
 
-period_chain_table = sa.Table(
-    "period_chain",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sa.Column("head", sa.String(64), nullable=False),
-)
-"""One row: the number of rows in ``periods``, and the last one's hash."""
+period_chain_table = _make_chain_table("period_chain")
 
 marks_table = sa.Table(
     "marks",
@@ -109,14 +114,7 @@ marks_table = sa.Table(
 Ledgers of earlier versions get this table and the next with their first mark.
 """
 
-mark_chain_table = sa.Table(
-    "mark_chain",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sa.Column("head", sa.String(64), nullable=False),
-)
-"""One row: the number of rows in ``marks``, and the last one's hash."""
+mark_chain_table = _make_chain_table("mark_chain")
 
 refusals_table = sa.Table(
     "refusals",
@@ -134,14 +132,7 @@ refusals_table = sa.Table(
 Ledgers of versions before get this table and the next with their first refusal.
 """
 
-refusal_chain_table = sa.Table(
-    "refusal_chain",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-    sa.Column("head", sa.String(64), nullable=False),
-)
-"""One row: how many rows ``refusals`` has, and the last one's hash."""
+refusal_chain_table = _make_chain_table("refusal_chain")
 
 FIRST_TABLES = ("datasets", "entries")
 """The append-only tables that every ledger has."""
