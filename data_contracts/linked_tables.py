@@ -500,11 +500,12 @@ def build_branch(spec: Spec, name: str) -> Spec:
     above = _list_columns(spec, root) | _list_columns(spec, table.of)
     key = str(spec.tables[table.of].key)
     upper = LinkedTable(data=spec.tables[table.of].data, key=key, columns=tuple(above))
+    lower = LinkedTable(data=table.data, of=table.of, key=table.key, columns=tuple(table.columns))
     return spec.model_copy(
         update={
             "unit": Unit(person_id=key, max_records=table.max),
             "columns": above | dict(table.columns),
-            "tables": {table.of: upper, name: table.model_copy(update={"columns": tuple(table.columns)})},
+            "tables": {table.of: upper, name: lower},
             "order": table.order,
             "with_order": table.with_order,
             **{field: getattr(table, field) for field in OF_FURTHER},

@@ -71,7 +71,13 @@ class Prior(FrozenModel):
     def at(self, place: str, sha256: str | None = None, *, release: bool = False) -> Prior:
         """Return the same prior with its file, or ``release``, at another place; ``sha256``: the file's, if known."""
         table, folder = ("", place) if release else (place, "")
-        return self.model_copy(update={"table": table, "release": folder, "sha256": sha256 or self.sha256})
+        return Prior(
+            table=table,
+            release=folder,
+            statement=self.statement,
+            zeros=self.zeros,
+            sha256=sha256 or self.sha256,
+        )
 
     def key(self) -> dict[str, Any]:
         """Return the parts that results depend on: the content, not its place."""

@@ -563,9 +563,7 @@ class ReleaseSpec(FrozenModel):
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec with equal cells for columns with open bins."""
-        options = self.mechanism
-        compression = options.compression.model_copy(update={"ladder": False})
-        return self.by(options.model_copy(update={"compression": compression}))
+        return self.by(self.mechanism.having("compression", ladder=False))
 
     @property
     def looks_for_triples(self) -> bool:
@@ -642,8 +640,7 @@ class ReleaseSpec(FrozenModel):
 
     def with_rows(self, **values: Any) -> ReleaseSpec:
         """Return the same request with other values of ``mechanism.synthesis``, checked by the caller."""
-        rows = self.mechanism.synthesis.model_copy(update=values)
-        return self.by(self.mechanism.model_copy(update={"synthesis": rows}))
+        return self.by(self.mechanism.having("synthesis", **values))
 
     def by(self, mechanism: AnyMechanism) -> ReleaseSpec:
         """Return the same request with another mechanism or other options."""
@@ -653,19 +650,25 @@ class ReleaseSpec(FrozenModel):
         """Return the same request with another promise, and another lifetime cap if given."""
         return self.model_copy(update={"privacy": privacy, "budget": budget or self.budget})
 
-    def read_at(self, place: str | Mapping[str, str]) -> ReleaseSpec:
+    def read_at(self, place: str | Mapping[str, str], query: str = "") -> ReleaseSpec:
         """Return the same request with its private table, or each of its tables, at another place; empty: in memory."""
-        if isinstance(place, str):
-            return self.model_copy(update={"data": place, "query": ""})
-        return self.model_copy(update={"tables": {name: t.read_at(place[name]) for name, t in self.tables.items()}})
+        placed: dict[str, Any] = {"data": place, "query": query}
+        if isinstance(place, Mapping):
+            placed = {"tables": {name: table.read_at(place[name]) for name, table in self.tables.items()}}
+        return self.model_copy(update=placed)
 
     def with_prior(self, prior: Prior | None) -> ReleaseSpec:
         """Return the same request with another public prior, or without one."""
         return self.model_copy(update={"prior": prior})
 
-    def with_columns(self, columns: Mapping[str, Column], unit: Unit | None = None) -> ReleaseSpec:
-        """Return the spec by which these columns of a table are read, with rows of ``unit`` (None: as before)."""
-        return self.model_copy(update={"columns": dict(columns), "unit": unit or self.unit})
+    def with_columns(
+        self, columns: Mapping[str, Column], unit: Unit | None = None, csv: CsvOptions | None = None
+    ) -> ReleaseSpec:
+        """Return the spec by which these columns of a table are read, with rows of ``unit`` (None: as before).
+
+        ``csv``: how its file is written (None: as before).
+        """
+        return self.model_copy(update={"columns": dict(columns), "unit": unit or self.unit, "csv": csv or self.csv})
 
     def with_formats(self, formats: tuple[Format, ...]) -> ReleaseSpec:
         """Return the same request, published in these formats."""

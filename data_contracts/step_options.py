@@ -6,7 +6,7 @@ If a default differs from the paper's value, the field's description says why.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -211,6 +211,10 @@ class Rows(FrozenModel):
         description="More rows than this are made in shards and written as a folder of parts, to bound memory. "
         "Smaller shards fit the marginals less well.",
     )
+
+    def vary(self, **values: int) -> Self:
+        """Return the same choices from another seed, or with less work, for a part of the rows or a first version."""
+        return self.model_copy(update=values)
 
     @field_validator("rows")
     @classmethod

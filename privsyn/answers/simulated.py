@@ -93,10 +93,8 @@ def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
     if not isinstance(options, PrivSyn) or not options.consistency.shrink:
         return None
     if "unshrunk" not in released.cache:
-        consistency = options.consistency.model_copy(update={"shrink": False})
-        released.cache["unshrunk"] = remake_rows(
-            released, released.measured, options.model_copy(update={"consistency": consistency})
-        )
+        unshrunk = options.having("consistency", shrink=False)
+        released.cache["unshrunk"] = remake_rows(released, released.measured, unshrunk)
     rows: pa.Table = released.cache["unshrunk"]
     return rows
 

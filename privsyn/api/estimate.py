@@ -17,7 +17,6 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
-from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -230,9 +229,8 @@ def _count_workers(spec: ReleaseSpec) -> int:
 
 def _simplify(spec: ReleaseSpec) -> ReleaseSpec:
     """Return the request about a table of one row a person, without totals, which made-up rows do not have."""
-    plain = spec if spec.panel is None else take_units_for_rows(spec)
-    unit = Unit(records_per_person=plain.records)
-    return plain.model_copy(update={"totals": (), "unit": unit, "engine": EngineChoice(), "query": ""})
+    plain = take_units_for_rows(spec)
+    return plain.with_columns(plain.columns, Unit(records_per_person=plain.records))
 
 
 def _measure_start(folder: Path) -> float:

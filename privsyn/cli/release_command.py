@@ -204,7 +204,7 @@ def _print_relations(plan: Plan, summary: ReleaseSummary) -> None:
         certificate = read_certificate(Path(summary.released))
     except RequestError:
         return  # what is not private is told elsewhere
-    if list_measured_relations(plan, certificate) == []:
+    if list_measured_relations(plan, certificate.stages) == []:
         warn(f"{certificate.relations or explain_missing_relations(prior=certificate.prior is not None)}.")
 
 

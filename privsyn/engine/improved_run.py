@@ -86,7 +86,10 @@ def build_improved_spec(
         raise RequestError(problem, "Make a release of its own instead", RUN) from None
     account_rho(Guarantee(epsilon=epsilon, delta=delta), EPSILON, spec.effective_accountant)
     together = convert_rho_to_epsilon(Request(new).total_rho, delta, spec.effective_accountant)
-    return new.at_price(spec.privacy.model_copy(update={"epsilon": together}))
+    if together > MOST_EPSILON:
+        problem = f"with what {note['run']} cost gives {together:g}, above {MOST_EPSILON:,.0f}"
+        raise RequestError(problem, "Ask for less", EPSILON)
+    return new.at_price(Guarantee(epsilon=together, delta=delta))
 
 
 def _run_of(release: str, settings: Settings) -> str:

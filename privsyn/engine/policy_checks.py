@@ -191,7 +191,7 @@ def _resolve_paths(rules: DatasetPolicy, folder: Path) -> DatasetPolicy:
         name: tuple(p if is_url(p) else str((folder / p).resolve()) for p in getattr(rules, name))
         for name in ("paths", "public", "priors")
     }
-    return rules.model_copy(update=places)
+    return DatasetPolicy(**{**dict(rules), **places})
 
 
 def _refuse_file(error: ValidationError, document: Document, path: Path) -> RequestError:

@@ -130,7 +130,7 @@ def _evaluate(asked: AskedEvaluation, settings: Settings, release: EvaluatedRele
     scorer = Scorer(tables.real, tables.holdout, tables.encoding, asked.spec, settings.threads, settings.anonymeter)
     scores = [
         stage(f"Score {name}", lambda table=table, name=name: TableScores(  # type: ignore[misc]
-            table=name, rows=table.bins.rows, metrics=scorer.with_subsamples(scorer.score(table))))
+            table=name, rows=table.bins.rows, metrics=scorer.score(table, subsamples=True)))
         for name, table in tables.compared.items()
     ]  # fmt: skip
     statistics = stage(

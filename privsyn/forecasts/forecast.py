@@ -309,7 +309,7 @@ def forecast(
     """
     branches = spec.branches
     part = Fraction(1, max(len(branches), 1))
-    unlinked = (take_units_for_rows(spec) if spec.panel is not None else spec).model_copy(update={"totals": ()})
+    unlinked = take_units_for_rows(spec)
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, part)
     further = list_further(spec.tables)
@@ -409,14 +409,18 @@ def describe_records(spec: ReleaseSpec, table: str) -> str:
 
 
 def take_units_for_rows(spec: ReleaseSpec) -> ReleaseSpec:
-    """Return the spec for a table with one row per person or household.
+    """Return the spec for a made-up table with one row per person or household where the spec links rows.
 
-    Rules about several rows or other tables, and questions about persons, are left out.
+    Totals, which a made-up table does not have, are left out; of linked rows also rules about several rows or other
+    tables, and questions about persons.
     """
-    unlinked = {"order": None, "constant": (), "with_order": (), "once": (), "unit": Unit(records_per_person=1)}
-    of_rows = tuple(marginal for marginal in spec.workload if marginal.summary is None)
-    rules = tuple(rule for rule in spec.rules if _is_of_one_row(rule, spec))
-    return spec.model_copy(update={**unlinked, "tables": {}, "workload": of_rows, "rules": rules})
+    changed: dict[str, Any] = {"totals": ()}
+    if spec.panel is not None:
+        changed |= {"order": None, "constant": (), "with_order": (), "once": (), "tables": {}}
+        changed["unit"] = Unit(records_per_person=1)
+        changed["workload"] = tuple(marginal for marginal in spec.workload if marginal.summary is None)
+        changed["rules"] = tuple(rule for rule in spec.rules if _is_of_one_row(rule, spec))
+    return spec.model_copy(update=changed)
 
 
 def _is_of_one_row(rule: Rule, spec: ReleaseSpec) -> bool:

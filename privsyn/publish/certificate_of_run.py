@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import (
     Certificate,
     LedgerHead,
+    NoRelations,
     PublishedTheorems,
     QueryGroup,
     StageCost,
@@ -99,6 +100,11 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
     stages = [_describe_stage(run, step, refs) for step in run.release_steps]
     spent = sum((sum_rho(queries) for _, queries in stages), start=sum_rho([]))
     summary, entries = run.ledger.summary(spec.dataset)[0], run.ledger.entries()
+    costs = [cost for cost, _ in stages]
+    relations: NoRelations | None = None
+    if _is_without_relations(run, costs):
+        trends = bool(share_trends(run.request))
+        relations = explain_missing_relations(prior=spec.prior is not None, trends=trends)
     certificate = Certificate(
         run=run.name,
         dataset=spec.dataset,
@@ -113,7 +119,7 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         accountant=spec.effective_accountant,
         rho_budget=str(run.request.total_rho),
         rho_spent=format_rho(spent),
-        stages=[cost for cost, _ in stages],
+        stages=costs,
         dataset_total=Total(
             rho=str(summary.rho),
             rho_cap=str(summary.cap_rho),
@@ -133,11 +139,8 @@ def build_certificate(run: Run, refs: Mapping[str, StepRefs]) -> Certificate:
         prior=None if spec.prior is None else {**spec.prior.public(), "promise": PRIOR_PROMISE},
         totals=list_stated_totals(spec),
         not_measured={"columns": list(unmeasured), "promise": UNMEASURED_PROMISE} if unmeasured else None,
+        relations=relations,
     )
-    if _is_without_relations(run, certificate):  # reads the stages of the certificate
-        trends = bool(share_trends(run.request))
-        words = explain_missing_relations(prior=spec.prior is not None, trends=trends)
-        certificate = certificate.model_copy(update={"relations": words})
     run.records.save(record, certificate.model_dump(mode="json"))
     return certificate
 
@@ -149,10 +152,10 @@ def list_stated_totals(spec: ReleaseSpec) -> dict[str, Any] | None:
     return {"stated": [total.public() for total in spec.totals], "promise": TOTALS_PROMISE}
 
 
-def _is_without_relations(run: Run, certificate: Certificate) -> bool:
+def _is_without_relations(run: Run, stages: Sequence[StageCost]) -> bool:
     """Return whether the run makes a synthetic table without counting any two columns together."""
     makes_rows = any(step.name == "decode" for step in run.steps)
-    return makes_rows and list_measured_relations(run.plan, certificate) == []
+    return makes_rows and list_measured_relations(run.plan, stages) == []
 
 
 class Relation(NamedTuple):
@@ -162,15 +165,15 @@ class Relation(NamedTuple):
     sigma: float
 
 
-def list_measured_relations(plan: Plan, certificate: Certificate) -> list[Relation] | None:
+def list_measured_relations(plan: Plan, stages: Sequence[StageCost]) -> list[Relation] | None:
     """Return every set of two or more columns that were counted together, smallest noise first.
 
-    None if the certificate does not list them because there are too many.
+    ``stages``: of the certificate.  None if they do not list them because there are too many.
     """
     counted = {step.name for step in release_steps(plan.steps) if step.look.noise_of == "a count"}
     by_code = {look.name for look in list_looks(plan.steps, LookKind.MARGINALS)}
     best: dict[Clique, float] = {}
-    for stage in certificate.stages:
+    for stage in stages:
         relations: list[Relation] = []
         for group in stage.groups if stage.step in counted else ():
             if group.attributes is None:

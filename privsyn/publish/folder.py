@@ -413,6 +413,5 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes, recode, plan.request.records)
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
-    public_spec = spec.public()
-    new_manifest = manifest.model_copy(update={"spec": public_spec, "files": list_files(new)})
+    new_manifest = Manifest(**{**dict(manifest), "spec": spec.public(), "files": list_files(new)})
     (new / "manifest.json").write_text(new_manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -109,7 +109,7 @@ def override_options(
 
 def _set_data(spec: ReleaseSpec, folder: Path) -> ReleaseSpec:
     if spec.data:
-        return spec.model_copy(update={"data": _resolve(spec.data, "data", folder, needs_rows=not spec.query)})
+        return spec.read_at(_resolve(spec.data, "data", folder, needs_rows=not spec.query), spec.query)
     if not spec.tables:
         return spec
     return spec.read_at({n: _resolve(t.data, "tables", folder) if t.data else "" for n, t in spec.tables.items()})

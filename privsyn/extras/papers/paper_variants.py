@@ -56,9 +56,9 @@ def _synthesize_by_sweeps(step: Step) -> Step:
     """Return the step ``synthesize``, its request asking for sweeps."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        mechanism = request.spec.mechanism
-        rows = {name: getattr(mechanism.synthesis, name) for name in Rows.model_fields}
-        changed = request.spec.by(mechanism.model_copy(update={"synthesis": Synthesis(**rows)}))
+        options = request.spec.mechanism.synthesis
+        sweeps = Synthesis(**{name: getattr(options, name) for name in Rows.model_fields})
+        changed = request.spec.with_rows(**dict(sweeps))
         assert step.run is not None  # noqa: S101 - only looks have none
         return step.run(replace(request, spec=changed), inputs, progress)
 
