@@ -22,7 +22,7 @@ from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
-from privsyn.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
+from privsyn.evaluation.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS

@@ -25,11 +25,11 @@ from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease, OpenTa
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
+from privsyn.evaluation.report.page import render
 from privsyn.evaluation.scores import Scorer, check_packages
 from privsyn.evaluation.settings_file import check_settings
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.report.page import render
 from privsyn.sources.private_table import Table
 from privsyn.storage.disk import replace_file, translate_os_errors
 from privsyn.storage.zones import get_roots, locate_private_folder

@@ -16,6 +16,7 @@ import pytest
 
 import privsyn as privsyn_api
 from privsyn.api.ledger import LedgerView
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -26,7 +27,6 @@ from privsyn.engine.step import ReleaseStep
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.ledgers.paid_elsewhere import Payer
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
 from tests.support.opened import watched

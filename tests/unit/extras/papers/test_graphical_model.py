@@ -6,8 +6,8 @@ import importlib.util
 
 import pytest
 
-from privsyn.comparison.method import DomainTooLargeError
-from privsyn.comparison.methods import METHODS
+from privsyn.evaluation.comparison.method import DomainTooLargeError
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import paper_variants
 from tests.unit.comparison.test_methods import l1, trial
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import altair as alt
 
-from privsyn.comparison.result_tables import MetricLine, format_heading, list_lines
 from privsyn.data_contracts.comparison_results import Comparison
+from privsyn.evaluation.comparison.result_tables import MetricLine, format_heading, list_lines
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8B6D00")
 """Okabe and Ito's colours, told apart with any colour vision; the yellow, pale on white, is darkened and last."""

@@ -16,7 +16,7 @@ import pytest
 import privsyn
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.forecast import (
+from privsyn.evaluation.forecasts.forecast import (
     SURE,
     SURE_SHIFT,
     ColumnForecast,

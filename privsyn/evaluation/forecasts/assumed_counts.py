@@ -1,6 +1,6 @@
 """The counts of the table that a forecast assumes, for any number of rows, computed without making rows.
 
-Columns depend on one latent variable (:func:`privsyn.forecasts.made_up_rows.assume_rows`) and are independent given it,
+Columns depend on one latent variable (``made_up_rows.assume_rows``) and are independent given it,
 so a joint count is a mean over values of the latent variable.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.forecasts.made_up_rows import assume_shares, draw_pulls
+from privsyn.evaluation.forecasts.made_up_rows import assume_shares, draw_pulls
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import Countable
@@ -29,7 +29,7 @@ PLACES = 24
 def assume_chances(encoding: EncodingPlan, strength: float, seed: int) -> dict[str, Floats]:
     """Return attribute -> probability of each fine code given each latent value, shape (PLACES, codes).
 
-    ``strength``: see :func:`privsyn.forecasts.made_up_rows.assume_rows`, 0 to 1.
+    ``strength``: see :func:`privsyn.evaluation.forecasts.made_up_rows.assume_rows`, 0 to 1.
     """
     rng = np.random.default_rng([seed, 2])
     pulls = draw_pulls(len(encoding.codecs), strength, rng)

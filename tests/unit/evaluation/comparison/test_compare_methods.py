@@ -17,11 +17,16 @@ import pytest
 from privsyn.base.errors import RequestError
 from privsyn.base.pictures import draw_chart
 from privsyn.base.settings import Settings
-from privsyn.comparison.compare_methods import AskedComparison, compare, run_all, run_method
-from privsyn.comparison.method import LaplaceQuery, Method, MethodInput, MethodResult, MethodSettings
-from privsyn.comparison.methods import METHODS
-from privsyn.comparison.plot import build_chart
-from privsyn.comparison.result_tables import (
+from privsyn.data_contracts.comparison_results import NOTICE, ComparedMethod, Comparison, MethodRun
+from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.coded_tables import encode_table
+from privsyn.evaluation.comparison.compare_methods import AskedComparison, compare, run_all, run_method
+from privsyn.evaluation.comparison.method import LaplaceQuery, Method, MethodInput, MethodResult, MethodSettings
+from privsyn.evaluation.comparison.methods import METHODS
+from privsyn.evaluation.comparison.plot import build_chart
+from privsyn.evaluation.comparison.result_tables import (
     SECONDS,
     build_table,
     describe_missing,
@@ -29,11 +34,6 @@ from privsyn.comparison.result_tables import (
     list_lines,
     list_markdown_table,
 )
-from privsyn.data_contracts.comparison_results import NOTICE, ComparedMethod, Comparison, MethodRun
-from privsyn.data_contracts.evaluation_results import Metric
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.evaluation.coded_tables import encode_table
 from privsyn.evaluation.settings_file import load_evaluation_spec
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan

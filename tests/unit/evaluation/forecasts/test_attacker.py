@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import privsyn
-from privsyn.forecasts.attacker import PUBLISHED, compute_risk
+from privsyn.evaluation.forecasts.attacker import PUBLISHED, compute_risk
 from tests.support.specs import make_spec
 
 

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
+from privsyn.base.calendar_periods import check_period, find_beginning, list_periods, name_period
 from privsyn.base.errors import RequestError
-from privsyn.ledgers.calendar_periods import Every, check_period, find_beginning, list_periods, name_period
+from privsyn.data_contracts.policy import Every
 
 UTC = dt.UTC
 

@@ -20,16 +20,6 @@ import numpy as np
 from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.comparison.method import (
-    DomainTooLargeError,
-    Method,
-    MethodInput,
-    MethodResult,
-    MethodSettings,
-    spread_evenly,
-)
-from privsyn.comparison.methods import METHODS
-from privsyn.comparison.result_tables import format_markdown
 from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
@@ -38,6 +28,16 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.evaluation.coded_tables import CodedTable, encode_table, read_table
+from privsyn.evaluation.comparison.method import (
+    DomainTooLargeError,
+    Method,
+    MethodInput,
+    MethodResult,
+    MethodSettings,
+    spread_evenly,
+)
+from privsyn.evaluation.comparison.methods import METHODS
+from privsyn.evaluation.comparison.result_tables import format_markdown
 from privsyn.sources.open_source import open_source
 from privsyn.sources.public_table import read_public_rows
 from privsyn.storage.disk import replace_file, translate_os_errors
@@ -270,7 +270,7 @@ def _describe_machine() -> str:
 def _write(results: Comparison, settings: Settings) -> Path:
     """Write results.json, table.md and the plots, in a new folder ``private/compare/<dataset>-<number>/``."""
     from privsyn.base.pictures import draw_chart
-    from privsyn.comparison.plot import build_chart  # here: drawing packages load slowly
+    from privsyn.evaluation.comparison.plot import build_chart  # here: drawing packages load slowly
 
     plots = build_chart(results)
     contents = {

@@ -18,8 +18,15 @@ from privsyn.data_contracts.evaluation_results import (
     OneWay,
     Statistic,
 )
-from privsyn.report import charts
-from privsyn.report.page import NOMINAL_BINS, build_meter, build_one_way_table, build_tables, group_metrics, render
+from privsyn.evaluation.report import charts
+from privsyn.evaluation.report.page import (
+    NOMINAL_BINS,
+    build_meter,
+    build_one_way_table,
+    build_tables,
+    group_metrics,
+    render,
+)
 from tests.support.evaluations import make_evaluation
 
 EVIL = "</script><b>\"'&\\ \u2028<!--"

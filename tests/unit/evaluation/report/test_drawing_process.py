@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from privsyn.report.overview_chart import (
+from privsyn.publish.overview_chart import (
     DrawingError,
     MarginalOverview,
     OneWayOverview,

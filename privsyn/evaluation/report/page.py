@@ -28,10 +28,10 @@ from privsyn.data_contracts.evaluation_results import (
     SizeError,
     Statistic,
 )
-from privsyn.report import charts
-from privsyn.report import explanations as words
-from privsyn.report.explanations import format_number, format_percent
-from privsyn.report.overview_chart import SHOWN_BINS, Bins
+from privsyn.evaluation.report import charts
+from privsyn.evaluation.report import explanations as words
+from privsyn.evaluation.report.explanations import format_number, format_percent
+from privsyn.publish.overview_chart import SHOWN_BINS, Bins
 
 SHOWN_ROWS = 15
 """Number of visible rows of a worst-first list; the rest are folded."""
@@ -256,7 +256,7 @@ def _read_library() -> str:
 
 
 def _read_part(name: str) -> str:
-    return (files("privsyn.report") / "templates" / name).read_text(encoding="utf-8")
+    return (files("privsyn.evaluation.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _build_content_policy(*scripts: str) -> str:

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privsyn.comparison.method import (
+from privsyn.data_contracts.domain import Domain
+from privsyn.data_contracts.mechanism_options import PrivSyn
+from privsyn.data_contracts.receipts import Query, sum_rho
+from privsyn.data_contracts.step_options import Selection, Split, Synthesis
+from privsyn.evaluation.comparison.method import (
     LaplaceQuery,
     MethodInput,
     MethodResult,
@@ -18,11 +22,7 @@ from privsyn.comparison.method import (
     compute_laplace_scale,
     spread_evenly,
 )
-from privsyn.comparison.methods import METHODS
-from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import PrivSyn
-from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.data_contracts.step_options import Selection, Split, Synthesis
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho, convert_rho_to_epsilon

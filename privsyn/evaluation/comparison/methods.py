@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from privsyn.base.registry import load_parts
-from privsyn.comparison import variants
-from privsyn.comparison.method import PAPER, Method
+from privsyn.evaluation.comparison import variants
+from privsyn.evaluation.comparison.method import PAPER, Method
 
 _OWN = (
     Method(

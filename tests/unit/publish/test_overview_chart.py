@@ -7,7 +7,7 @@ from math import pi, sqrt
 import numpy as np
 import pytest
 
-from privsyn.report.overview_chart import Bins, MarginalOverview, OneWayOverview, draw_overview, make_data_uri
+from privsyn.publish.overview_chart import Bins, MarginalOverview, OneWayOverview, draw_overview, make_data_uri
 
 EVIL = "</script><b>\"'\\ \u2028`${x}"
 

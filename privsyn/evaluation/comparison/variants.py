@@ -13,7 +13,6 @@ from typing import Literal
 
 import pyarrow as pa
 
-from privsyn.comparison.method import MethodInput, MethodResult
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.columns import BooleanColumn
@@ -28,6 +27,7 @@ from privsyn.engine.memory import DrawNoise, MemoryRun
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
 from privsyn.engine.step_list import connect, list_looks
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult
 from privsyn.pipelines.common_steps import ENCODE, list_asked_pairs
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.synthesis_steps import get_synthesis
