@@ -28,11 +28,9 @@ from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.compared_columns import check_compared
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
-from privsyn.data_contracts.engine_choice import EngineChoice
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
 from privsyn.data_contracts.form import Schema, leave_options, leave_to_ledger, leave_to_preset, merge_into_one_object
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
     LinkedTable,
@@ -49,7 +47,6 @@ from privsyn.data_contracts.linked_tables import (
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
-from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     DEFAULT_ACCOUNTANT,
     PAPER,
@@ -59,7 +56,7 @@ from privsyn.data_contracts.presets import (
     fill_targets,
     keep_declined,
 )
-from privsyn.data_contracts.prior import Prior, check_prior
+from privsyn.data_contracts.prior import Improvement, Prior, check_poolable, check_prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About, Format, check_known_formats
 from privsyn.data_contracts.rule_language import NEIGHBOURS, RowWords
@@ -81,6 +78,30 @@ from privsyn.data_contracts.summaries import (
     list_summary_columns,
 )
 from privsyn.data_contracts.totals import KnownTotal, PublicFile, check_totals
+
+
+class EngineChoice(FrozenModel):
+    """Where private rows are counted.  Every engine gives the same integers, noise and result."""
+
+    kind: Literal["local", "dask"] = Field(
+        default="local",
+        description="`local`: in this process, on all its cores. `dask`: by the workers of a Dask cluster. A "
+        "change repeats nothing.",
+    )
+    workers: int = Field(
+        default=0,
+        ge=0,
+        le=1_024,
+        description="`dask`: worker processes on this machine for this run. 0: one per core, or the operator's "
+        "cluster.",
+    )
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> EngineChoice:
+        if self.kind == "local" and self.workers:
+            raise FieldError("`workers` is for `kind: dask`")
+        return self
+
 
 MAX_COLUMNS = 5_000
 

@@ -10,8 +10,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 
 SHARD_ROWS = 2_000_000
 """The most rows per shard of the synthetic table, unless the spec says otherwise; figures: docs/operations/scale.md."""

@@ -67,7 +67,7 @@ __all__ = sorted(_PLACES)
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'privsyn' has no attribute {name!r}")
-    from privsyn.base.loading import pause_gc
+    from privsyn.base.process_memory import pause_gc
 
     with pause_gc():
         value = getattr(import_module(f"privsyn.{_PLACES[name]}"), name)

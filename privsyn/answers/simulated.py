@@ -26,7 +26,7 @@ from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.question_language import split_formula, strip_quotes
 from privsyn.engine.memory import MemoryRun, Tables

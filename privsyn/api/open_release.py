@@ -25,9 +25,9 @@ from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.progress import show_bar
-from privsyn.storage.find_release import find_release
 from privsyn.storage.released_files import (
     check_released_file,
+    find_release,
     list_synthetic_names,
     read_certificate,
     read_manifest,

@@ -24,8 +24,7 @@ from privsyn.engine.step import ReleaseStep, Step
 from privsyn.engine.step_tables import read_recorded_outputs
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs import messages
-from privsyn.storage.record_kinds import CounterRecord
-from privsyn.storage.records import Records, read_note
+from privsyn.storage.records import CounterRecord, Records, read_note
 from privsyn.storage.released_files import check_table, find_kind, make_kind_error, read_manifest_if_readable
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.accountant import convert_rho_to_epsilon

@@ -17,7 +17,7 @@ from privsyn.base.registry import load_parts, make_missing_error
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.evaluation_results import Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec, IncomeColumns
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.evaluation.anonymeter_attacks import Risk, run_attacks
 from privsyn.evaluation.coded_tables import CodedTable, list_mgd_columns
 from privsyn.tasks.codecs import EncodingPlan

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privsyn.base.calendar_periods import name_next_period, name_period, parse_period
-from privsyn.ledgers.refused_periods import RefusalRow
-from privsyn.ledgers.released_periods import PeriodRow
+from privsyn.ledgers.released_periods import PeriodRow, RefusalRow
 
 PeriodState = Literal["released", "begun", "refused", "missed", "current"]
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.counting.partitions import list_parts
 from privsyn.counting.recoded_parts import RecodedParts
+from privsyn.counting.partitions import list_parts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain
@@ -53,8 +53,8 @@ from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
+from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import (
     combine_cliques,

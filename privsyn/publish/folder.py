@@ -36,7 +36,7 @@ from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.branches import name_step
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.pipelines.rung_steps import CUTS_FILE
-from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.linked_files import write_linked_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_synthetic_files, write_tables
@@ -49,11 +49,9 @@ from privsyn.publish.related_pairs import (
     list_unmeasured_pairs,
 )
 from privsyn.publish.release_note import release_note
-from privsyn.publish.versions import list_file_versions
-from privsyn.storage.find_release import find_release
-from privsyn.storage.record_kinds import FormatsRecord
-from privsyn.storage.records import Records, write_json
+from privsyn.storage.records import FormatsRecord, Records, write_json
 from privsyn.storage.released_files import (
+    find_release,
     read_certificate,
     read_manifest,
     read_manifest_if_readable,

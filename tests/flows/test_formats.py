@@ -146,7 +146,7 @@ def test_the_versions_are_those_that_made_the_tables(
     """After an upgrade other words are published, and the tables are the old ones."""
     folder = Path(first.released)
     old = read_manifest(folder).versions
-    monkeypatch.setattr("privsyn.publish.versions.list_versions", lambda: {**old, "numpy": "99.0"})
+    monkeypatch.setattr("privsyn.publish.certificate_of_run.list_versions", lambda: {**old, "numpy": "99.0"})
     if lost == "record":
         (Settings().private_root / "records" / "people" / f"versions-{first.run}.json").unlink()
     else:

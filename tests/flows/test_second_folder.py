@@ -24,8 +24,8 @@ from privsyn.engine import checks, open_run
 from privsyn.engine.opening import Books, find_payer
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.step import ReleaseStep
+from privsyn.ledgers.known_tables import Payer
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.ledgers.paid_elsewhere import Payer
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn

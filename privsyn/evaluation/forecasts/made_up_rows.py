@@ -24,12 +24,12 @@ from privsyn.data_contracts.linked_tables import list_further
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import OpenTable, open_table
-from privsyn.storage.branch_rows import read_branch
-from privsyn.storage.find_release import find_release
 from privsyn.storage.released_files import (
     check_measured,
     check_released_file,
+    find_release,
     list_synthetic_names,
+    read_branch,
     read_manifest,
     read_public_spec,
 )

@@ -26,7 +26,7 @@ from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
-from tests.unit.comparison.test_methods import DELTA, rows, trial
+from tests.unit.evaluation.comparison.test_methods import DELTA, rows, trial
 
 PRIVATE = ["privbayes-exponential", "mwem", "dual-query", "laplace-table"]
 TINY = Domain(("x", "y", "z"), (2, 3, 2))

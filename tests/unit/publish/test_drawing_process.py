@@ -24,7 +24,7 @@ MARGINALS = [MarginalOverview((EVIL, "b"), 4, 0.1, 0.2)]
 
 LIMITED = """
 import resource, sys
-from tests.unit.report.test_drawing_process import *
+from tests.unit.publish.test_drawing_process import *
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 try:
     DRAW(ONE_WAYS, MARGINALS, title="t")
