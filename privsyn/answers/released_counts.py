@@ -28,7 +28,7 @@ from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
-from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
+from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
 from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
@@ -88,8 +88,8 @@ class ReleasedCounts:
         request = request.branches[self.branch] if self.branch else first
         if CUTS_FILE in self.manifest.files:
             request = request.cut_cells(read_cuts(self.read(CUTS_FILE)))
-        even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
-        return replace(request, even=even) if even else request
+        two_celled = find_two_celled_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
+        return replace(request, two_celled=two_celled) if two_celled else request
 
     @property
     def record_unit(self) -> str:

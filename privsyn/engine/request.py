@@ -27,7 +27,7 @@ class EncodingFacts(NamedTuple):
     """The facts that codecs and public knowledge depend on: see the attributes of :class:`Request`."""
 
     spec: ReleaseSpec
-    even: frozenset[str]
+    two_celled: frozenset[str]
     cuts: tuple[CutCell, ...]
     prior_rows: CodeTable | None
 
@@ -84,7 +84,7 @@ class Request:
         spec: What is released, and how.
         column_order: The released columns in the source's order; empty: in the spec's order.
         threads: 0 for all cores; it does not change the release.
-        even: Columns whose wide bins have two cells, as in releases of earlier versions.
+        two_celled: Columns whose wide bins have two cells, as in releases of earlier versions.
         cuts: Fine cells that a look of the release found full; they are cut into parts from then on.
         prior_rows: The rows of a public prior in fine codes, before any cell was cut; None: the spec's prior,
             read on demand.
@@ -98,7 +98,7 @@ class Request:
     spec: ReleaseSpec
     column_order: tuple[str, ...] = ()
     threads: int = 0
-    even: frozenset[str] = frozenset()
+    two_celled: frozenset[str] = frozenset()
     cuts: tuple[CutCell, ...] = ()
     prior_rows: CodeTable | None = None
     part: Fraction = Fraction(1)
@@ -108,7 +108,7 @@ class Request:
 
     @cached_property
     def _basis(self) -> Basis:
-        facts = EncodingFacts(self.spec, self.even, self.cuts, self.prior_rows)
+        facts = EncodingFacts(self.spec, self.two_celled, self.cuts, self.prior_rows)
         return self.basis if self.basis is not None and self.basis.is_of(facts) else Basis(facts)
 
     @cached_property

@@ -114,21 +114,21 @@ def build_cells(
     grid: Grid | None = None,
     *,
     closed: bool = True,
-    even: bool = False,
+    two_celled: bool = False,
     points: Collection[float] = (),
     split: bool = True,
 ) -> Cells:
     """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide bins more).
 
     ``points``: values inside the edges, on the grid if there is one, that get a bin of their own in their section.
-    ``split``: whether other bins may have several cells.  ``even``: no bin counts as wide, as in releases made before
-    wide bins had more cells.  ``barriers``: values inside the edges at which a bin ends and a section begins.
+    ``split``: whether other bins may have several cells.  ``two_celled``: no bin counts as wide, as in releases made
+    before wide bins had more cells.  ``barriers``: values inside the edges at which a bin ends and a section begins.
     ``closed``: whether the last bin includes its upper edge.  With a grid, every bin and cell contains a multiple of
     it.
     """
     points = set(points)
     bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed, points))
-    narrow = {} if even or not split else _find_wide_bins(bins, edges, grid)
+    narrow = {} if two_celled or not split else _find_wide_bins(bins, edges, grid)
     fine = [
         [part] if not split else _double_widths(part, grid, narrow[i]) if i in narrow else _split_finely(part, grid)
         for i, part in enumerate(bins)

@@ -92,9 +92,9 @@ class OrderedCodec(Codec):
 
     ``rungs``: cell edges on a ladder (cells.list_rungs) that replace the column's edges; empty for none.  ``cuts``: the
     cells that a first look made from the rungs.  ``barriers``: values, in the numbers of ``edge_values``, at which a
-    bin ends and across which low bins are never combined, such as rule thresholds.  ``even``: cells as in releases made
-    before wide bins had more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.
-    ``edges``: edges of single-cell bins that replace the column's edges; empty for none.
+    bin ends and across which low bins are never combined, such as rule thresholds.  ``two_celled``: cells as in
+    releases made before wide bins had more (:func:`build_cells`).  ``points``: values with a cell of their own in their
+    section.  ``edges``: edges of single-cell bins that replace the column's edges; empty for none.
     """
 
     least_part = 0.0
@@ -106,7 +106,7 @@ class OrderedCodec(Codec):
         column: Binned,
         barriers: Collection[float] = (),
         *,
-        even: bool = False,
+        two_celled: bool = False,
         points: Collection[float] = (),
         cuts: Sequence[CutCell] = (),
         edges: tuple[float, ...] = (),
@@ -125,7 +125,7 @@ class OrderedCodec(Codec):
             barriers,
             self._grid,
             closed=column.closed,
-            even=even,
+            two_celled=two_celled,
             points=points,
             split=not edges and not rungs,
         )
