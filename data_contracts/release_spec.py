@@ -36,8 +36,8 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
     LinkedTable,
-    build_branch,
-    build_first_branch,
+    build_first_table_pair,
+    build_table_pair,
     check_further,
     check_tables,
     fold_tables,
@@ -88,7 +88,7 @@ DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 """Pattern of data set names in the ledger."""
 
 
-def _check_branch(spec: ReleaseSpec) -> None:
+def _check_table_pair(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a further table does not fit its parent table."""
     name, table = get_below(spec.tables)
     for i, rule in enumerate(spec.rules):
@@ -415,7 +415,7 @@ class ReleaseSpec(FrozenModel):
         check_tables(self)
         check_panel(self)
         for name in list_further(self.tables):
-            check_further(self, name, _check_branch)
+            check_further(self, name, _check_table_pair)
         return self
 
     @model_validator(mode="after")
@@ -499,20 +499,20 @@ class ReleaseSpec(FrozenModel):
         return list_measured_summaries(statements, self.unit.records) if statements else ()
 
     @property
-    def branches(self) -> dict[str, ReleaseSpec]:
+    def table_pairs(self) -> dict[str, ReleaseSpec]:
         """The two-table spec of each table of rows and its parent, by name; empty without further tables."""
         further = list_further(self.tables)
         if not further:
             return {}
-        first = {get_below(self.tables)[0]: build_first_branch(self)}
-        every = first | {name: build_branch(self, name) for name in further}
+        first = {get_below(self.tables)[0]: build_first_table_pair(self)}
+        every = first | {name: build_table_pair(self, name) for name in further}
         return {name: spec.without_ladder() for name, spec in every.items()}
 
     @property
     def row_words(self) -> RowWords:
         """The words that rules may use before a point and a column, for other rows of a person and for tables."""
-        first_branch = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
-        tables = {name: tuple(table.columns) for name, table in first_branch}
+        first_pair = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
+        tables = {name: tuple(table.columns) for name, table in first_pair}
         if self.panel is None:
             return RowWords(tables=tables)
         roles = tuple(map(str, getattr(self.columns[self.panel.order], "values", ())))

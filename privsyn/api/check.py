@@ -36,10 +36,10 @@ from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
-from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.budget import split_sets
 from privsyn.pipelines.named_sets import MEASURE_SETS
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.publish.related_pairs import list_score_steps
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.open_source import open_source
@@ -218,7 +218,7 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
     warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
     for name in list_further(spec.tables):
-        of_table, described = public.request.branches[name], spec.tables[name].columns
+        of_table, described = public.request.table_pairs[name], spec.tables[name].columns
         planned = tuple(_plan_columns(of_table, name))
         columns += planned
         warnings += _list_column_warnings(of_table, planned, name)
@@ -524,7 +524,7 @@ def _find_request_of_sets(plan: Plan, stage: Stage) -> Request | None:
     table, step = split_step_name(stage.step.name)
     if step != MEASURE_SETS:
         return None
-    return plan.request.branches[table] if table else plan.request
+    return plan.request.table_pairs[table] if table else plan.request
 
 
 def _predict_sets(plan: Plan) -> Iterator[SetLine]:

@@ -199,12 +199,12 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
 
 def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
     """Return by further table, the first two being the empty one, a spec of one row a person with its part of rho."""
-    branches = spec.branches or {"": spec}
-    rho = Request(spec).total_rho / len(branches)
+    table_pairs = spec.table_pairs or {"": spec}
+    rho = Request(spec).total_rho / len(table_pairs)
     by_table = {}
-    for number, (name, branch) in enumerate(branches.items()):
-        plain = _simplify(branch)
-        if spec.branches:
+    for number, (name, pair_spec) in enumerate(table_pairs.items()):
+        plain = _simplify(pair_spec)
+        if spec.table_pairs:
             epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.effective_accountant)
             plain = plain.at_price(Guarantee(epsilon=epsilon, delta=spec.privacy.delta))
         by_table[name if number else ""] = plain

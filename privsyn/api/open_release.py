@@ -201,7 +201,7 @@ class FurtherTable(Questions):
     name: str
 
     @property
-    def _branch(self) -> str:
+    def _child_table(self) -> str:
         return self.name
 
 

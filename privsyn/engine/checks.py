@@ -106,7 +106,7 @@ def check_keepable(request: Request) -> None:
             )
     _check_rows(request, ())
     for name in list_further(request.spec.tables):
-        _check_rows(request.branches[name], ("tables", name))
+        _check_rows(request.table_pairs[name], ("tables", name))
 
 
 def _check_rows(request: Request, place: tuple[str, ...]) -> None:
@@ -283,7 +283,7 @@ def compute_row_bytes(request: Request) -> int:
     Codes and numbers of the row are counted without compression, and codes three times: as encoded, in cut cells and in
     coarse codes.  A row of linked tables has the columns of all of them.
     """
-    requests = list(request.branches.values()) or [request]
+    requests = list(request.table_pairs.values()) or [request]
     codes = sum(field.type.byte_width for r in requests for field in build_code_schema(r.encoding.domain))
     numbers = sum(
         choose_code_dtype(c.lattice.size).itemsize

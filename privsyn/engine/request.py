@@ -59,10 +59,10 @@ class Basis:
         return ColumnCodecs(*self._facts[:3])
 
     @cached_property
-    def branches(self) -> dict[str, tuple[ReleaseSpec, Basis]]:
+    def table_pairs(self) -> dict[str, tuple[ReleaseSpec, Basis]]:
         """Table of rows -> its spec and basis; empty for fewer than three tables."""
         facts = self._facts
-        return {name: (spec, Basis(facts._replace(spec=spec))) for name, spec in facts.spec.branches.items()}
+        return {name: (spec, Basis(facts._replace(spec=spec))) for name, spec in facts.spec.table_pairs.items()}
 
     def is_of(self, facts: EncodingFacts) -> bool:
         """Return whether this is the basis of exactly these facts."""
@@ -89,7 +89,7 @@ class Request:
         prior_rows: The rows of a public prior in fine codes, before any cell was cut; None: the spec's prior,
             read on demand.
         part: This request's part of the whole budget.
-        above: In the request of rows below others (:attr:`branches`), the columns of the rows above, which are made
+        above: In the request of rows below others (:attr:`table_pairs`), the columns of the rows above, which are made
             before; else empty.
         parts: The parts of the public knowledge that it exposes.
         basis: The basis of an earlier request; it is used only if spec, cells and prior are the same.
@@ -112,16 +112,16 @@ class Request:
         return self.basis if self.basis is not None and self.basis.is_of(facts) else Basis(facts)
 
     @cached_property
-    def branches(self) -> dict[str, Request]:
+    def table_pairs(self) -> dict[str, Request]:
         """Table of rows -> the request for it and the table above; empty for fewer than three tables.
 
         They share the budget equally.  The rows of the first table and of the table above are made together.
         """
-        requests, branches = {}, self._basis.branches
-        for number, (name, (spec, basis)) in enumerate(branches.items()):
+        requests, table_pairs = {}, self._basis.table_pairs
+        for number, (name, (spec, basis)) in enumerate(table_pairs.items()):
             order = tuple(sorted(spec.released_columns)) if number else self.column_order
             above = frozenset(list_constant_columns(spec)) if number else frozenset()
-            part = self.part / len(branches)
+            part = self.part / len(table_pairs)
             requests[name] = replace(self, spec=spec, column_order=order, part=part, above=above, basis=basis)
         return requests
 

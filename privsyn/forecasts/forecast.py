@@ -208,7 +208,11 @@ class Forecast:
         figures = {
             name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further")
         }
-        further = {"further": {name: branch.as_json() for name, branch in self.further.items()}} if self.further else {}
+        further = (
+            {"further": {name: table_forecast.as_json() for name, table_forecast in self.further.items()}}
+            if self.further
+            else {}
+        )
         return {**figures, "words": list(self.words), **further}
 
     def epsilon_rows(self) -> list[list[str]]:
@@ -274,7 +278,10 @@ class Forecast:
             + format_html_table(self.column_headings(), self.column_rows())
             + (format_html_table(RELATION_HEADINGS, self.relation_rows()) if self.asked.relations else "")
             + format_paragraph(*self.words)
-            + "".join(f"<h4>{escape(name)}</h4>{branch._repr_html_()}" for name, branch in self.further.items())
+            + "".join(
+                f"<h4>{escape(name)}</h4>{table_forecast._repr_html_()}"
+                for name, table_forecast in self.further.items()
+            )
         )
 
 
@@ -307,8 +314,8 @@ def forecast(
 
     Known totals are ignored, since a made-up table has other totals.
     """
-    branches = spec.branches
-    part = Fraction(1, max(len(branches), 1))
+    table_pairs = spec.table_pairs
+    part = Fraction(1, max(len(table_pairs), 1))
     unlinked = (take_units_for_rows(spec) if spec.panel is not None else spec).model_copy(update={"totals": ()})
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, part)
@@ -326,8 +333,8 @@ def forecast(
     words += f". Noise is by the accountant {spec.effective_accountant}"
     by_table = {}
     for number, name in enumerate(further, 1):
-        above = frozenset(list_constant_columns(branches[name]))
-        request = replace(planned, spec=take_units_for_rows(branches[name]), above=above)
+        above = frozenset(list_constant_columns(table_pairs[name]))
+        request = replace(planned, spec=take_units_for_rows(table_pairs[name]), above=above)
         of_table = simulate(request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table))
         by_table[name] = replace(
             of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{person}s"

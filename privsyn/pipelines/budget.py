@@ -50,7 +50,7 @@ PRIOR_LEVELS: Budget = dict.fromkeys(
 
 
 def split_budget(request: Request) -> Budget:
-    """Return the budget table of a request without branches; in a tree of tables, each branch has its own."""
+    """Return the budget table of a request without table pairs; in a tree of tables, each pair has its own."""
     split: Callable[[Request], Budget]
     if request.spec.improves is not None:
         split = _split_improved

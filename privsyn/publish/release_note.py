@@ -58,7 +58,7 @@ def release_note(
         linked=list_linked_tables(spec),
         linked_file=name_linked_file,
         further=list_further(spec.tables),
-        further_ranges=list_linked_ranges(request) if request.branches else {},
+        further_ranges=list_linked_ranges(request) if request.table_pairs else {},
         describe_column=describe_linked_column,
         csv=name_csv(table),
         style=choose_style(spec, ranges),
@@ -73,7 +73,7 @@ def release_note(
         possible_pairs=comb(len(plan.domain.attributes) - len(list_counted_alone(request.encoding.binning)), 2),
         unmeasured=unmeasured,
         files=[file for step in _sort_counts_first(plan.steps) for file in step.published.values() if file.words],
-        limits=list(dict.fromkeys(step.limit for step in plan.steps if step.limit)),  # branches repeat steps
+        limits=list(dict.fromkeys(step.limit for step in plan.steps if step.limit)),  # table pairs repeat steps
         prior_promise=PRIOR_PROMISE,
         totals_promise=TOTALS_PROMISE,
         SHOWN=SHOWN_VALUES,

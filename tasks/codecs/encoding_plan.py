@@ -331,7 +331,7 @@ class ColumnCodecs:
 def plan(
     spec: ReleaseSpec, order: Sequence[str] = (), two_celled: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
-    """Return :func:`arrange_codecs` for the codecs of ``spec``; ``two_celled`` and ``cuts``: see :class:`ColumnCodecs`."""
+    """Return :func:`arrange_codecs` for the codecs of ``spec``; see :class:`ColumnCodecs`."""
     return arrange_codecs(ColumnCodecs(spec, two_celled, cuts), order)
 
 

@@ -33,7 +33,7 @@ WHOLE = Request(SPEC, tuple(SPEC.released_columns))
 
 def count_records(tables: Tables, branch: str) -> tuple[Counts, Counts, Counts]:
     """The records, pairs and rows above without rows that looks at a further table are counted over."""
-    request = WHOLE.branches[branch]
+    request = WHOLE.table_pairs[branch]
     joined = pa.Table.from_batches(list(open_source(tables, SPEC).further[branch].batches()))
     recode = identity_recode(request)
     codes = build_transition_codes(request.encoding, recode, request.total_rho)
@@ -132,7 +132,7 @@ def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> No
     looks = release_steps(steps)
     assert sum(step.share for step in looks) == 1
     assert sum(step.rho(WHOLE) for step in looks) == WHOLE.total_rho
-    assert all(request.records == 1 for request in WHOLE.branches.values())
+    assert all(request.records == 1 for request in WHOLE.table_pairs.values())
     assert {step.name.split("__")[0] for step in looks if "__" in step.name} == {"drugs", "buys"}
 
 

@@ -47,10 +47,12 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
         below: {name: ranges[name] for name in ranges if name == key or name not in persons.columns},
     }
     for name in further:
-        of_branch = list_ranges(request.branches[name])
+        pair_request = list_ranges(request.table_pairs[name])
         upper_key = str(spec.tables[str(spec.tables[name].of)].key)
-        columns = [c for c in (upper_key, *spec.tables[name].columns) if c in of_branch and c != name_one_place(name)]
-        by_table[name] = {column: of_branch[column] for column in columns}
+        columns = [
+            c for c in (upper_key, *spec.tables[name].columns) if c in pair_request and c != name_one_place(name)
+        ]
+        by_table[name] = {column: pair_request[column] for column in columns}
     for name in (below, *further):
         row_key = spec.tables[name].key
         numbered = {} if row_key is None else {row_key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}
@@ -59,8 +61,8 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
 
 
 def get_published_spec(spec: ReleaseSpec, table: str) -> ReleaseSpec:
-    """Return the spec that describes a table's columns: its branch's spec, if there are branches."""
-    return spec.branches.get(table, spec)
+    """Return the spec that describes a table's columns: its table pair's spec, if there are pairs."""
+    return spec.table_pairs.get(table, spec)
 
 
 def describe_linked_column(spec: ReleaseSpec, table: str, name: str) -> Any:
