@@ -95,8 +95,8 @@ def make_tree(tables: Tables, spec: ReleaseSpec, seed: int) -> Tables:
     source = open_source({n: pa.Table.from_pandas(t, preserve_index=False) for n, t in tables.items()}, spec)
     order = tuple(name for name in source.columns if name in spec.released_columns)
     request = Request(spec, order, 2)
-    further = {name: of_table.batches for name, of_table in source.further.items()}
-    private = PrivateAccess(source.batches, further=further)
+    further = {name: of_table.batches for name, of_table in source.further_tables.items()}
+    private = PrivateAccess(source.batches, further_tables=further)
     made = MemoryRun(request, build_steps(request), draw_from_seed(seed), private).run()
     members = made["decode"]["synthetic"].to_pandas()
     members["member"] = np.arange(1, len(members) + 1)

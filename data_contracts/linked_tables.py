@@ -144,7 +144,7 @@ def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
     return (listed or [*columns_by_table])[0]
 
 
-def list_further(tables: Tables) -> tuple[str, ...]:
+def list_further_tables(tables: Tables) -> tuple[str, ...]:
     """Return the names of further tables of rows, each after its parent table."""
     if not tables:
         return ()
@@ -520,7 +520,7 @@ def _list_columns(spec: Any, name: str) -> dict[str, Any]:
     return dict(columns) if isinstance(columns, Mapping) else {c: spec.columns[c] for c in columns}
 
 
-def check_further(spec: Any, name: str, check: Any) -> None:
+def check_further_table(spec: Any, name: str, check: Any) -> None:
     """Raise FieldError, with its place, if a further table does not fit its ancestors.
 
     ``check``: raises FieldError for an invalid two-table spec.

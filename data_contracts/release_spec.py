@@ -38,14 +38,14 @@ from privsyn.data_contracts.linked_tables import (
     LinkedTable,
     build_first_table_pair,
     build_table_pair,
-    check_further,
+    check_further_table,
     check_tables,
     fold_tables,
     get_above,
     get_below,
     join_columns,
     list_constant_columns,
-    list_further,
+    list_further_tables,
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
@@ -143,7 +143,7 @@ def _check_targets(spec: ReleaseSpec) -> None:
 
 def _check_first_tables(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a field about the first two tables names a column of a further table."""
-    further = list_further(spec.tables)
+    further = list_further_tables(spec.tables)
     if not further:
         return
     every = {name: dict(c) for name in further if isinstance(c := spec.tables[name].columns, Mapping)}
@@ -414,8 +414,8 @@ class ReleaseSpec(FrozenModel):
         _check_first_tables(self)
         check_tables(self)
         check_panel(self)
-        for name in list_further(self.tables):
-            check_further(self, name, _check_table_pair)
+        for name in list_further_tables(self.tables):
+            check_further_table(self, name, _check_table_pair)
         return self
 
     @model_validator(mode="after")
@@ -501,7 +501,7 @@ class ReleaseSpec(FrozenModel):
     @property
     def table_pairs(self) -> dict[str, ReleaseSpec]:
         """The two-table spec of each table of rows and its parent, by name; empty without further tables."""
-        further = list_further(self.tables)
+        further = list_further_tables(self.tables)
         if not further:
             return {}
         first = {get_below(self.tables)[0]: build_first_table_pair(self)}
@@ -559,7 +559,7 @@ class ReleaseSpec(FrozenModel):
         """
         options = self.mechanism
         is_asked = options.compression.enabled and options.compression.ladder
-        return is_asked and options.name != "prior" and not list_further(self.tables)
+        return is_asked and options.name != "prior" and not list_further_tables(self.tables)
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec with equal cells for columns with open bins."""

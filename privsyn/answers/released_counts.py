@@ -17,7 +17,7 @@ from privsyn.answers.conditions import Language
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
-from privsyn.data_contracts.linked_tables import get_above, list_further, list_path
+from privsyn.data_contracts.linked_tables import get_above, list_further_tables, list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
@@ -271,7 +271,7 @@ class ReleasedCounts:
 
     @cached_property
     def _is_further(self) -> bool:
-        return self.child_table in list_further(read_public_spec(self.manifest, FIELD).tables)
+        return self.child_table in list_further_tables(read_public_spec(self.manifest, FIELD).tables)
 
     @cached_property
     def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:
@@ -400,7 +400,7 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     unit = released.request.spec.unit
     if unit.identifier is None:
         return []
-    if released.request.given:
+    if released.request.has_parent_rows:
         above, _ = get_above(released.request.spec.tables)
         return [
             f"Every answer counts persons, or households, each by one row of {released.child_table}. The row is drawn "

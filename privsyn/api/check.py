@@ -24,7 +24,7 @@ from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.focus import NamedMarginal
-from privsyn.data_contracts.linked_tables import get_above, list_further, name_one_place
+from privsyn.data_contracts.linked_tables import get_above, list_further_tables, name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -217,7 +217,7 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
     fit = None if source is None else fit_of(spec, source, public.request.encoding.of_rows.codecs)
     warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
-    for name in list_further(spec.tables):
+    for name in list_further_tables(spec.tables):
         of_table, described = public.request.table_pairs[name], spec.tables[name].columns
         planned = tuple(_plan_columns(of_table, name))
         columns += planned

@@ -18,7 +18,7 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
 from privsyn.data_contracts.engine_choice import EngineChoice
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
@@ -191,7 +191,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         "a machine that does nothing else.",
         *((FULL_CELLS,) if "cell_counts" in split_budget(Request(spec)) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
-        *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),
+        *(f"{name}: {describe_records(spec, name)}." for name in list_further_tables(spec.tables)),
     )
     columns = len({name for of_table in _split_tables(spec).values() for name in of_table.released_columns})
     return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)

@@ -15,7 +15,7 @@ from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.engine.draw import Draw
@@ -105,7 +105,7 @@ def check_keepable(request: Request) -> None:
                 f"rules[{i}].lookup.table",
             )
     _check_rows(request, ())
-    for name in list_further(request.spec.tables):
+    for name in list_further_tables(request.spec.tables):
         _check_rows(request.table_pairs[name], ("tables", name))
 
 

@@ -88,9 +88,9 @@ class Request:
         cuts: Fine cells that a look of the release found full; they are cut into parts from then on.
         prior_rows: The rows of a public prior in fine codes, before any cell was cut; None: the spec's prior,
             read on demand.
-        part: This request's part of the whole budget.
-        above: In the request of rows below others (:attr:`table_pairs`), the columns of the rows above, which are made
-            before; else empty.
+        budget_share: This request's part of the whole budget.
+        parent_columns: In the request of rows below others (:attr:`table_pairs`), the columns of the rows above, which
+            are made before; else empty.
         parts: The parts of the public knowledge that it exposes.
         basis: The basis of an earlier request; it is used only if spec, cells and prior are the same.
     """
@@ -101,8 +101,8 @@ class Request:
     two_celled: frozenset[str] = frozenset()
     cuts: tuple[CutCell, ...] = ()
     prior_rows: CodeTable | None = None
-    part: Fraction = Fraction(1)
-    above: frozenset[str] = frozenset()
+    budget_share: Fraction = Fraction(1)
+    parent_columns: frozenset[str] = frozenset()
     parts: frozenset[KnowledgePart] = ALL
     basis: Basis | None = field(default=None, repr=False, compare=False)
 
@@ -120,15 +120,22 @@ class Request:
         requests, table_pairs = {}, self._basis.table_pairs
         for number, (name, (spec, basis)) in enumerate(table_pairs.items()):
             order = tuple(sorted(spec.released_columns)) if number else self.column_order
-            above = frozenset(list_constant_columns(spec)) if number else frozenset()
-            part = self.part / len(table_pairs)
-            requests[name] = replace(self, spec=spec, column_order=order, part=part, above=above, basis=basis)
+            parent_columns = frozenset(list_constant_columns(spec)) if number else frozenset()
+            budget_share = self.budget_share / len(table_pairs)
+            requests[name] = replace(
+                self,
+                spec=spec,
+                column_order=order,
+                budget_share=budget_share,
+                parent_columns=parent_columns,
+                basis=basis,
+            )
         return requests
 
     @property
-    def given(self) -> bool:
+    def has_parent_rows(self) -> bool:
         """Whether the rows of the table above are made before this request's rows."""
-        return bool(self.above)
+        return bool(self.parent_columns)
 
     @property
     def has_prior(self) -> bool:
@@ -202,7 +209,7 @@ class Request:
     @cached_property
     def total_rho(self) -> Fraction:
         """The whole budget of the request, in the accountant's pricing, including the releases that it improves."""
-        return sum(self.rounds, Fraction(0)) * self.part
+        return sum(self.rounds, Fraction(0)) * self.budget_share
 
     @cached_property
     def rounds(self) -> tuple[Fraction, ...]:

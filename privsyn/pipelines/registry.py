@@ -15,7 +15,7 @@ from privsyn.pipelines import (
     mst,
     one_shot,
     panel,
-    priorlevels,
+    prior_levels,
     privbayes,
     table_pairs,
 )
@@ -32,7 +32,7 @@ MECHANISMS: dict[str, MechanismSteps] = {
     "mst": mst.build_steps,
     "privbayes": privbayes.build_steps,
     "aim": aim.build_steps,
-    "prior": priorlevels.build_steps,
+    "prior": prior_levels.build_steps,
 }
 """Name -> mechanism; data_contracts/mechanism_options.py has its options under the same name."""
 

@@ -134,7 +134,7 @@ def _place(request: Request, step: Step, child: str, names: Mapping[str, str]) -
         placed,
         plan=lambda r, i, rho: step.plan(restrict(r), rename(i), rho),
         exact=lambda r, i, rows, queries: step.exact(restrict(r), rename(i), rows, queries),
-        shares={placed.name: step.share * request.table_pairs[child].part / request.part},
+        shares={placed.name: step.share * request.table_pairs[child].budget_share / request.budget_share},
         look=look,
         rows=place(step.rows),
         rows_domain=lambda r, i: step.rows_domain(restrict(r), rename(i)),
@@ -197,7 +197,7 @@ def _list_ruled_columns(pair_request: Request) -> tuple[str, ...]:
     spec = pair_request.spec
     named = list_named_columns(spec, spec.released_columns, spec.row_words)
     ruled = {name for place, names in named if place[0] == "rules" for name in names}
-    return tuple(name for name in spec.released_columns if name in ruled & pair_request.above)
+    return tuple(name for name in spec.released_columns if name in ruled & pair_request.parent_columns)
 
 
 def _build_drawing_step(whole_request: Request, child: str) -> Step:

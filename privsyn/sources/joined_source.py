@@ -153,7 +153,7 @@ class JoinedSource(Source):
         return (self.above, self.below, *(source.below for source in self.joined.values()))
 
     @property
-    def further(self) -> Mapping[str, Source]:
+    def further_tables(self) -> Mapping[str, Source]:
         """Further table -> its rows, joined with the table above."""
         return self.joined
 
