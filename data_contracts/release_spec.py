@@ -190,14 +190,12 @@ class ReleaseSpec(FrozenModel):
 
     dataset: str = Field(
         pattern=DATASET,
-        description="Name of the private data set in the ledger: lower-case letters, digits, - and _, at most "
-        "48 characters.",
+        description="Name in the ledger: lower-case letters, digits, - and _, at most 48 characters.",
     )
     data: str = Field(
         default="",
-        description="The private table: a CSV, Parquet, Excel, SPSS, Stata, SAS or Feather file, a folder of "
-        "CSV or Parquet files, or a URL such as `postgresql://host/db?table=people` "
-        "(docs/operations/sources.md). Empty: a program hands it over.",
+        description="The private table: a file, a folder of CSV or Parquet files, or a URL such as "
+        "`postgresql://host/db?table=people` (docs/operations/sources.md). Empty: a program hands it over.",
     )
     query: str = Field(
         default="",
@@ -205,8 +203,8 @@ class ReleaseSpec(FrozenModel):
         description="One SQL SELECT whose rows are the table, if `data` is a database's URL without a table.",
     )
     unit: Unit = Field(
-        description="Whom the promise protects. One person: `records_per_person`, or `person_id` with `max_records`. "
-        "Or one household with all its members: `household_id` with `max_records`."
+        description="Whom the promise protects: a person (`records_per_person`, or `person_id` with `max_records`), "
+        "or a household (`household_id` with `max_records`)."
     )
     privacy: Guarantee = Field(description="Epsilon and delta of this release: the most it may cost.")
     budget: Guarantee = Field(description="Lifetime cap on all releases of this data set, set for good by the first.")
@@ -247,31 +245,24 @@ class ReleaseSpec(FrozenModel):
     csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: how the files are written.")
     rules: tuple[Rule, ...] = Field(
         default=(),
-        description="Public statements that every released row keeps (docs/rules.md): `never: CONDITION`, "
-        "`derive: {COLUMN: EXPRESSION}`, `lookup: {from: [...], to: [...], table: FILE}`, `one_of: [COLUMN, "
-        "...]`.",
+        description="Public statements that every released row keeps (docs/rules.md): `never`, `derive`, `lookup`, "
+        "`one_of`.",
     )
     preset: Literal["0.4", "0.3", "paper"] = Field(
         default="0.4",
-        description="Defaults for the fields below: `0.4` (this project's), `0.3` (earlier ones) or `paper` "
-        "(the paper's method and settings). If a column of numbers or moments has neither `bins` nor `edges`, "
-        "`0.4` turns on `equal_mass`, `single_values`, `round_numbers`, `calendar`, `pooled`, `try_heat` and "
-        "`related_inside`, with `trends` 0.15 and `values` 0.02. With bins for all of them and more than 300 "
-        "columns, only `pooled` and `trends` 0.15.",
+        description="Defaults for the fields below: `0.4` (this project's), `0.3` (earlier ones) or `paper` (the "
+        "paper's method and settings).",
     )
     accountant: Literal["gaussian", "tight", "paper"] | None = Field(
         default=None,
-        description="How (epsilon, delta) becomes noise (docs/privacy.md). `tight`: the optimal conversion of "
-        "zCDP. `gaussian`: the exact curve of Gaussian noise by this project's own proof, a tenth more rho. "
-        "`paper`: rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release fixes whether the cap counts by "
-        "`gaussian`; such a cap takes no other noise. Empty: the cap's own, `tight` for a new data set, or "
-        "`paper` with that preset.",
+        description="How (epsilon, delta) becomes noise (docs/privacy.md): `tight`, `gaussian` (this project's own "
+        "proof, a tenth more rho) or `paper`. A cap begun with `gaussian` takes no other. Empty: the cap's own, "
+        "`tight` for a new data set, or `paper` with that preset.",
     )
     mechanism: AnyMechanism = Field(
         default=PrivSyn(),
-        description="How counts are chosen and rows made (docs/mechanisms.md). `privsyn` has the least error "
-        "on the public tables tried. `independent`, `privbayes` and `prior` take only `rows`, `seed` and "
-        "`shard_rows` of `synthesis`. Presets fill in only `privsyn` and `adaptive`.",
+        description="How counts are chosen and rows made (docs/mechanisms.md). `independent`, `privbayes` and "
+        "`prior` take only `rows`, `seed` and `shard_rows` of `synthesis`.",
     )
     focus: Focus | None = Field(
         default=None,
@@ -306,7 +297,7 @@ class ReleaseSpec(FrozenModel):
     compare: tuple[tuple[str, ...], ...] = Field(
         default=(),
         description="Pairs of columns whose order and approximate difference matter: `[[wages, income]]` "
-        "(docs/columns.md). The difference is counted like a column.",
+        "(docs/columns.md).",
     )
     public_files: tuple[PublicFile, ...] = Field(
         default=(),
@@ -323,8 +314,8 @@ class ReleaseSpec(FrozenModel):
     )
     like: Literal["standard", "source"] = Field(
         default="standard",
-        description="How CSV files are written: `standard` (RFC 4180, UTF-8, ISO dates) or `source` (as `csv` "
-        "and `format` describe the source).",
+        description="How CSV files are written: `standard` (RFC 4180, UTF-8, ISO dates) or `source` (by `csv` and "
+        "`format`).",
     )
     about: About = Field(default=About(), description="Title, licence, contact and more, for catalogues.")
 

@@ -496,7 +496,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
         if stage in idle:
             continue
         if stage.step.measures is LookKind.VALUES:
-            look = f"{look} (not spent where none has)"
+            look = f"{look} (not spent if no cell is heavy)"
         if (request := _find_request_of_sets(plan, stage)) is not None:
             sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]
             lines += [NoiseLine(look, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
@@ -507,7 +507,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
             continue
         for number in ASSUMED_MARGINAL_COUNTS:
             sigma = stage.sigma_if(plan.request, number)
-            lines.append(NoiseLine(f"{look}, if as many and equal", number, sigma, sigma))
+            lines.append(NoiseLine(f"{look}, if this many share equally", number, sigma, sigma))
     return tuple(lines)
 
 

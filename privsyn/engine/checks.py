@@ -270,8 +270,8 @@ def check_rows(draw: Draw) -> None:
     free = shutil.disk_usage(draw.run.store.private_root).free
     if needed > free:
         raise RequestError(
-            f"its disk has {free / 1e9:.3g} GB free, and the rows in codes may need {needed / 1e9:.3g} GB before any "
-            "noise is drawn (PRIVATE: it depends on the number of rows; pass it on to nobody); nothing was spent",
+            f"its disk has {free / 1e9:.3g} GB free, and the encoded rows may need {needed / 1e9:.3g} GB. Nothing was "
+            "spent (PRIVATE: these figures depend on the number of rows; show them to nobody)",
             "Free some space there, or put the private folder on a larger disk",
             "settings.private",
         )

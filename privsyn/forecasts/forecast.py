@@ -63,8 +63,8 @@ SURE_SHIFT, ROUGH_SHIFT = 0.05, 0.25
 _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
 READING_NOTE = (
-    f"A column is sure if at most {SURE:.0%} of the rows are in a wrong bin and its mean, if any, is off by at most "
-    f"{SURE_SHIFT:.0%} of the standard deviation. It is rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± is the "
+    f"A column is sure if at most {SURE:.0%} of the rows are in a wrong bin and a number's mean is off by at most "
+    f"{SURE_SHIFT:.0%} of a standard deviation. It is rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± is the "
     "standard error of a mean. Relations seen from: the least strength of a measured pair, which is the share of rows "
     "to change for two independent columns. Codes: the number of values or intervals in which a column's "
     "relations are counted. Inside a code, no relation is measured."

@@ -191,11 +191,11 @@ MEASURE_TRANSITIONS = ReleaseStep(
     padded=True,
     published=publish_noisy(
         "transitions",
-        "counts, for each code of a row, the codes of the next row (the last code: as before); for households, the "
-        "next member by kind of pair, and a later member beside the first",
+        "counts, for each code of a row, the codes of the next row (the last code means unchanged). In households it "
+        "counts the next member by kind of pair, and a later member beside the first",
     ),
-    limit="A row follows only from the row before it, the person's constants and the row's other columns; in a "
-    "household also from its first member.",
+    limit="A row follows only from the row before it, the person's constants and the row's other columns. In a "
+    "household it also follows from the first member.",
 )
 
 
