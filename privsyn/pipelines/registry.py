@@ -11,13 +11,13 @@ from privsyn.engine.step_list import check_shares, connect, fund
 from privsyn.pipelines import (
     adaptive,
     aim,
-    branches,
     improved,
     mst,
     one_shot,
     panel,
-    priorlevels,
+    prior_levels,
     privbayes,
+    table_pairs,
 )
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
@@ -45,7 +45,7 @@ MECHANISMS: dict[str, MechanismSteps] = {
     "mst": mst.build_steps,
     "privbayes": privbayes.build_steps,
     "aim": aim.build_steps,
-    "prior": priorlevels.build_steps,
+    "prior": prior_levels.build_steps,
 }
 """Name -> mechanism; data_contracts/mechanism_options.py has its options under the same name."""
 
@@ -55,8 +55,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
     Raises ValueError if the looks' shares do not add up to the whole budget.
     """
-    if request.branches and request.spec.improves is None:
-        steps = branches.build_steps(request)
+    if request.table_pairs and request.spec.improves is None:
+        steps = table_pairs.build_steps(request)
     else:
         steps = connect(fund(_choose_mechanism(request)(request), split_budget(request)))
     check_shares(steps)
