@@ -25,7 +25,6 @@ from pydantic_core import CoreSchema
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.columns.category_columns import CategoryValue
 from privsyn.data_contracts.columns.number_columns import name_heap_attribute
-from privsyn.data_contracts.compared_columns import check_compared
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
@@ -69,7 +68,13 @@ from privsyn.data_contracts.rules import (
     map_computed_columns,
     map_continued_columns,
 )
-from privsyn.data_contracts.spec_checks import check_levels, check_together, check_unmeasured, list_named_columns
+from privsyn.data_contracts.spec_checks import (
+    check_compared,
+    check_levels,
+    check_together,
+    check_unmeasured,
+    list_named_columns,
+)
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.data_contracts.summaries import (
     MeasuredSummary,

@@ -29,9 +29,9 @@ from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.storage.released_files import (
     check_released_file,
     list_synthetic_names,
-    read_table_pair,
     read_manifest,
     read_public_spec,
+    read_table_pair,
 )
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns
 from privsyn.tasks.codecs.codec import Codec

@@ -15,7 +15,7 @@ from privsyn.base.errors import BudgetRefusedError, LedgerError, PeriodReleasedE
 from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.data_contracts.tables import build_code_schema

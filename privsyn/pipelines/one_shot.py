@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.counting.partitions import list_parts
+from privsyn.counting.recoded_parts import RecodedParts
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.domain import Clique, Domain

@@ -58,7 +58,7 @@ from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
 from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.knowledge import hold_totals, prior_pairs
+from privsyn.tasks.knowledge import prior_pairs, totals
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
@@ -405,7 +405,7 @@ def _append(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str
     knowledge = request.public.in_codes(inputs.recode())
     tied = frozenset(domain.attributes) if trusts_prior(knowledge, inputs) else knowledge.tied | list_attributes(sets)
     core = append_attributes.select_core_marginals(consistent, domain, tied)
-    quotas = hold_totals.Quotas(knowledge.exact_counts)
+    quotas = totals.Quotas(knowledge.exact_counts)
     tasks = [
         synthetic_parts.ExactShard(shard, rows, quotas.take(shard.rows))
         for shard, rows in _list_shard_rows(request, inputs, "synthesize.core_codes", core.domain)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.shared_fields import Grid
-from privsyn.data_contracts.compared_columns import name_difference_attribute
+from privsyn.data_contracts.spec_checks import name_difference_attribute
 from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 

@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from privsyn.data_contracts.columns import BooleanColumn, CategoricalColumn, Column
-from privsyn.data_contracts.compared_columns import name_difference_attribute
 from privsyn.data_contracts.domain import Clique, Domain, drop_attributes
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import Derive, LookupRule, Rule, map_computed_columns
+from privsyn.data_contracts.spec_checks import name_difference_attribute
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.binning import list_roundings
-from privsyn.tasks.codecs.categories import OneHotCodec
+from privsyn.tasks.codecs.categories import LevelCodec, OneHotCodec
 from privsyn.tasks.codecs.encoding_plan import list_asked_thresholds
-from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros

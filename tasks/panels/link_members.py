@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.panels import name_stay
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.compositions import CompositionCodec, find_kinds
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.codecs.person_figures import CompositionCodec, find_kinds
 from privsyn.tasks.estimation.known_zeros import find_forbidden_compositions
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import AttributeRecode, Recode

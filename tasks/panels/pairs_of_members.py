@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
-from privsyn.tasks.codecs.compositions import CompositionCodec
+from privsyn.tasks.codecs.person_figures import CompositionCodec
 from privsyn.tasks.estimation.known_zeros import KnownZeros
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode

@@ -14,8 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.rule_language import COUNT, Node
-from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.rules.person_rows import PersonRows
+from privsyn.tasks.rules.compiled_rules import CompiledRules, PersonRows
 
 Integers: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]

@@ -29,7 +29,7 @@ from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import common_steps
 from privsyn.pipelines import one_shot as steps
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.publish import relations_picture
+from privsyn.publish import related_pairs
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.kept import Kept
 from tests.support.specs import make_spec, people
@@ -152,8 +152,8 @@ def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, fir
     assert promise is not None
     assert (note.type, promise.type) == ("markdown", "markdown")
     folder = Path(summary.released)
-    drawing = relations_picture.make_data_uri((folder / relations_picture.NAME).read_text())
-    readme = (folder / "README.md").read_text().replace(f"({relations_picture.NAME})", f"({drawing})")
+    drawing = related_pairs.make_data_uri((folder / related_pairs.NAME).read_text())
+    readme = (folder / "README.md").read_text().replace(f"({related_pairs.NAME})", f"({drawing})")
     assert str(note.data).startswith(readme)
     assert summary.run in str(note.description)
     certificate = json.loads((Path(summary.released) / "certificate.json").read_text())

@@ -20,8 +20,7 @@ import numpy as np
 from privsyn.base.errors import RequestError, locate_error
 from privsyn.base.settings import Settings
 from privsyn.base.telemetry import Telemetry
-from privsyn.data_contracts.comparison_results import ComparedMethod, Comparison, MethodRun
-from privsyn.data_contracts.evaluation_results import Metric
+from privsyn.data_contracts.evaluation_results import ComparedMethod, Comparison, MethodRun, Metric
 from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec

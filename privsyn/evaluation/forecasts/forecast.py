@@ -25,7 +25,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.linked_tables import list_constant_columns, list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec

@@ -29,11 +29,10 @@ from privsyn.storage.released_files import (
     check_released_file,
     find_release,
     list_synthetic_names,
-    read_branch,
     read_manifest,
     read_public_spec,
+    read_table_pair,
 )
-from privsyn.storage.table_pair_rows import read_table_pair
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.kernels.counting import CodeTable
