@@ -28,8 +28,15 @@ from privsyn.data_contracts.columns.number_columns import name_heap_attribute
 from privsyn.data_contracts.csv_options import USUAL_NULLS, CsvOptions, check_csv_texts
 from privsyn.data_contracts.earlier_spellings import EARLIER_SECTIONS, translate_to_current
 from privsyn.data_contracts.focus import Focus, NamedMarginal, check_targets
-from privsyn.data_contracts.form import Schema, leave_options, leave_to_ledger, leave_to_preset, merge_into_one_object
-from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
+from privsyn.data_contracts.frozen_model import (
+    FieldError,
+    FrozenModel,
+    Schema,
+    leave_options,
+    leave_to_ledger,
+    leave_to_preset,
+    merge_into_one_object,
+)
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
     LinkedTable,

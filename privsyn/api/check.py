@@ -52,9 +52,15 @@ from privsyn.tasks.codecs.encoding_plan import FIGURES, list_asked_thresholds
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
-from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
-from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide
-from privsyn.tasks.estimation.question_cells import find_cut_conditions, find_idle_conditions, find_starts
+from privsyn.tasks.estimation.merged_codes import (
+    CoarseCounts,
+    count_affordable_cells,
+    find_cut_conditions,
+    find_idle_conditions,
+    find_starts,
+    merge_codes,
+)
+from privsyn.tasks.estimation.pair_departures import MOST_PAIRS, is_wide
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 COMPARABLE = 3

@@ -43,13 +43,17 @@ from privsyn.ledgers.database import Database, wait_out_restarts
 from privsyn.ledgers.dataset_summary import DatasetSummary, summarize_dataset
 from privsyn.ledgers.known_tables import (
     KnownTable,
+    Mark,
     Payer,
+    audit_marks,
+    claim_charge,
     list_counting_marks,
+    mark_rows,
     mark_table,
+    read_draw,
     refuse_second_name,
     refuse_second_price,
 )
-from privsyn.ledgers.marks import Mark, audit_marks, claim_charge, mark_rows, read_draw
 from privsyn.ledgers.released_periods import (
     PeriodRow,
     RefusalRow,

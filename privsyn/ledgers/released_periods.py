@@ -24,8 +24,7 @@ from sqlalchemy.engine import Connection
 
 from privsyn.base.calendar_periods import name_next_period, name_period, parse_period
 from privsyn.base.errors import LedgerError, PeriodReleasedError, RequestError
-from privsyn.ledgers.audit import Dataset, Entry, charge_states
-from privsyn.ledgers.chains import ChainedRow, append_row, audit_chain, list_chain
+from privsyn.ledgers.audit import ChainedRow, Dataset, Entry, append_row, audit_chain, charge_states, list_chain
 
 TABLE = "periods"
 

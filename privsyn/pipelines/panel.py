@@ -383,8 +383,10 @@ def _build_member_linker(
     pairs: tuple[NoisyTables, NoisyTables],
 ) -> MemberLinker:
     """Return the linker that makes members of households from noisy ``pairs`` of members (:func:`_read_pairs`)."""
-    from privsyn.tasks.panels.link_members import MemberLinker  # these here: compiled code loads slowly
-    from privsyn.tasks.panels.pairs_of_members import estimate_kinds
+    from privsyn.tasks.panels.link_members import (
+        MemberLinker,  # these here: compiled code loads slowly
+        estimate_kinds,
+    )
 
     zeros = request.public.in_codes({**recode, **{a: c.recode for a, c in codes.items()}}).zeros
     kinds = estimate_kinds(plan, recode, consistent, codes, *pairs, zeros)

@@ -1,7 +1,7 @@
 """Codec of the difference of two columns of a row: 0 alone, and cells whose widths double away from 0.
 
 It writes a separate, unreleased attribute.  So whether one value is below, equal to or above the other, and by how
-much, is measured like any column; :mod:`privsyn.tasks.knowledge.together` keeps it in the rows.
+much, is measured like any column; :mod:`privsyn.tasks.steps.decode` keeps it in the rows.
 """
 
 from __future__ import annotations

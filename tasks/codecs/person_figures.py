@@ -23,9 +23,8 @@ from privsyn.data_contracts.summaries import OF_NUMBERS, MeasuredSummary
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.codec import Codec, Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.numbers import IntegerCodec
-from privsyn.tasks.rules import evaluate
 from privsyn.tasks.rules.compiled_rules import CompiledRules
-from privsyn.tasks.rules.intervals import Interval
+from privsyn.tasks.rules.intervals import Interval, evaluate_condition, evaluate_expression
 
 MOST_BINS = 32
 """The most bins of a figure in joint counts."""
@@ -75,7 +74,7 @@ class SummaryCodec(PersonFigureCodec):
         if not len(starts):
             return np.empty(0, np.int64)
         if function in OF_NUMBERS:
-            quantity = evaluate.evaluate_expression(self.node, resolve, self.book.vocabulary)
+            quantity = evaluate_expression(self.node, resolve, self.book.vocabulary)
             value, is_known = (
                 np.broadcast_to(v, len(first))
                 for v in ((quantity.low + quantity.high) / 2, quantity.present & ~quantity.null)
@@ -88,7 +87,7 @@ class SummaryCodec(PersonFigureCodec):
             changes, sizes = value[last] - value[starts], np.abs(value[last]) + np.abs(value[starts])
             codes = self._classify(_round_figures(changes, sizes))
             return np.where(is_known[last] & is_known[starts], codes, -1)
-        truth = evaluate.evaluate_condition(self.node, resolve, self.book.vocabulary)
+        truth = evaluate_condition(self.node, resolve, self.book.vocabulary)
         holds = np.broadcast_to(truth.true, len(first))
         if function == "ever":
             return np.logical_or.reduceat(holds, starts).astype(np.int64)

@@ -30,9 +30,8 @@ from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation import known_zeros
 from privsyn.tasks.estimation.expected_error import TargetWeights
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.estimation.near_pairs import is_wide
-from privsyn.tasks.estimation.pair_departures import ExpectedCounts, IndependentCounts
-from privsyn.tasks.estimation.question_cells import NO_STARTS, Starts, find_starts
+from privsyn.tasks.estimation.merged_codes import NO_STARTS, Starts, find_starts
+from privsyn.tasks.estimation.pair_departures import ExpectedCounts, IndependentCounts, is_wide
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge import prior_pairs

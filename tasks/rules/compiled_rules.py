@@ -39,8 +39,16 @@ from privsyn.data_contracts.rules import (
     order_computed_columns,
 )
 from privsyn.data_contracts.tables import ValueRange
-from privsyn.tasks.rules import evaluate, intervals
-from privsyn.tasks.rules.intervals import DAY, Interval, convert_to_array, place_on_axis, read_cells, read_rows
+from privsyn.tasks.rules.intervals import (
+    DAY,
+    Interval,
+    convert_to_array,
+    evaluate_condition,
+    evaluate_expression,
+    place_on_axis,
+    read_cells,
+    read_rows,
+)
 
 Integers: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -99,7 +107,7 @@ class PersonRows:
 
         def take(node: Node) -> Interval:
             if node.op == COUNT:
-                chosen = evaluate.evaluate_condition(node.args[0], resolve, vocabulary).true
+                chosen = evaluate_condition(node.args[0], resolve, vocabulary).true
                 many = self.count(np.broadcast_to(chosen, len(self.first)))
                 return Interval(many, many, np.zeros(len(many), bool), np.ones(len(many), bool))
             assert isinstance(node.value, RowColumn)  # noqa: S101 - no other node is asked for
@@ -346,10 +354,10 @@ class CompiledRules:
             rows, before = self.find_person_rows(completed, first), dict(completed)
             resolve = rows.resolve(self.read_table(completed), self.vocabulary)
             for name, node in self.continued.items():
-                value = self._round_as_stored(name, evaluate.evaluate_expression(node, resolve, self.vocabulary))
+                value = self._round_as_stored(name, evaluate_expression(node, resolve, self.vocabulary))
                 following = convert_to_array(value, domains[name].type, texts, len(first))
                 beyond = _describe_outside(name, self.columns[name])
-                outside = evaluate.evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
+                outside = evaluate_condition(beyond, partial(_get_value, value), self.vocabulary).true
                 chosen = np.asarray(following.is_valid()) & ~np.broadcast_to(outside, len(first))
                 completed[name] = pc.if_else(pa.array(chosen), following, completed[name])
             completed |= self.compute_columns(completed, types)
@@ -365,7 +373,7 @@ class CompiledRules:
             if name not in intervals:
                 if name in self.derived:
                     intervals[name] = self._round_as_stored(
-                        name, evaluate.evaluate_expression(self.derived[name], resolve, self.vocabulary)
+                        name, evaluate_expression(self.derived[name], resolve, self.vocabulary)
                     )
                 elif name in self.looked_up:
                     table, place = self.looked_up[name]
@@ -380,11 +388,11 @@ class CompiledRules:
         """Return a derived value as its column stores it: rounded down to its step, or rounded to its decimals."""
         match self.columns[name]:
             case NumberColumn(decimals=int() as decimals, step=None):
-                return intervals.apply_monotone(lambda x: np.round(x, decimals), interval)
+                return apply_monotone(lambda x: np.round(x, decimals), interval)
             case DateColumn():
-                return intervals.apply_monotone(lambda x: np.floor(x / DAY) * DAY, interval)
+                return apply_monotone(lambda x: np.floor(x / DAY) * DAY, interval)
             case IntegerColumn() | NumberColumn() as column if (grid := column.grid()) is not None:
-                return intervals.apply_monotone(grid.below, interval)
+                return apply_monotone(grid.below, interval)
         return interval
 
     def read_table(self, table: Table) -> Callable[[str], Interval]:
@@ -397,7 +405,7 @@ class CompiledRules:
         resolve = self.read_table(table)
         broken = np.zeros((len(self.conditions), rows), dtype=bool)
         for i, condition in enumerate(self.conditions):
-            broken[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
+            broken[i] = evaluate_condition(condition.node, resolve, self.vocabulary).true
         return broken
 
     def find_person_rows(self, table: Table, first: NDArray[np.bool_]) -> PersonRows:
@@ -419,7 +427,7 @@ class CompiledRules:
             return broken
         resolve = self.find_person_rows(table, first).resolve(self.read_table(table), self.vocabulary)
         for i, condition in enumerate(self.across):
-            broken[i] = evaluate.evaluate_condition(condition.node, resolve, self.vocabulary).true
+            broken[i] = evaluate_condition(condition.node, resolve, self.vocabulary).true
         return broken
 
     def find_differing_rows(self, table: Table) -> dict[str, NDArray[np.bool_]]:
@@ -442,7 +450,7 @@ class CompiledRules:
         """Return one computed column of type ``kind`` for the rows of ``table``, and where it is outside its domain."""
         resolve, rows = self.read_table(table), len(next(iter(table.values())))
         texts = pa.array(list(self.vocabulary), pa.string())
-        beyond = evaluate.evaluate_condition(_describe_outside(name, self.columns[name]), resolve, self.vocabulary).true
+        beyond = evaluate_condition(_describe_outside(name, self.columns[name]), resolve, self.vocabulary).true
         return convert_to_array(resolve(name), kind, texts, rows), np.broadcast_to(beyond, rows)
 
     def find_impossible_cells(
@@ -454,7 +462,7 @@ class CompiledRules:
         def known(name: str) -> Interval:
             return place_on_axis(read_cells(cells[name], self.vocabulary), axes[name], len(attributes))
 
-        truth = evaluate.evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
+        truth = evaluate_condition(condition.node, self.resolve(known), self.vocabulary)
         return np.asarray(truth.true & ~truth.false & ~truth.unknown)
 
 
