@@ -94,7 +94,7 @@ NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 """Attribute -> its noisy counts, and their sigma."""
 
 TRANSITIONS = "measure_transitions"
-KEPT, PAIRS, LINKED = "pair_rows.kept", "pair_rows.pairs", "link_rows.linked"
+KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
 ROWS, RUNS = "encode.rows_of_persons", "encode.runs"
 NUMBERS = f"encode.{NUMBERS_OF['rows_of_persons']}"
 

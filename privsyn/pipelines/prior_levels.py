@@ -141,7 +141,7 @@ ONE_CELL = (
 MEASURE_LARGE = build_measurement(
     name=MEASURED[0],
     title="Measure large groups",
-    chosen="prior_levels.large",
+    chosen="public_workload.large",
     look=Look(what="joint counts of related columns in the large groups", reason=ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
@@ -150,14 +150,14 @@ MEASURE_LARGE = build_measurement(
 MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
     title="Measure groups",
-    chosen="prior_levels.groups",
+    chosen="public_workload.groups",
     look=Look(what="the number of rows of every group", reason=ONE_CELL),
     files=publish_noisy("groups", "has the groups' rows"),
 )
 MEASURE_IN_GROUPS = build_measurement(
     name=MEASURED[2],
     title="Measure in groups",
-    chosen="prior_levels.in_groups",
+    chosen="public_workload.in_groups",
     look=Look(what="counts of single columns in every group", reason=ONE_CELL),
     files=publish_noisy("in_groups", "has counts of single columns by group"),
 )

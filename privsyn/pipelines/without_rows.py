@@ -26,7 +26,7 @@ from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import make_without_rows, one_way_marginals
 
-ROWS = "make_without_rows.without_rows"
+ROWS = "list_without_rows.without_rows"
 
 
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
