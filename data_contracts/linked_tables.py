@@ -355,24 +355,24 @@ def _take_columns(name: str, table: Mapping[str, Any], above: Any, columns: dict
     yield from listed
 
 
-def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
+def _fold_unit(described: Any, limit: Any, above: str, below: str, tables: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return the unit with the cap on rows."""
     if not isinstance(described, Mapping):
         return described
     unit = dict(described)
     max_records = unit.get("max_records")
-    if most is not None and max_records not in (None, most):
+    if limit is not None and max_records not in (None, limit):
         raise FieldError(
-            f"is {most}, and `unit.max_records` is {max_records}", "Give one of them", ("tables", below, "max")
+            f"is {limit}, and `unit.max_records` is {max_records}", "Give one of them", ("tables", below, "max")
         )
-    if most is not None:
-        unit["max_records"] = most
+    if limit is not None:
+        unit["max_records"] = limit
     if unit.get("max_records") is None:
         problem = f"the most rows to keep per row of {above} is missing"
         raise FieldError(problem, "Write `max: K`, a public number", ("tables", below, "max"))
-    if most is not None and not (type(most) is int and 2 <= most <= MOST_RECORDS):
+    if limit is not None and not (type(limit) is int and 2 <= limit <= MOST_RECORDS):
         cure = f"Keep a whole number, from 2 to {MOST_RECORDS:,}"
-        raise FieldError(f"is {most!r}, but rows are linked to each other", cure, ("tables", below, "max"))
+        raise FieldError(f"is {limit!r}, but rows are linked to each other", cure, ("tables", below, "max"))
     key, identifier = tables[above].get("key"), unit.get("household_id") or unit.get("person_id")
     if identifier is None:
         raise FieldError(

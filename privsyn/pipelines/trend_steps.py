@@ -68,14 +68,14 @@ def explain_by_trends(request: Request, inputs: Inputs) -> Mapping[Clique, float
     return None if trends is None else trends.explain()
 
 
-def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], most: int) -> list[Clique]:
+def list_trend_pairs(request: Request, attributes: Clique, ordered: Sequence[str], limit: int) -> list[Clique]:
     """Return the pairs of ``ordered`` attributes whose trends are asked, by names, their order and the focus alone.
 
-    attributes: all attributes of the rows, in order.  A wide table asks only those among its ``most`` nearest pairs,
-    or, if none of these is of two ordered attributes, the ``most`` nearest pairs of ordered attributes.
+    attributes: all attributes of the rows, in order.  A wide table asks only those among its ``limit`` nearest pairs,
+    or, if none of these is of two ordered attributes, the ``limit`` nearest pairs of ordered attributes.
     """
-    pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, most))
-    return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), most))
+    pairs = trend_scores.list_pairs(ordered, list_asked_pairs(request, attributes, limit))
+    return pairs or trend_scores.list_pairs(ordered, list_asked_pairs(request, tuple(ordered), limit))
 
 
 def _plan(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:

@@ -297,7 +297,7 @@ def test_advice_is_private(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_sample_is_spread_evenly_and_bounded() -> None:
-    sample = RowSample(most=1_000)
+    sample = RowSample(limit=1_000)
     spec = ReleaseSpec.model_validate(
         make_spec_of({"n": {"kind": "integer", "min": 0, "max": 9_999}}).model_dump(exclude_unset=True)
     )
