@@ -83,7 +83,7 @@ def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repa
 
 
 def list_table_pair_figures(
-    tables: tuple[PanelTable, PanelTable], rows_above: tuple[int, int], spec: ReleaseSpec, name: str, above: str
+    tables: tuple[PanelTable, PanelTable], rows_above: tuple[int, int], spec: ReleaseSpec, name: str, parent: str
 ) -> Iterator[PanelFigure]:
     """Yield the figures of a further table ``name``.
 
@@ -92,7 +92,7 @@ def list_table_pair_figures(
     """
     counts = [_count_below(table, rows) for table, rows in zip(tables, rows_above, strict=True)]
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
-    yield compare_figures(f"{name}: rows per row of {above}", "", means, panels.compute_l1(*counts))
+    yield compare_figures(f"{name}: rows per row of {parent}", "", means, panels.compute_l1(*counts))
     panel = spec.panel
     assert panel is not None  # noqa: S101 - a table pair links rows
     for column in tables[0].codes:

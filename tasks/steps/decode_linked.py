@@ -70,12 +70,13 @@ def decode_linked(
     plan: EncodingPlan,
     column_order: Sequence[str],
     seed: int,
-    above: Mapping[str, pa.Array] = MappingProxyType({}),
+    parent_values: Mapping[str, pa.Array] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
     """Yield the synthetic table as batches of :func:`build_linked_schema`, person by person, in order.
 
-    ``batches``: linked rows; ``above``: existing values of constant columns, shape (persons,), with which rows must
-    keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule of the
+    ``batches``: linked rows; ``parent_values``: existing values of constant columns, shape (persons,), with which rows
+    must keep the rules.  A value that stays repeats the row before.  Identifiers count from 1.  No row breaks a rule of
+    the
     plan: broken rows are mended in the columns that change between rows; a person who cannot be mended is replaced by
     another with as many rows, or dropped.
     """
@@ -83,7 +84,7 @@ def decode_linked(
     ranges = plan.list_table_ranges(column_order)
     schema = build_linked_schema(plan, column_order)
     for batch in _iterate_whole_persons(batches, plan.get_order()[0]):
-        columns = _Decoder(plan, batch, rng, above).decode()
+        columns = _Decoder(plan, batch, rng, parent_values).decode()
         arrays = [as_released(columns[name], ranges[name]) for name in ranges]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -184,14 +185,14 @@ class _Decoder:
         plan: EncodingPlan,
         codes: Mapping[str, NDArray[Any]],
         rng: np.random.Generator,
-        above: Mapping[str, pa.Array] = MappingProxyType({}),
+        parent_values: Mapping[str, pa.Array] = MappingProxyType({}),
     ) -> None:
-        """Take the codes of linked rows; ``above``: values of all persons, as in :func:`decode_linked`."""
+        """Take the codes of linked rows; ``parent_values``: values of all persons, as in :func:`decode_linked`."""
         self._plan, self._rng, self._codes = plan, rng, dict(codes)
         self._panel, _ = plan.get_order()
         self._order = open_order(plan)
         person = self._codes.pop(self._panel.person).astype(np.int64)
-        self._above = {name: values.take(pa.array(person)) for name, values in above.items()}
+        self._above = {name: values.take(pa.array(person)) for name, values in parent_values.items()}
         self._drawn = np.flatnonzero(self._codes.pop(self._panel.rows))
         self._first = np.diff(person, prepend=-1) != 0
         self._number = np.cumsum(self._first) - 1
@@ -267,7 +268,7 @@ class _Decoder:
             self._make,
             self._compute_persons,
             {c.attribute: tuple(c.ranges()) for c in self._plan.of_rows.codecs if c.attribute in following},
-            self._number_alike(columns, role),
+            self._number_donor_groups(columns, role),
             self._number_mates() if self._panel.household else None,
         )
         columns = repair_persons(
@@ -329,18 +330,18 @@ class _Decoder:
         if not rules.conditions:
             return columns
         key, *others = sorted(self._panel.carried)
-        alike = self._number_alike(columns, sorted(self._panel.carried))
-        held = {key: alike} | {name: np.zeros_like(alike) for name in others}
+        donor_groups = self._number_donor_groups(columns, sorted(self._panel.carried))
+        held = {key: donor_groups} | {name: np.zeros_like(donor_groups) for name in others}
 
         def take_own(held_codes: Mapping[str, int]) -> dict[str, pa.Array]:
-            first = int(np.flatnonzero(alike == held_codes[key])[0])
+            first = int(np.flatnonzero(donor_groups == held_codes[key])[0])
             return {name: array.slice(first, 1) for name, array in columns.items()}
 
         return repair_rows(
             codes | held, columns, self._make, rules, self._plan.codecs, take_own, self._rng, tuple(held)
         )
 
-    def _number_alike(self, columns: Mapping[str, pa.Array], names: Sequence[str]) -> NDArray[np.int64]:
+    def _number_donor_groups(self, columns: Mapping[str, pa.Array], names: Sequence[str]) -> NDArray[np.int64]:
         """Return a number per row; rows with equal values in the columns ``names`` share it."""
         number = np.zeros(len(self._number), np.int64)
         for name in names:
