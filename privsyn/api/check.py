@@ -48,10 +48,8 @@ from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.binning import list_counted_alone
-from privsyn.tasks.codecs.calendar import CalendarCodec
-from privsyn.tasks.codecs.differences import DifferenceCodec
+from privsyn.tasks.codecs.codec import UnreleasedCodec
 from privsyn.tasks.codecs.encoding_plan import FIGURES, list_asked_thresholds
-from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
@@ -412,13 +410,7 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
         return f"{spec.columns[codec.attribute].kind}{split}"
     if isinstance(codec, FIGURES):
         return f"of a {spec.unit.one}"
-    if isinstance(codec, LevelCodec):
-        return f"level of {codec.column}"
-    if isinstance(codec, CalendarCodec):
-        return "calendar"
-    if isinstance(codec, DifferenceCodec):
-        return "difference"
-    return "heaps" if len(codec.sources) == 1 else "one of"
+    return codec.kind if isinstance(codec, UnreleasedCodec) else "one of"
 
 
 def _is_unrounded(column: NumberColumn) -> bool:
@@ -504,7 +496,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
         if stage in idle:
             continue
         if stage.step.measures is LookKind.VALUES:
-            look = f"{look} (not spent where none has)"
+            look = f"{look} (not spent if no cell is heavy)"
         if (request := _find_request_of_sets(plan, stage)) is not None:
             sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]
             lines += [NoiseLine(look, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
@@ -515,7 +507,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
             continue
         for number in ASSUMED_MARGINAL_COUNTS:
             sigma = stage.sigma_if(plan.request, number)
-            lines.append(NoiseLine(f"{look}, if as many and equal", number, sigma, sigma))
+            lines.append(NoiseLine(f"{look}, if this many share equally", number, sigma, sigma))
     return tuple(lines)
 
 

@@ -252,14 +252,9 @@ def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Co
     return CodedTable(table, to_bins(table, groups))
 
 
-def bin_domain(groups: Mapping[str, NDArray[np.int32]]) -> Domain:
-    """Return the domain of the public bins."""
-    return Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
-
-
 def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
     """Return a table of fine codes in codes of the public bins."""
-    domain = bin_domain(groups)
+    domain = Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
     columns = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
         columns.append(groups[attribute].astype(choose_code_dtype(size))[fine.column(attribute)])

@@ -21,7 +21,7 @@ from privsyn.data_contracts.mechanism_options import Adaptive, Aim
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
     ONE_CELL,
     RECODE,
@@ -80,7 +80,7 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
         chosen=chosen,
-        look=Look(what="joint counts where these were far", reason=ONE_CELL, round=n),
+        look=LookDescription(counted="joint counts where these were far", reason=ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
@@ -115,7 +115,7 @@ def make_rows_so_far(n: int) -> Step:
         tied = knowledge.tied | list_attributes(sets)
         core = append_attributes.select_core_marginals(by_code, domain, tied)
         settings = get_synthesis(request)
-        settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
+        settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             [*core.marginals, *sets],
@@ -192,11 +192,11 @@ def score_residuals(n: int) -> ReleaseStep:
         reads=(KnowledgePart.TARGETS,),
         plan=_plan_scores,
         exact=exact,
-        look=Look(
-            what="how far the rows made so far are from the private table",
+        look=LookDescription(
+            counted="how far the rows made so far are from the private table",
             reason=(
-                "k: against the rows made so far from what was released before, each of a person's k records "
-                "changes one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
+                "k: the rows made so far follow from earlier releases alone. Each of a person's k records changes one "
+                "count by 1, and so the L1 distance by at most 1. Rounding down to whole records keeps the bound"
             ),
             noise_of="a distance",
             round=n,

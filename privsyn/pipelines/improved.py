@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 
 from privsyn.data_contracts import tables
@@ -17,7 +16,7 @@ from privsyn.data_contracts.artifacts import LookKind, StepKind
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, publish_noisy
 from privsyn.pipelines.named_sets import measure_sets_again
@@ -65,14 +64,9 @@ def _measure_more(n: int) -> ReleaseStep:
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        look=Look(what=JOINT_COUNTS, reason=ONE_CELL, round=n, alone=SINGLE_COUNTS),
+        look=LookDescription(counted=JOINT_COUNTS, reason=ONE_CELL, round=n, counted_alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has the counts of release {n}"),
     )
-
-
-def _sum_measured_rho(inputs: Inputs, n: int) -> Fraction:
-    """Return the budget of all measurements up to release ``n``."""
-    return sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED])
 
 
 def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -81,7 +75,7 @@ def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -
     binning = request.encoding.binning
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
     score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)
-    rho = float(_sum_measured_rho(inputs, n))
+    rho = float(sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED]))
     pairs = select_more.select_from_all_scores(
         score_queries,
         scores_again,

@@ -126,7 +126,7 @@ def _place(request: Request, step: Step, child: str, names: Mapping[str, str]) -
     if names:
         look = replace(
             look,
-            what=f"{child}: {look.what}",
+            counted=f"{child}: {look.counted}",
             noise_of=f"{look.noise_of} of {child}",
             reason=lambda r: explain_sensitivity(r, child, say(step.look.reason, r.table_pairs[child])),
         )

@@ -14,7 +14,7 @@ from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep
+from privsyn.engine.step import LookDescription, ReleaseStep
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import (
     RECODE,
@@ -112,8 +112,8 @@ TREND_SCORES = ReleaseStep(
     reads=(KnowledgePart.NEAR, KnowledgePart.TWO_VALUED),
     plan=_plan,
     exact=_count,
-    look=Look(
-        what="how pairs of numbers and moments rise together",
+    look=LookDescription(
+        counted="how pairs of numbers and moments rise together",
         reason=lambda r: (
             "k s, or k s^2 for a pair: each of a person's k records adds at most the largest score s, or s^2"
             + ("; a column in focus has a score for either of its two values" if r.public.two_valued else "")

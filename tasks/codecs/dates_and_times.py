@@ -11,19 +11,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import DateColumn, DatetimeColumn, TimeColumn, count_seconds_since_epoch
-from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
-from privsyn.data_contracts.columns.time_formats import translate_to_pattern
+from privsyn.data_contracts.columns.shared_fields import Grid
+from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, translate_to_pattern
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.calendar import (
-    CalendarCodec,
     CalendarPart,
+    count_part,
     move_in_calendar,
     name_calendar_attribute,
 )
 from privsyn.tasks.codecs.cells import CutCell, Floats
 from privsyn.tasks.codecs.codec import Codes
+from privsyn.tasks.codecs.heaping import PartCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
 WEEK = 7 * 86_400.0
@@ -49,12 +49,12 @@ class CalendarColumnCodec(OrderedCodec):
     def _find_resolution(self) -> Grid | None:
         return Grid(Fraction(self.smallest, self.unit))
 
-    def count_calendar(self, parts: Sequence[CalendarPart]) -> list[CalendarCodec]:
+    def count_calendar(self, parts: Sequence[CalendarPart]) -> list[PartCodec]:
         """Return codecs of calendar parts, which this codec uses from now on to draw values."""
         self.parts = tuple(parts)
         self.least_part = WEEK / self.unit  # a narrower cell lacks some weekdays
         self.helpers = tuple(name_calendar_attribute(self.attribute, part) for part in parts)
-        return [CalendarCodec(self, part, self.unit, self.smallest) for part in parts]
+        return [count_part(self, part, self.unit, self.smallest) for part in parts]
 
     def _draw_values(
         self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]

@@ -21,8 +21,8 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.grid import find_next_value
 from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS, ROUND_NUMBERS
+from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain
@@ -32,15 +32,15 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf, infer_type
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
-from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
+from privsyn.tasks.codecs.calendar import CalendarPart, list_parts, name_calendar_attribute
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, OneHotCodec
 from privsyn.tasks.codecs.cells import REALS_FROM, CutCell, list_rungs
-from privsyn.tasks.codecs.codec import Codec, Codes
+from privsyn.tasks.codecs.codec import Codec, Codes, UnreleasedCodec
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.frequent_values import FrequentValues
-from privsyn.tasks.codecs.heaping import HeapingCodec
+from privsyn.tasks.codecs.heaping import count_rounded
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec, SteppedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -229,10 +229,8 @@ class EncodingPlan:
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes that hold these released columns, without attributes derived from them."""
-        derived = (HeapingCodec, LevelCodec, DifferenceCodec, CalendarCodec)
-        return tuple(
-            c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
-        )
+        columns_only = (c for c in self.codecs if not isinstance(c, UnreleasedCodec))
+        return tuple(c.attribute for c in columns_only if not set(columns).isdisjoint(c.sources))
 
     def labels(self) -> dict[str, list[str]]:
         """Return a readable label for every fine code, by attribute."""
@@ -543,9 +541,9 @@ def _choose_edges(column: NumberColumn, spec: ReleaseSpec, name: str) -> tuple[f
 def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:
     """Return the codec, followed by a codec of its heaps if it has any."""
     if column.heaps:
-        return [codec, HeapingCodec(codec, column.heap_values())]
+        return [codec, count_rounded(codec, column.heap_values())]
     step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
-    return [codec, HeapingCodec(codec, rounded, step)] if rounded else [codec]
+    return [codec, count_rounded(codec, rounded, step)] if rounded else [codec]
 
 
 def _with_calendar(

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from privsyn.data_contracts.certificate import StageCost
-from privsyn.engine.step import Look, say
+from privsyn.engine.step import LookDescription, say
 from privsyn.publish.formats.described import DescribedRelease
 
 NAME = "registry.yaml"
@@ -259,7 +259,7 @@ def describe_preprocessing(release: DescribedRelease) -> str:
     return (
         "Domains, bounds and bins come from the public request, never from the private table. Values outside, and "
         f"unwanted nulls, are clamped or replaced as the request says. {words} Settings are "
-        "constants of the program or public choices in the request; the program tunes none on the private table. "
+        "constants of the program or public choices in the request. None is tuned on the private table. "
         "It does not know what the publisher did before writing the request."
     )
 
@@ -295,13 +295,11 @@ def describe_composition(release: DescribedRelease) -> str:
     return (
         f"Accountant {c.accountant}: {c.composition}.\n{costs}\n"
         f"- Sum of this release: budget rho {format_rho(c.rho_budget)}, spent {format_rho(c.rho_spent)}; later "
-        f"queries depend on "
-        "earlier noisy answers, the budgets do not.\n"
+        "queries depend on earlier noisy answers, the budgets do not.\n"
         f"- Lifetime of the data set: cap rho {format_rho(total.rho_cap)} (epsilon {total.epsilon_cap:g} at delta "
-        f"{total.delta:g}, accountant {total.accountant}), of which rho {format_rho(total.rho)} (epsilon "
-        f"{total.epsilon:.6g}) "
-        "is used, including this release; an append-only ledger reserves every cost before anything is counted and "
-        "refuses any release that would exceed the cap."
+        f"{total.delta:g}, accountant {total.accountant}). Used so far, with this release: rho "
+        f"{format_rho(total.rho)} (epsilon {total.epsilon:.6g}). An append-only ledger reserves every cost before "
+        "anything is counted, and refuses a release that would exceed the cap."
     )
 
 
@@ -328,7 +326,7 @@ def format_rho(exact: str) -> str:
     return f"{float(Fraction(exact)):.6g}"
 
 
-def _look(stage: StageCost, look: Look) -> str:
+def _look(stage: StageCost, look: LookDescription) -> str:
     queries, cells = (sum(getattr(g, name) for g in stage.groups) for name in ("queries", "cells"))
     sensitivities = " to ".join(f"{s:g}" for s in sorted({g.sensitivity for g in stage.groups})) or "none"
     counted = f"{_format_number(queries, 'query', 'queries')}, {_format_number(cells, 'cell', 'cells')}"
@@ -340,7 +338,7 @@ def _format_number(number: int, singular: str, plural: str) -> str:
     return f"{number:,} {singular if number == 1 else plural}"
 
 
-def _describe_noise(stage: StageCost, look: Look) -> str:
+def _describe_noise(stage: StageCost, look: LookDescription) -> str:
     sigmas = [g.sigma for g in stage.groups]
     if not sigmas:
         return "none, since there were no queries"
