@@ -96,12 +96,12 @@ class Desk:
 
 
 def look(service: AlertService) -> None:
-    service.look(dt.datetime.now(dt.UTC))
+    service.check_runs(dt.datetime.now(dt.UTC))
 
 
 @pytest.fixture
 def desk(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setattr(alert_service, "SLOW_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(alert_service, "SLOW_CHECK_SECONDS", 0.0)
     with get_client(sync_client=True) as client:
         value = {"to": "custom-webhook/privsyn-notify", "off": []}
         if client.read_variable_by_name(ON_SERVER) is not None:  # of another module's deployments
@@ -192,7 +192,7 @@ def test_a_run_that_fails_again_is_told_again(desk: Desk) -> None:
 def test_what_cannot_be_delivered_is_told_later_and_its_address_is_in_no_log(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(alert_service, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(alert_service, "CHECK_SECONDS", 0.0)
     service = desk.start()
     run = desk.run("undelivered", Failed())
     desk.taker.broken = True
