@@ -147,7 +147,7 @@ class Inputs:
             self._recode = recode_from_table(self.table("compress_domain.recode"))
         return dict(self._recode)
 
-    def refined(self) -> Recode:
+    def read_pooled_recode(self) -> Recode:
         """Return the declared table ``refined`` of the step that pooled all one-ways, parsed once."""
         if self._refined is None:
             self._refined = recode_from_table(self.table(self._find("refined")))
@@ -158,7 +158,7 @@ class Inputs:
 
         ``unmeasured``: also cells of pairs that were not measured.
         """
-        domain = build_coarse_domain(self.refined())
+        domain = build_coarse_domain(self.read_pooled_recode())
         return read_empty_cells(self.table(self._find("empty_cells")), domain, unmeasured=unmeasured)
 
     def _find(self, table: str) -> str:

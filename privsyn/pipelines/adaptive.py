@@ -179,7 +179,7 @@ def score_residuals(n: int) -> ReleaseStep:
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
-        total = estimate_total(inputs.refined())
+        total = estimate_total(inputs.read_pooled_recode())
         return residual_scores.count_exactly(rows, so_far_rows, total, queries, request.threads)
 
     return ReleaseStep(
@@ -208,7 +208,7 @@ def score_residuals(n: int) -> ReleaseStep:
 
 
 def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = inputs.refined()
+    recode = inputs.read_pooled_recode()
     fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
     queries, answers = inputs.noisy(f"residual_scores_{n}")
     weights = residual_scores.reselect_cliques(

@@ -338,7 +338,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
         from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
         from privsyn.tasks.synthesis.related_places import fit_related_places
 
-        recode, plan = with_tails(inputs.refined(), request.encoding)
+        recode, plan = with_tails(inputs.read_pooled_recode(), request.encoding)
         follows, counted = (bool(inputs.list_looks(kind)) for kind in (LookKind.TRANSITIONS, LookKind.LINKED_ROWS))
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
@@ -389,7 +389,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
 
 
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    plan = with_tails(inputs.refined(), request.encoding)[1]
+    plan = with_tails(inputs.read_pooled_recode(), request.encoding)[1]
     order, settings = request.column_order, get_synthesis(request)
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)

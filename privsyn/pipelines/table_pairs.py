@@ -245,7 +245,7 @@ def _build_decoding_step(whole_request: Request, child: str) -> Step:
     spec, ruled = whole_request.spec, _list_ruled_columns(whole_request.table_pairs[child])
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        plan = with_tails(inputs.refined(), request.encoding)[1]
+        plan = with_tails(inputs.read_pooled_recode(), request.encoding)[1]
         released, key = request.spec.released_columns, plan.get_order()[0].person
         order = [name for name in request.spec.tables[child].columns if name in released]
         above = np.concatenate([np.empty(0, np.int64), *(np.asarray(b.column(0)) for b in inputs.batches(NUMBERS))])

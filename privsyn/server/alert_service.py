@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun, WorkPool
 
 
-_OF_THIS_PROCESS = ("untold", "checked_at", "known", "to_release")
+_OF_THIS_PROCESS = ("unsent", "checked_at", "known", "to_release")
 
 
 @dataclass
@@ -98,7 +98,7 @@ class AlertMemory:
     budgets: dict[str, RemainingBudget] = field(default_factory=dict)
     refusals: dict[str, str] = field(default_factory=dict)
     missed: dict[str, list[str]] = field(default_factory=dict)
-    untold: int = 0
+    unsent: int = 0
     checked_at: float = 0.0
     known: set[str] = field(default_factory=set)
     to_release: set[str] = field(default_factory=set)
@@ -187,7 +187,7 @@ class AlertMemory:
             for dataset, figure in figures.items():
                 gauge.add_metric((dataset,), figure)
             yield gauge
-        yield GaugeMetricFamily("privsyn_alerts_untold", "Alerts that could not be delivered yet.", value=self.untold)
+        yield GaugeMetricFamily("privsyn_alerts_untold", "Alerts that could not be delivered yet.", value=self.unsent)
         yield GaugeMetricFamily(
             "privsyn_alerts_last_look_timestamp_seconds",
             "When the server last looked at its runs.",
@@ -266,7 +266,7 @@ class AlertService:
             if all(delivered):
                 self.memory.told_until = now
             self._next_slow = time.monotonic() + SLOW_CHECK_SECONDS
-        self.memory.untold, self.memory.checked_at = delivered.count(False), now.timestamp()
+        self.memory.unsent, self.memory.checked_at = delivered.count(False), now.timestamp()
         if self.memory.snapshot() != before:
             self.memory.save(self.file)
 

@@ -47,7 +47,7 @@ class DescribedRelease:
         """The public request."""
         return self.plan.request.spec
 
-    def look(self, stage: StageCost) -> LookDescription:
+    def find_look(self, stage: StageCost) -> LookDescription:
         """Return the facts of a look at the private table, from its line in the certificate."""
         return get_step(release_steps(self.plan.steps), stage.step).look
 

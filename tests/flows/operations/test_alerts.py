@@ -198,12 +198,12 @@ def test_what_cannot_be_delivered_is_told_later_and_its_address_is_in_no_log(
     desk.taker.broken = True
     until = service.memory.told_until
     look(service)
-    assert service.memory.untold >= 1
+    assert service.memory.unsent >= 1
     assert service.memory.told_until == until  # a restart looks as far back
     assert "OSError" in caplog.text and "secret" not in caplog.text
     desk.taker.broken = False
     look(service)
-    assert (len(desk.taker.about(run)), service.memory.untold) == (1, 0)
+    assert (len(desk.taker.about(run)), service.memory.unsent) == (1, 0)
 
 
 def test_a_mark_that_fails_is_made_later_and_the_alert_is_not_sent_again(
