@@ -88,8 +88,8 @@ def _answer_measured(
         table = ask_shares(released, event, level, subject)(tuple(by), None)
     else:
         table = ask_counts(released, level, subject)(tuple(by), event)
-    of_rows = describe_kept_rows(released)  # figures cover all kept rows, not one drawn row
-    words = [word for word in table.attrs["words"] if word not in of_rows]
+    kept_rows_words = describe_kept_rows(released)  # figures cover all kept rows, not one drawn row
+    words = [word for word in table.attrs["words"] if word not in kept_rows_words]
     table.attrs["words"] = [*words, describe_kept(released)]
     return table
 

@@ -51,7 +51,7 @@ class PrivateAccess:
     encode_parts: Callable[[EncodingPlan, bool], tuple[Make, list[Partition]] | None] = lambda plan, numbers: None
     further_tables: Mapping[str, encode.Batches] = field(default_factory=dict)
 
-    def of_table(self, name: str) -> PrivateAccess:
+    def open_table(self, name: str) -> PrivateAccess:
         """Return the access to the rows of a further table."""
         return replace(self, rows=self.further_tables[name], encode_parts=lambda plan, numbers: None)
 
@@ -100,7 +100,7 @@ class Inputs:
         for other, step in names.items():
             tables = (name for name in self._read if name.split(".")[0] == step)
             read |= {f"{other}.{name.split('.')[1]}": self._read[name] for name in tables}
-        private = self._private if self._private is None or table is None else self._private.of_table(table)
+        private = self._private if self._private is None or table is None else self._private.open_table(table)
         return Inputs(read, private, self.work)
 
     def replace_tables(self, others: Mapping[str, str]) -> Inputs:

@@ -62,7 +62,7 @@ def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple
             share_broken(synthetic.to_batches(), encoding, pair_spec, person),
         )
         broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
-        figures += [figure.of_table(name) for figure in broken]
+        figures += [figure.with_table(name) for figure in broken]
     return tuple(figures)
 
 
@@ -110,7 +110,7 @@ def list_table_pair_figures(
     left_out = {"rows per person"} | ({"gaps in the order"} if panel.order == name_one_place(name) else set())
     for figure in list_panel_figures(*tables, panel):
         if figure.column not in panel.constant and figure.name not in left_out:
-            yield figure.of_table(name)
+            yield figure.with_table(name)
 
 
 def _count_below(table: PanelTable, rows_above: int) -> NDArray[np.int64]:

@@ -115,8 +115,8 @@ def build_encode_step(request: Request) -> Step:
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, rows, repairs = request.encoding, inputs.private.rows, encode_rows.Repairs()
     persons = encode.PersonEncoding.of(rows, plan)
-    of_rows = stream_codes((), plan.of_rows.domain)
-    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": of_rows, "without_rows": of_rows}
+    row_stream = stream_codes((), plan.row_plan.domain)
+    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": row_stream, "without_rows": row_stream}
     numbered = _list_numbers(plan)
     streams |= dict.fromkeys(numbered, stream_numbers((), plan))
 

@@ -138,7 +138,7 @@ def _name_tables(table: str) -> tuple[str, str]:
 
 
 def _encode_finer(request: Request, inputs: Inputs, table: str) -> RowStream:
-    encoding = request.encoding if table == "encoded_rows" else request.encoding.of_rows
+    encoding = request.encoding if table == "encoded_rows" else request.encoding.row_plan
     if not request.cuts or encoding.uncut is None:  # no pass over the rows
         return stream_codes((), encoding.domain)
     finer = partial(encode_rows.encode_finer, before=encoding.uncut, after=encoding)

@@ -243,7 +243,7 @@ class Linker:
         self, persons: _Persons, person: Integers, step: Integers, fine: Mapping[str, Integers]
     ) -> dict[str, Codes]:
         """Return the coarse codes of each person's summaries, from the codes of linked rows, person by person."""
-        followed = [c for c in self._plan.of_rows.codecs if c.attribute in self._following]
+        followed = [c for c in self._plan.row_plan.codecs if c.attribute in self._following]
         of_column = {name: codec for codec in followed for name in codec.ranges()}
 
         def read(name: str) -> Interval:
@@ -275,7 +275,7 @@ class Linker:
         drawn_position = persons.before.astype(position.dtype)[person]
         before, after = position < drawn_position, position > drawn_position
         del drawn_position, position
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             a = codec.attribute
             if a in self._following:
                 code, place, stays = (
@@ -309,7 +309,7 @@ class _Persons:
         self.rows, before, gap = (linker.draw_figure(name, coarse, rng) for name in panel.figures)
         self.before = np.minimum(before, np.maximum(self.rows - 2, 0))
         following = {*plan.following}
-        self.fine = {a: placed.refine(a) for a in plan.of_rows.domain.attributes if a not in following}
+        self.fine = {a: placed.refine(a) for a in plan.row_plan.domain.attributes if a not in following}
         values = plan.get_codec(panel.order).decode(self.fine[panel.order], rng)[panel.order]
         places_in_order = linker._order.read_values(values)
         after = self.rows - 1 - self.before

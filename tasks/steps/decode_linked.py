@@ -43,7 +43,7 @@ def build_linked_domain(plan: EncodingPlan) -> Domain:
 
 
 def _list_sizes(plan: EncodingPlan) -> dict[str, int]:
-    return dict(zip(plan.of_rows.domain.attributes, plan.of_rows.domain.sizes, strict=True))
+    return dict(zip(plan.row_plan.domain.attributes, plan.row_plan.domain.sizes, strict=True))
 
 
 def linked_to_arrow(linked: LinkedRows, plan: EncodingPlan, first_person: int) -> pa.RecordBatch:
@@ -221,17 +221,17 @@ class _Decoder:
             self._number[replace(rules, conditions=carried_conditions).find_broken_rows(carried).any(axis=0)]
         )
 
-    def _make_carried(self, of_person: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
+    def _make_carried(self, person_codes: Mapping[str, NDArray[Any]]) -> dict[str, pa.Array]:
         """Return the order, and the columns that are constant within a person or grow with the order.
 
-        ``of_person``: the codes of each person's drawn record.
+        ``person_codes``: the codes of each person's drawn record.
         """
         panel, step, number = self._panel, self._step, pa.array(self._number)
         carried: dict[str, pa.Array] = {panel.order: self._order.release(step)}
-        for codec in self._plan.of_rows.codecs:
-            if codec.attribute in of_person and codec.ranges():
-                helped = {"helpers": {n: of_person[n] for n in codec.helpers}} if codec.helpers else {}
-                values = codec.decode(of_person[codec.attribute], self._rng, **helped)
+        for codec in self._plan.row_plan.codecs:
+            if codec.attribute in person_codes and codec.ranges():
+                helped = {"helpers": {n: person_codes[n] for n in codec.helpers}} if codec.helpers else {}
+                values = codec.decode(person_codes[codec.attribute], self._rng, **helped)
                 carried |= {name: array.take(number) for name, array in values.items()}
         carried |= self._above
         moved = (step - step[self._drawn][self._number]) * self._plan.order_unit
@@ -254,7 +254,7 @@ class _Decoder:
         codes = {a: self._codes[a] for a in (*self._plan.following, *self._plan.drawn_by_row)}
         codes[PLACE] = np.arange(len(self._number))
         columns = self._make(codes)
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             if codec.attribute in following:
                 chosen = pa.array(self._find_sources(self._codes[name_stay(codec.attribute)]))
                 columns |= {name: columns[name].take(chosen) for name in codec.ranges()}
@@ -267,7 +267,7 @@ class _Decoder:
         mending = Mending(
             self._make,
             self._compute_persons,
-            {c.attribute: tuple(c.ranges()) for c in self._plan.of_rows.codecs if c.attribute in following},
+            {c.attribute: tuple(c.ranges()) for c in self._plan.row_plan.codecs if c.attribute in following},
             self._number_donor_groups(columns, role),
             self._number_mates() if self._panel.household else None,
         )
@@ -368,7 +368,7 @@ class _Decoder:
         place = pa.array(codes[PLACE])
         columns = {name: array.take(place) for name, array in self._carried.items()}
         following = set(self._plan.following)
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             if codec.attribute in following:
                 helped = {"helpers": {n: codes[n] for n in codec.helpers}} if codec.helpers else {}
                 columns |= codec.decode(codes[codec.attribute].astype(np.int64), self._rng, **helped)

@@ -38,7 +38,7 @@ def encode_above(
     rows: Iterable[Numbered], plan: EncodingPlan, recode: Recode
 ) -> tuple[NDArray[np.int64], dict[str, Codes]]:
     """Return the numbers of the parent rows, and their coarse codes by attribute."""
-    only = plan.of_rows.only(plan.constant)
+    only = plan.row_plan.only(plan.constant)
     numbers: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     parts: dict[str, list[Codes]] = {}
     for a in only.domain.attributes:

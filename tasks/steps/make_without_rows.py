@@ -86,7 +86,7 @@ def make_without_rows(
 def _read_persons(linked: Iterable[pa.RecordBatch], plan: EncodingPlan) -> dict[str, Integers]:
     """Return the fine codes of every person's constant attributes, shape (persons,)."""
     panel = plan.get_order()[0]
-    names = [c.attribute for c in plan.of_rows.codecs if {*c.sources} <= {*panel.constant}]
+    names = [c.attribute for c in plan.row_plan.codecs if {*c.sources} <= {*panel.constant}]
     parts: dict[str, list[Integers]] = {name: [np.empty(0, np.int64)] for name in names}
     for batch in linked:
         drawn = np.asarray(batch.column(panel.rows)) > 0
@@ -145,7 +145,7 @@ class _Drawing:
         weights: Floats,
         rng: np.random.Generator,
     ) -> None:
-        held = tuple(c for c in plan.of_rows.codecs if c.attribute in persons)
+        held = tuple(c for c in plan.row_plan.codecs if c.attribute in persons)
         computed = tuple(c for c in plan.computed if c.attribute in parent_columns)
         drawn = tuple(c for c in plan.unmeasured if c.column in parent_columns)
         rules = None if plan.rules is None else _keep_rules(plan.rules, parent_columns)
@@ -195,7 +195,7 @@ def _keep_rules(rules: CompiledRules, parent_columns: Collection[str]) -> Compil
 def list_attributes(plan: EncodingPlan) -> tuple[str, ...]:
     """Return the parent-table attributes, with columns, by which persons without rows are counted."""
     constant = {*plan.get_order()[0].constant}
-    held = (c for c in plan.of_rows.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
+    held = (c for c in plan.row_plan.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
     return tuple(c.attribute for c in held)
 
 
