@@ -307,7 +307,7 @@ def mutants() -> dict[str, Step]:
         "a release step by its kind only": replace(step["decode"], kind=StepKind.RELEASE),
         "a release step of another kind": replace(measure, kind=StepKind.POSTPROCESS),
         "a release without a look": replace(measure, look=None),
-        "a look without words": replace(measure, look=replace(measure.look, what="")),
+        "a look without words": replace(measure, look=replace(measure.look, counted="")),
         "a look without a reason": replace(measure, look=replace(measure.look, reason=lambda request: "")),
         "a release whose receipts are something else": replace(
             measure, outputs={**measure.outputs, "receipts": tables.MARGINALS}
