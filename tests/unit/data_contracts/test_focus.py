@@ -156,7 +156,7 @@ def test_names_stand_in_backticks_or_quotation_marks(text: str, of: str, by: tup
 
 
 @pytest.mark.parametrize(
-    ("text", "of_names", "parts"),
+    ("text", "only_names", "parts"),
     [
         ("wage ~ age + sex", True, ("wage", ("age", "sex"))),
         ("it's ~ don't", True, ("it's", ("don't",))),
@@ -165,8 +165,8 @@ def test_names_stand_in_backticks_or_quotation_marks(text: str, of: str, by: tup
         ("sex == 'a~b' ~ log(x + 1) + y", False, ("sex == 'a~b'", ("log(x + 1)", "y"))),
     ],
 )
-def test_a_formula_is_split_once(text: str, of_names: bool, parts: tuple[str, tuple[str, ...]]) -> None:
-    assert split_formula(text, of_names=of_names) == parts
+def test_a_formula_is_split_once(text: str, only_names: bool, parts: tuple[str, tuple[str, ...]]) -> None:
+    assert split_formula(text, only_names=only_names) == parts
 
 
 @pytest.mark.parametrize(
@@ -174,4 +174,4 @@ def test_a_formula_is_split_once(text: str, of_names: bool, parts: tuple[str, tu
 )
 def test_what_is_no_formula_is_refused(text: str, why: str) -> None:
     with pytest.raises(FieldError, match=why):
-        split_formula(text, of_names=True)
+        split_formula(text, only_names=True)

@@ -354,10 +354,10 @@ def test_records_and_rows_of_persons_are_encoded_in_the_chosen_cells() -> None:
     counts = np.bincount(codec.encode({"income": panel["income"].combine_chunks()})[0], minlength=codec.size)
     cuts = choose_cells([codec], {"income": (Query(("income",), codec.size, 1, 1.0), counts)}, {"income": 1.0})
     after = request.cut_cells(tuple(cuts))
-    assert after.encoding.uncut is not None and after.encoding.of_rows.uncut is not None
+    assert after.encoding.uncut is not None and after.encoding.row_plan.uncut is not None
     (_, stored), (_, expected) = (choose_and_encode(panel, asked) for asked in (request, after))
     for made, whole in zip(stored, expected, strict=True):
-        plans = after.encoding, after.encoding.of_rows, after.encoding.of_rows
+        plans = after.encoding, after.encoding.row_plan, after.encoding.row_plan
         numbers = made.numbers, made.numbers_of_rows, made.numbers_without_rows
         for codes, own, chosen, wanted in zip(made[:3], numbers, plans, whole[:3], strict=True):
             assert encode_finer(codes, own, chosen.uncut, chosen).to_pydict() == wanted.to_pydict()
