@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
 from typing import Any, ClassVar
@@ -89,15 +88,18 @@ class Binned(Nullable):
             raise FieldError("`edges` must name both ends, `min` first and `max` last")
         if not all(0 < b - a < inf for a, b in pairwise(values)):  # written so that NaN, from far bounds, is refused
             raise self._describe_bad_edges(values)
-        self._check_exact(getattr(self, "exact", ()))
-        return self
-
-    def _check_exact(self, exact: Sequence[Any]) -> None:
+        low, high = (getattr(self, bound, None) for bound in ("min", "max"))
+        if low is not None and high is not None and low > high:
+            raise self._describe_bad_edges(values)
+        if edges is not None and (edges[:1] != (low,) or edges[-1:] != (high,)):
+            raise FieldError("`edges` must start at `min` and end at `max`")
+        exact = getattr(self, "exact", ())
         if len(exact) > MOST_EXACT:
             raise FieldError(f"`exact` has at most {MOST_EXACT} values", "Use `edges` for the others")
         twice = next((value for i, value in enumerate(exact) if value in exact[:i]), None)
         if twice is not None:
             raise FieldError(f"`exact` names {twice} twice", "Remove one")
+        return self
 
     def _describe_bad_edges(self, values: tuple[float, ...]) -> FieldError:
         low, high = getattr(self, "min", None), getattr(self, "max", None)

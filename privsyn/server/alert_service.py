@@ -258,7 +258,9 @@ class AlertService:
         since = self.memory.told_until - OVERLAP
         delivered = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
         if slow:
-            self._look_at_deployments()
+            deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
+            self.memory.known.update(name for name, _ in deployed)
+            self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
             self._look_at_what_is_absent(to, now)
             self._look_at_periods(to, now)
             if all(delivered):
@@ -267,12 +269,6 @@ class AlertService:
         self.memory.untold, self.memory.looked = delivered.count(False), now.timestamp()
         if self.memory.snapshot() != before:
             self.memory.save(self.file)
-
-    def _look_at_deployments(self) -> None:
-        """Note the deployed data sets."""
-        deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
-        self.memory.known.update(name for name, _ in deployed)
-        self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
 
     def _look_at_what_is_absent(self, to: Addressee, now: datetime) -> None:
         """Look for late runs, runs that lost their worker, and a pool without a worker."""

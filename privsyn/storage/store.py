@@ -62,8 +62,9 @@ class TableSeals:
     def mac(self, path: Path) -> str:
         """Return the HMAC-SHA256 (hex) of one file's content."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
-        with translate_os_errors(path):
-            _feed_digest(digest, path)
+        with translate_os_errors(path), path.open("rb") as file:
+            while block := file.read(_BUFFER):
+                digest.update(block)
         return digest.hexdigest()
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
@@ -368,12 +369,6 @@ def _read_stamp(path: Path) -> Stamp:
     """Return a stamp that identifies a file and its version; times in nanoseconds."""
     s = path.stat()
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
-
-
-def _feed_digest(digest: hmac.HMAC, path: Path) -> None:
-    with path.open("rb") as file:
-        while block := file.read(_BUFFER):
-            digest.update(block)
 
 
 def _derive_row_key(key: bytes) -> bytes:
