@@ -398,11 +398,9 @@ CHECK = "key-check"
 _BYTES = 32
 _FILLED = ("store", "records", "noise")
 _CURE = (
-    "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release into "
-    "another folder with "
-    + mention("settings.out")
-    + ", where every request is charged anew: "
-    + refer_to_action("redraw")
+    "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release "
+    f"into another folder with {mention('settings.out')}, where every request is charged anew: "
+    f"{refer_to_action('redraw')}"
 )
 
 
