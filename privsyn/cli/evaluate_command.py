@@ -57,7 +57,7 @@ def evaluate_command(
             "--settings",
             metavar="FILE",
             help="YAML file with any of seed, labels, range_queries, nist_schemas, nist_queries, k, groups, "
-            "income, pie, mgd (which has hierarchies), model_rows, attack_rows, analyses.",
+            "income, pie, mgd (with hierarchies), model_rows, attack_rows, analyses.",
         ),
     ] = None,
     epsilon_report: Annotated[

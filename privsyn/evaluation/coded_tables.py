@@ -34,7 +34,7 @@ from privsyn.sources.private_table import Source
 from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
 from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
-from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
+from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.rungs import read_cuts
@@ -98,7 +98,7 @@ class EvaluatedRelease:
             attributes = pq.read_table(self.folder / "marginals" / "recode.parquet")["attribute"].to_pylist()
         except (OSError, KeyError, pa.ArrowException):
             return frozenset()  # reported when the tables are used
-        return find_evenly_cut_columns(encoding, Counter(attributes))
+        return find_two_celled_columns(encoding, Counter(attributes))
 
     @property
     def synthetic(self) -> tuple[Path, ...]:
