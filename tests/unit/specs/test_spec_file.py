@@ -137,7 +137,7 @@ def test_shared_values_by_anchor() -> None:
         (HEAD + "columns: {k: {kind: integer, min: 5, max: 1}}", ["`min` (5) is greater than `max` (1)"]),
         (
             HEAD + "columns: {t: {kind: date, min: 2020-02-01, max: 2020-01-01}}",
-            ["`min` (2020-02-01) is later than `max` (2020-01-01)"],
+            ["`min` (2020-02-01) is greater than `max` (2020-01-01)"],
         ),
         (
             HEAD + "columns: {t: {kind: datetime, min: 2020-02-01, max: 2020-01-01}}",

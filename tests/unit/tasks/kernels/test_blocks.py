@@ -9,7 +9,7 @@ import pytest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.tasks.kernels import blocks
 from privsyn.tasks.kernels.blocks import BlockwiseRows, block_rows, count_blocks, iterate_passes, restrict_domain
-from privsyn.tasks.kernels.counting import CodeTable, count, count_all
+from privsyn.tasks.kernels.counting import CodeTable, count
 
 DOMAIN = Domain.of({"a": 3, "b": 5, "one": 1, "wide": 300, "c": 2})
 
@@ -42,7 +42,7 @@ def test_blocks_give_the_integers_of_the_whole_table(cuts: list[int], padded: bo
     table = random_table(3_001, padded=padded)
     cliques = [(), ("a",), ("b", "a"), ("wide", "b"), ("a", "b", "c"), ("one", "wide", "c", "b")]
     for padded_result in (False, True):
-        ours = list(count_all(in_pieces(table, cuts), cliques, threads=threads, padded_result=padded_result))
+        ours = list(in_pieces(table, cuts).counts(cliques, threads=threads, padded_result=padded_result))
         for clique, counts in zip(cliques, ours, strict=True):
             expected = count(table, clique, padded_result=padded_result)
             assert counts.shape == expected.shape
