@@ -36,16 +36,16 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
     LinkedTable,
-    build_branch,
-    build_first_branch,
-    check_further,
+    build_first_table_pair,
+    build_table_pair,
+    check_further_table,
     check_tables,
     fold_tables,
     get_above,
     get_below,
     join_columns,
     list_constant_columns,
-    list_further,
+    list_further_tables,
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
@@ -88,7 +88,7 @@ DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 """Pattern of data set names in the ledger."""
 
 
-def _check_branch(spec: ReleaseSpec) -> None:
+def _check_table_pair(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a further table does not fit its parent table."""
     name, table = get_below(spec.tables)
     for i, rule in enumerate(spec.rules):
@@ -143,7 +143,7 @@ def _check_targets(spec: ReleaseSpec) -> None:
 
 def _check_first_tables(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a field about the first two tables names a column of a further table."""
-    further = list_further(spec.tables)
+    further = list_further_tables(spec.tables)
     if not further:
         return
     every = {name: dict(c) for name in further if isinstance(c := spec.tables[name].columns, Mapping)}
@@ -405,8 +405,8 @@ class ReleaseSpec(FrozenModel):
         _check_first_tables(self)
         check_tables(self)
         check_panel(self)
-        for name in list_further(self.tables):
-            check_further(self, name, _check_branch)
+        for name in list_further_tables(self.tables):
+            check_further_table(self, name, _check_table_pair)
         return self
 
     @model_validator(mode="after")
@@ -490,20 +490,20 @@ class ReleaseSpec(FrozenModel):
         return list_measured_summaries(statements, self.unit.records) if statements else ()
 
     @property
-    def branches(self) -> dict[str, ReleaseSpec]:
+    def table_pairs(self) -> dict[str, ReleaseSpec]:
         """The two-table spec of each table of rows and its parent, by name; empty without further tables."""
-        further = list_further(self.tables)
+        further = list_further_tables(self.tables)
         if not further:
             return {}
-        first = {get_below(self.tables)[0]: build_first_branch(self)}
-        every = first | {name: build_branch(self, name) for name in further}
+        first = {get_below(self.tables)[0]: build_first_table_pair(self)}
+        every = first | {name: build_table_pair(self, name) for name in further}
         return {name: spec.without_ladder() for name, spec in every.items()}
 
     @property
     def row_words(self) -> RowWords:
         """The words that rules may use before a point and a column, for other rows of a person and for tables."""
-        first_branch = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
-        tables = {name: tuple(table.columns) for name, table in first_branch}
+        first_pair = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
+        tables = {name: tuple(table.columns) for name, table in first_pair}
         if self.panel is None:
             return RowWords(tables=tables)
         roles = tuple(map(str, getattr(self.columns[self.panel.order], "values", ())))
@@ -550,7 +550,7 @@ class ReleaseSpec(FrozenModel):
         """
         options = self.mechanism
         is_asked = options.compression.enabled and options.compression.ladder
-        return is_asked and options.name != "prior" and not list_further(self.tables)
+        return is_asked and options.name != "prior" and not list_further_tables(self.tables)
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec with equal cells for columns with open bins."""

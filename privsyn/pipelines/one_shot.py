@@ -149,7 +149,7 @@ def _list_settled_pairs(request: Request, domain: Domain, asked_pairs: Sequence[
     Either one attribute is only counted alone, or both attributes belong to rows above that are already made.
     """
     counted_alone = set(list_counted_alone(request.encoding.binning))
-    made_before = set(request.encoding.list_attributes_within(request.above))
+    made_before = set(request.encoding.list_attributes_within(request.parent_columns))
     if not counted_alone and not made_before:
         return []
     pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs

@@ -346,7 +346,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
             linker = _build_row_linker(request, plan, recode, consistent, codes, transitions, counts)
         related, asked_pairs = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
         # records of rows that already exist keep their number and order
-        link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
+        link = linker.link_each if request.has_parent_rows and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:
