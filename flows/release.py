@@ -23,7 +23,7 @@ releases that have a step.
                                                   cells]
     Plan halves                   postprocess   each column in two halves of about equal counts [before triple scores]
     Halve rows                    transform     the rows in the merged codes [before triple scores]
-    Triple scores                 release       how much two columns together say of one in focus [`focus` asks for
+    Triple scores                 release       how well two columns together predict one in focus [`focus` asks for
                                                   triples]
     Plan sets                     postprocess   the cells of each named set, as many as the noise allows [before sets
                                                   are measured]

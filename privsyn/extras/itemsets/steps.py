@@ -177,7 +177,7 @@ def _measure_items(spec: ItemsetSpec) -> Step:
         plan=lambda r, i, rho: item_counts.plan(len(spec.items), most, top, rho, r.records),
         exact=lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, spec.largest),
         look=Look(
-            what=f"the number of transactions, and of those with each item{rank}",
+            what=f"the number of transactions, and of transactions with each item{rank}",
             reason=lambda r: (
                 "k for a single count, because each transaction changes it by at most 1. For the counts of all items k "
                 f"times the root of {most}, rounded up, because each transaction changes at most {most} of them by 1"
