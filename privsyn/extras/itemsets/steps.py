@@ -169,7 +169,7 @@ def _build_look(
 
 def _measure_items(spec: ItemsetSpec) -> Step:
     top, most = spec.top, spec.max_items
-    rank = "" if top is None else ", and how frequent the last of the itemsets asked for is"
+    rank = "" if top is None else ", and the frequency of the last requested itemset"
     return _build_look(
         spec,
         name="item_counts",
