@@ -51,7 +51,7 @@ from privsyn.pipelines.synthesis_steps import (
     decode_from,
     get_synthesis,
 )
-from privsyn.tasks.estimation import public_workload
+from privsyn.tasks.estimation import prior_levels
 from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, iterate_group_shares, sort_by_group
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
@@ -107,9 +107,9 @@ def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapp
     options, recode = get_options(request), inputs.recode()
     public, domain, (large, small) = _read_public(request, recode), inputs.domain(), _list_levels(request)
     others = tuple(a for a in domain.attributes if a not in small)
-    information = public_workload.compute_mutual_information(public, others, request.threads)
-    cliques = public_workload.choose_related_cliques(information, domain, options.most_cells, edge=options.edge)
-    one_ways = public_workload.choose_independent_one_ways(information, domain)
+    information = prior_levels.compute_mutual_information(public, others, request.threads)
+    cliques = prior_levels.choose_related_cliques(information, domain, options.most_cells, edge=options.edge)
+    one_ways = prior_levels.choose_independent_one_ways(information, domain)
 
     def weigh_sets(group: Clique, sets: Sequence[Clique]) -> pa.Table:
         with_groups = [domain.ordered((*group, *c)) for c in (sets if information else [others])]
