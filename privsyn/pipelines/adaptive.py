@@ -75,7 +75,7 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
         chosen=chosen,
-        look=LookDescription(counted="joint counts where these were far", reason=ONE_CELL, round=n),
+        look=LookDescription(counted="joint counts where these rows were far from the table", reason=ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
