@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -185,28 +185,6 @@ def test_nothing_installed_imports_what_is_not() -> None:
     for path in MODULES:
         tops = {name.split(".")[0] for name in imports(path.read_text(encoding="utf-8"))}
         assert not tops & {"tests", "benchmarks", "audit", "tasks", "flows", "data_contracts"}, relative(path)
-
-
-def test_modules_and_public_things_are_documented() -> None:
-    trees = {relative(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
-    assert [name for name, tree in trees.items() if not (ast.get_docstring(tree) or "").strip()] == []
-    assert {name: found for name, tree in trees.items() if (found := list(undocumented(tree)))} == {}
-
-
-def undocumented(tree: ast.Module) -> Iterator[str]:
-    """Public functions, classes and methods without a docstring."""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            if not ast.get_docstring(node):
-                yield node.name
-            if isinstance(node, ast.ClassDef):
-                methods = [m for m in node.body if isinstance(m, ast.FunctionDef) and not m.name.startswith("_")]
-                yield from (f"{node.name}.{m.name}" for m in methods if not ast.get_docstring(m))
-
-
-def test_undocumented_things_are_found() -> None:
-    tree = ast.parse("def f(): ...\nclass A:\n    'a'\n    def g(self): ...\n    def _h(self): ...\n")
-    assert list(undocumented(tree)) == ["f", "A.g"]
 
 
 def test_the_two_caps_that_prefect_needs_stand() -> None:
@@ -396,9 +374,7 @@ def test_shares_that_sum_to_1_with_one_below_0_are_refused(monkeypatch: pytest.M
     monkeypatch.setattr(registry, "split_budget", mutant)
     with pytest.raises(ValueError, match="must sum to 1"):
         build_steps(REQUESTS["privsyn"])
-
-
-def test_a_mechanism_without_a_look_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A mechanism without a look is refused.
     free = tuple(step for step in STEPS if step.kind is not StepKind.RELEASE)
     monkeypatch.setitem(registry.MECHANISMS, "privsyn", lambda request: free)
     with pytest.raises(ValueError, match="must sum to 1"):

@@ -116,12 +116,6 @@ def test_wheels_of_two_builds_have_the_same_bytes(wheel: Path, tmp_path: Path) -
     assert again.read_bytes() == wheel.read_bytes()
 
 
-def test_every_folder_of_modules_is_a_package_of_privsyn(monkeypatch: pytest.MonkeyPatch) -> None:
-    packages = set(configuration(monkeypatch).packages)
-    assert {name.split(".")[0] for name in packages} == {"privsyn"}
-    assert packages == {name.rpartition("/")[0].replace("/", ".") for name in package_files() if name.endswith(".py")}
-
-
 def test_the_linked_folders_are_links_that_hold_in_any_place() -> None:
     for name in LINKED:
         assert (ROOT / "privsyn" / name).readlink() == Path("..") / name
@@ -135,11 +129,6 @@ def test_the_version_of_the_metadata_is_that_of_the_citation_and_the_changelog(m
     assert re.fullmatch(
         rf"{re.escape(version)} - \d{{4}}-\d{{2}}-\d{{2}}" if is_released else "Unreleased", headings[0]
     )
-
-
-def test_names_beside_the_package_are_seen() -> None:
-    assert outside(["privsyn/tasks/a.py", "privsyn_flows-1.dist-info/METADATA"]) == set()
-    assert outside(["privsyn/a.py", "tasks/a.py", "tests/b.py"]) == {"tasks", "tests"}
 
 
 def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path) -> None:

@@ -6,7 +6,6 @@ import inspect
 import re
 import subprocess
 import sys
-import typing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -83,15 +82,6 @@ def test_a_class_documents_what_is_private(name: str) -> None:
         m for n, m in vars(kind).items() if not n.startswith("_") and (inspect.isfunction(m) or hasattr(m, "func"))
     ]
     assert [m for m in members if not inspect.getdoc(m)] == []
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_function_is_typed(name: str) -> None:
-    function = getattr(privsyn, name)
-    parameters = inspect.signature(function).parameters.values()
-    assert all(p.annotation is not p.empty for p in parameters)
-    assert inspect.signature(function).return_annotation not in (inspect.Signature.empty, "Any", typing.Any)
-    assert (ROOT / "privsyn" / "py.typed").is_file()
 
 
 def loaded_after(program: str, folder: Path, packages: tuple[str, ...] = HEAVY) -> set[str]:

@@ -42,9 +42,3 @@ def test_its_noise_is_taken_as_given_when_it_is_made_again(home: Path, run: str)
     told = {file.name: file.words() for file in rerun(run, settings_of(home)).files}
     looks = [f"marginals/{name}.parquet" for name in ("one_way", "scores", "measured")]
     assert {told[name] for name in looks} == {"agrees (given: nobody can draw it again)"}
-
-
-def test_private_records_name_the_place_of_the_copy(home: Path) -> None:
-    texts = [path.read_text(encoding="utf-8") for path in (home / "out" / "private").rglob("*.json")]
-    assert not any("@HOME@" in text for text in texts)
-    assert any(str(home) in text for text in texts)

@@ -253,9 +253,7 @@ def test_a_condition_inside_cells_is_a_warning() -> None:
     warnings = check(make_spec(workload=[{"question": text} for text in asked])).warnings
     (found,) = (text for text in warnings if "lie evenly" in text)
     assert found.startswith("workload[0].question: its condition holds in a part of 1 cell of income")
-
-
-def test_a_condition_that_tells_no_rows_apart_is_a_warning() -> None:
+    # A condition that tells no rows apart is a warning.
     asked = ["region, happy where age < 31", "happy where income >= 0", "happy where region == 'nowhere'"]
     warnings = check(make_spec(workload=[{"question": text} for text in asked])).warnings
     found = [text for text in warnings if "tells no rows apart" in text]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -16,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, LogFilter, LogFilterFlowRunId
-from prefect.settings import get_current_settings
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.states import State
 
 from privsyn.base.settings import Settings
@@ -25,13 +22,14 @@ from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step_tables import StepRefs
 from privsyn.flows.release import release
-from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines import common_steps
 from privsyn.pipelines import one_shot as steps
 from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.kept import Kept
+from tests.support.prefect_runs import eventually, list_states, read_database
+from tests.support.releases import spent
 from tests.support.specs import make_spec, people
 
 LABELS = [step.label for step in STEPS]
@@ -79,43 +77,11 @@ def first(kept: Kept, spec: ReleaseSpec) -> First:
     return kept.once(lambda: First(*run(spec), spent()))
 
 
-def eventually(look: Callable[[], Any], enough: Callable[[Any], bool]) -> Any:
-    """Prefect records task runs and logs a little later than they happen."""
-    for _ in range(200):
-        found = look()
-        if enough(found):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"Prefect recorded only {found}")
-
-
-def states(flow_run: UUID, count: int) -> dict[str, str]:
-    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
-
-    def look() -> dict[str, str]:
-        runs = client.read_task_runs(flow_run_filter=mine)
-        return {r.name: str(r.state_name) for r in runs if r.state is not None and r.state.is_final()}
-
-    with get_client(sync_client=True) as client:
-        return eventually(look, lambda found: len(found) >= count)
-
-
 def published(flow_run: UUID) -> dict[str, str]:
     """The states of all steps of a run that went through; the task after them publishes, and is never cached."""
-    found = states(flow_run, len(STEPS) + 1)
+    found = list_states(flow_run, len(STEPS) + 1)
     assert found.pop("Publish") == "Completed"
     return found
-
-
-def spent() -> Fraction:
-    return Ledger(Settings().ledger).summary("people")[0].rho
-
-
-def database() -> bytes:
-    url = get_current_settings().server.database.connection_url
-    assert url is not None
-    file = Path(url.get_secret_value().split(":///")[1])
-    return b"".join(p.read_bytes() for p in file.parent.glob(f"{file.name}*"))
 
 
 def results() -> list[Path]:
@@ -137,7 +103,7 @@ def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first:
     refs = [StepRefs.model_validate(content) for content in stored]
     assert {r.step for r in refs} == {s.name for s in STEPS}
     assert all(type(table) is ArtifactRef for r in refs for table in r.tables.values())
-    rows = database()
+    rows = read_database()
     assert b"synthesize" in rows  # the right file, and written
     for secret in SECRETS:
         assert secret not in rows
@@ -191,7 +157,7 @@ def test_a_broken_contract_is_a_table_on_the_run_page(spec: ReleaseSpec, monkeyp
     monkeypatch.setattr(steps.select_pairs, "select", lambda *how, **options: wrong)
     state, flow_run = attempt(spec)
     assert state.is_failed()
-    assert states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"
+    assert list_states(flow_run, 6)["Select pairs (postprocess)"] == "Failed"
     shown = Artifact.get("contract-failures-people")
     assert shown is not None
     assert shown.flow_run_id == flow_run
@@ -220,7 +186,7 @@ def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
             lambda messages: any("Traceback" in m for m in messages),
         )
     assert not any("zanzibar" in message for message in said)
-    assert b"zanzibar" not in database()
+    assert b"zanzibar" not in read_database()
     kept = Settings().private_root / "failure.txt"
     assert "cannot read zanzibar" in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0

@@ -20,12 +20,11 @@ from privsyn.api.check import check
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE
 from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.examples import keep_first
-from tests.support.releases import few, release_in_process
+from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -43,10 +42,6 @@ def with_public(data: str, folder: Path, rows: Any, **more: Any) -> ReleaseSpec:
 
 def release(spec: ReleaseSpec) -> Any:
     return release_in_process(spec, Settings(), data=None)
-
-
-def spent() -> float:
-    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
 
 
 def test_a_release_states_its_prior_and_pays_the_same(save: Any, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from privsyn.base.settings import Settings
 from privsyn.engine.policy_checks import check_table
 from privsyn.engine.request import Request
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
-from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.open_source import open_source
 from privsyn.sources.readers.reader import Reader, translate_errors
@@ -37,7 +36,7 @@ from privsyn.tasks.steps.encode import encode
 from tests.support import databases, postgres, repeated_noise
 from tests.support.households import make_household_spec, make_households
 from tests.support.places import ROOT
-from tests.support.releases import QUICK, few, release_in_process
+from tests.support.releases import QUICK, few, release_in_process, spent
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -67,10 +66,6 @@ def read_released(summary: ReleaseSummary) -> dict[str, Any]:
     folder = Path(summary.released)
     files = [f for f in sorted(folder.rglob("*.parquet")) if "receipts" not in f.name]
     return {str(f.relative_to(folder)): pq.read_table(f).to_pydict() for f in files}
-
-
-def spent() -> float:
-    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
 
 
 def test_equal_rows_make_an_equal_release_wherever_they_are(save: Any, database: Any, tmp_path: Path) -> None:
@@ -140,10 +135,7 @@ def test_a_query_that_is_not_one_whole_select_is_refused_and_never_cut(database:
             open_source(few(url, query=query).place, few(""))
         assert caught.value.field == "query" and "one SELECT" in str(caught.value), query
         assert "PRIVATE" not in str(caught.value) and "north" not in str(caught.value) and spent() == 0
-
-
-def test_one_whole_select_is_read_however_it_is_written(database: Any) -> None:
-    url = database(people(30)).partition("?table=")[0].partition("&table=")[0]
+    # One whole select is read however it is written.
     for query in (
         "SELECT * FROM people;",
         "  SELECT * FROM people ;; ",

@@ -18,10 +18,9 @@ from privsyn.cli import app
 from privsyn.extras.stores import released_store
 from privsyn.extras.stores.released_store import copy_released, fetch_released
 from privsyn.publish.folder import ReleaseSummary, add_formats
-from tests.flows.test_release_from_databases import spent
 from tests.support.kept import Kept
 from tests.support.object_stores import Bucket, serve_bucket
-from tests.support.releases import few, release_in_process
+from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import people
 
 pytestmark = pytest.mark.usefixtures("places")

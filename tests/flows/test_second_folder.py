@@ -30,7 +30,7 @@ from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
 from tests.support.opened import watched
-from tests.support.releases import few, release_in_process
+from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import people
 
 LOOKS = tuple(step.name for step in STEPS if isinstance(step, ReleaseStep))
@@ -47,10 +47,6 @@ def at(name: str) -> Settings:
 
 def ask(spec: ReleaseSpec, name: str, *, fresh: bool = False) -> ReleaseSummary:
     return release_in_process(spec, at(name), fresh=fresh)
-
-
-def spent() -> Fraction:
-    return Ledger(Settings().ledger).summary("people")[0].rho
 
 
 def test_a_second_price_is_refused_and_is_paid_only_when_it_is_asked_for(spec: ReleaseSpec) -> None:

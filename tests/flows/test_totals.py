@@ -20,10 +20,9 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.improved_run import build_improved_spec
 from privsyn.forecasts.forecast import forecast
-from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import TOTALS_PROMISE
 from privsyn.specs.public_inputs import with_public_inputs
-from tests.support.releases import few, run
+from tests.support.releases import few, run, spent
 from tests.support.specs import COLUMNS, make_spec, people
 
 pytestmark = pytest.mark.usefixtures("places")
@@ -35,10 +34,6 @@ COUNTS = [
 ]  # fmt: skip
 BY_REGION = {"columns": ["region"], "counts": COUNTS, "statement": STATEMENT}
 THREE = {name: COLUMNS[name] if name in ("age", "region", "happy") else {"kind": "drop"} for name in COLUMNS}
-
-
-def spent() -> float:
-    return float(sum(s.rho for s in Ledger(Settings().ledger).summary("people")))
 
 
 def counted(folder: str | Path, *columns: str) -> dict[Any, int]:

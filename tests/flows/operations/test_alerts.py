@@ -142,10 +142,6 @@ def test_a_run_that_somebody_cancelled_is_not_told(desk: Desk) -> None:
     desk.client.set_flow_run_state(run.id, Cancelled(), force=True)
     look(service)
     assert desk.taker.about(run) == [] and "data_stopped" not in service.memory.failures
-
-
-def test_a_cancelled_run_is_not_told_whenever_its_last_state_arrives_but_one_that_runs_again_is(desk: Desk) -> None:
-    run = desk.run("stopped", Cancelling())
     for state in (Crashed(), Cancelled()):
         desk.client.set_flow_run_state(run.id, state, force=True)
     seen = desk.client.read_flow_run(run.id)
@@ -251,6 +247,12 @@ def test_a_late_run_is_told_once_and_only_after_a_quarter_of_an_hour(desk: Desk)
         look(service)
     assert [a.subject for a in desk.taker.about(tardy)] == ["PrivSyn: tardy is late"]
     assert desk.taker.about(soon) == []
+    # A run that has not begun is named by its data set.
+    due = now - dt.timedelta(hours=1)
+    spec = {"spec": {"dataset": "people"}}
+    run = desk.client.create_flow_run(anything, name="wise-otter", parameters=spec, state=Late(scheduled_time=due))
+    look(service)
+    assert [alert.subject for alert in desk.taker.about(run)] == ["PrivSyn: people (wise-otter) is late"]
 
 
 def test_a_worker_that_is_gone_is_told_once_until_it_is_back(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,15 +406,6 @@ def test_a_crash_that_is_tried_again_is_told_when_the_attempts_are_used_up(desk:
     assert len(desk.taker.about(run)) == 1
 
 
-def test_a_run_that_has_not_begun_is_named_by_its_data_set(desk: Desk) -> None:
-    service, now = desk.start(), dt.datetime.now(dt.UTC)
-    due = now - dt.timedelta(hours=1)
-    spec = {"spec": {"dataset": "people"}}
-    run = desk.client.create_flow_run(anything, name="wise-otter", parameters=spec, state=Late(scheduled_time=due))
-    look(service)
-    assert [alert.subject for alert in desk.taker.about(run)] == ["PrivSyn: people (wise-otter) is late"]
-
-
 EVERY_HOUR = CronSchedule(cron="0 * * * *", timezone="UTC")
 
 
@@ -502,9 +495,7 @@ def test_a_period_is_not_missed_while_a_run_waits_or_the_ledger_cannot_be_read(
     hourly.end(1, Running())
     look(desk.start())
     assert told(desk, "missed") == []
-
-
-def test_what_was_due_while_the_schedule_was_off_is_not_missed(desk: Desk, hourly: Hourly) -> None:
+    # What was due while the schedule was off is not missed.
     (schedule,) = desk.client.read_deployment_schedules(hourly.deployment)
     desk.client.update_deployment_schedule(hourly.deployment, schedule.id, active=False)
     look(desk.start())

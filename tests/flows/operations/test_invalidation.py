@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
-from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
@@ -552,27 +550,11 @@ def test_a_wrong_row_is_found() -> None:
 # A few rows for good
 
 
-def states(flow_run: UUID, count: int) -> dict[str, str]:
-    """Final state of each task run; Prefect records them a little later than they happen."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-
-    mine = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))
-    with get_client(sync_client=True) as client:
-        for _ in range(300):
-            found = {
-                r.name: str(r.state_name) for r in client.read_task_runs(flow_run_filter=mine) if r.state.is_final()
-            }
-            if len(found) >= count:
-                return found
-            time.sleep(0.1)
-    raise AssertionError(found)
-
-
 @pytest.mark.usefixtures("prefect_server")
 @pytest.mark.slow
 def test_rows_that_are_run_for_good(places: Path) -> None:
     from privsyn.flows.release import release
+    from tests.support.prefect_runs import list_states
 
     pq.write_table(people(300), places / "people.parquet")
     base = {
@@ -595,7 +577,7 @@ def test_rows_that_are_run_for_good(places: Path) -> None:
         state = release(spec, return_state=True)
         assert state.state_details.flow_run_id is not None
         steps = plan_release(spec).steps
-        found = states(state.state_details.flow_run_id, len(steps) + 1)
+        found = list_states(state.state_details.flow_run_id, len(steps) + 1)
         assert found.pop("Publish") == "Completed"
         runs = {s.title for s in Planned.of(content).runs_after(Planned.of(base))}
         assert found == {s.label: "Completed" if s.title in runs else "Cached" for s in steps}, field

@@ -28,6 +28,7 @@ from privsyn.flows.states import LEDGER_FAILED
 from privsyn.ledgers.ledger import Ledger
 from tests.support import postgres
 from tests.support.places import ROOT
+from tests.support.prefect_ui import find_free_port
 from tests.support.specs import make_spec, people
 from tests.support.user_folder import imported_modules, write_modules_of_common_names
 from tests.support.webhook import Told, webhook
@@ -103,17 +104,11 @@ class Site:
         return (self.folder / "server.log").read_text(encoding="utf-8")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     with postgres.database(postgres_server) as url, webhook() as told:
-        port = free_port()
+        port = find_free_port()
         kept = {n: v for n, v in os.environ.items() if not n.startswith(("PRIVSYN_", "PREFECT_"))}
         environment = {
             **kept,
@@ -124,7 +119,7 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "PRIVSYN_NOTIFY": told.url,
         }
         write_modules_of_common_names(folder)  # where the worker is started
-        made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told, health_port=free_port())
+        made = Site(folder, url, f"http://127.0.0.1:{port}/api", environment, told=told, health_port=find_free_port())
         with (folder / "server.log").open("wb") as log:
             command = [PRIVSYN, "server", "--health-port", str(made.health_port)]
             made.process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
@@ -192,16 +187,6 @@ def test_a_refused_release_is_told_with_the_ledger_s_figures(site: Site, spec: R
     assert "was refused by the budget" in text
     assert ended["state"]["message"] in text
     assert ended["id"] in text  # the link to the run's page
-
-
-def test_a_failed_contract_is_told_too(site: Site) -> None:
-    flow = site.deployment("release", "any-table")["flow_id"]
-    made = site.ask("/flow_runs/", {"flow_id": flow, "name": "cracked"})
-    state = {"type": "FAILED", "name": "ContractFailed", "message": "the table pairs broke its contract"}
-    site.ask(f"/flow_runs/{made['id']}/set_state", {"state": state, "force": True})
-    text = site.eventually(lambda: site.told.about("cracked"))[0]
-    assert "broke a data contract" in text
-    assert "the table pairs" in text
 
 
 def started(site: Site, name: str, **state: Any) -> str:

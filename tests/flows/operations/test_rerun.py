@@ -28,7 +28,7 @@ from privsyn.pipelines.one_shot import STEPS
 from privsyn.publish.versions import list_versions
 from tests.support.examples import keep_first
 from tests.support.places import ROOT
-from tests.support.releases import release_in_process
+from tests.support.releases import read_files, release_in_process
 from tests.support.specs import COLUMNS, make_spec, people
 
 COMMAND = [sys.executable, "-m", "privsyn.cli", "rerun"]
@@ -62,10 +62,6 @@ def copied(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / made.name))
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
 OLDER_CPU = {
     "OPENBLAS_CORETYPE": "Nehalem",
     "OPENBLAS_NUM_THREADS": "1",
@@ -83,7 +79,7 @@ def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: P
     shutil.copytree(made, place / made.name)
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "PRIVSYN_THREADS": "1", "PYTHONPATH": str(ROOT)}
     environment |= OLDER_CPU
-    before = files_of(place)
+    before = read_files(place)
     done = subprocess.run(
         [*COMMAND, made.name, "--json", "-o", str(tmp_path / "again")],
         cwd=place, env=environment, capture_output=True, text=True, timeout=300,
@@ -91,10 +87,10 @@ def test_the_folder_alone_gives_the_same_bytes_elsewhere(made: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["agrees"], told["problems"], told["unknown"], told["versions"]) == (True, [], [], {})
-    assert files_of(place) == before  # nothing else was left: no ledger, no private folder
+    assert read_files(place) == before  # nothing else was left: no ledger, no private folder
     assert not [p for p in home.rglob("*") if p.is_file() and "numba" not in str(p)]
-    again = files_of(tmp_path / "again")
-    assert again == files_of(made)  # the manifest too
+    again = read_files(tmp_path / "again")
+    assert again == read_files(made)  # the manifest too
     assert set(told["files"]) == set(again) - {"manifest.json"}
     given = {name for name, file in told["files"].items() if file["made_anew"] is None}
     assert given == {"certificate.json"} | {
@@ -291,12 +287,12 @@ def test_an_earlier_version_excuses_no_changed_file(
 def test_wrong_requests_are_refused_in_words(
     copied: Path, places: Path, request_of: Callable[[Path], list[str]], words: str
 ) -> None:
-    before = files_of(copied)
+    before = read_files(copied)
     result = CliRunner().invoke(cli.app, ["rerun", *request_of(copied)])
     assert result.exit_code == 2
     (line,) = result.stderr.strip().splitlines()
     assert re.search(words, line)
-    assert files_of(copied) == before
+    assert read_files(copied) == before
 
 
 def test_a_run_is_found_by_its_name(made: Path, places: Path) -> None:

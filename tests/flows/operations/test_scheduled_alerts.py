@@ -136,17 +136,6 @@ def restart_of(name: str, before: psutil.Process) -> float:
     return float(anew.create_time())
 
 
-def test_a_failure_is_told_once_within_ten_seconds(site: Site, spec: ReleaseSpec) -> None:
-    missing = content(spec, dataset="absent", data=str(site.server.folder / "absent.parquet"))
-    deployment = site.schedule(scheduled_release, "absent", 3600, spec=missing, every="day")
-    (run,) = eventually(lambda: site.in_state(deployment, "Failed"))
-    ((moment, text),) = eventually(lambda: site.told.heard_about(str(run.id)))
-    print(f"told {moment - run.end_time.timestamp():.1f} s after the failure")
-    assert f"{run.name} failed" in text and str(run.state.message) in text
-    time.sleep(QUIET)
-    assert len(site.told.about(str(run.id))) == 1
-
-
 def test_of_three_that_fail_at_once_each_is_told_once(site: Site, spec: ReleaseSpec) -> None:
     asked = [content(spec, dataset=f"absent_{i}", data=str(site.server.folder / "absent.parquet")) for i in range(3)]
     deployments = [site.schedule(scheduled_release, a["dataset"], 3600, spec=a, every="day") for a in asked]

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import FlowRun
-from prefect.settings import get_current_settings
 from prefect.states import State
 
 from privsyn.base.errors import BudgetRefusedError, ContractError, RequestError
@@ -23,6 +22,7 @@ from privsyn.flows.release import release
 from privsyn.flows.schedule import scheduled_release
 from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines import one_shot as steps
+from tests.support.prefect_runs import read_database
 from tests.support.releases import few
 from tests.support.specs import people
 
@@ -44,13 +44,6 @@ def ended(spec: ReleaseSpec) -> tuple[State[Any], FlowRun]:
     assert isinstance(flow_run, UUID)
     with get_client(sync_client=True) as client:
         return state, client.read_flow_run(flow_run)
-
-
-def database() -> bytes:
-    url = get_current_settings().server.database.connection_url
-    assert url is not None
-    file = Path(url.get_secret_value().split(":///")[1])
-    return b"".join(p.read_bytes() for p in file.parent.glob(f"{file.name}*"))
 
 
 def test_a_release_that_the_cap_refuses_is_refused_with_the_ledgers_figures(spec: ReleaseSpec) -> None:
@@ -125,8 +118,8 @@ def test_a_broken_contract_is_a_state_of_its_own_and_holds_no_value(
     assert run.state is not None
     assert (run.state.name, run.state.type) == ("ContractFailed", "FAILED")
     assert "'pairs' breaks its contract" in str(run.state.message)
-    assert b"breaks its contract" in database()
-    assert b"zanzibar" not in database()
+    assert b"breaks its contract" in read_database()
+    assert b"zanzibar" not in read_database()
     with pytest.raises(ContractError) as broken:
         state.result()
     assert broken.value.exit_code == 1
