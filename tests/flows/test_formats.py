@@ -11,12 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from privsyn.api.ledger import LedgerView
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
-from privsyn.cli import app
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.ledger import Ledger
@@ -25,6 +23,7 @@ from privsyn.publish.folder import ReleaseSummary, add_formats, is_whole
 from privsyn.storage.released_files import read_manifest
 from privsyn.storage.store import Store
 from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.commands import privsyn
 from tests.support.described import ABOUT
 from tests.support.kept import Kept
 from tests.support.places import FIXTURES
@@ -254,13 +253,12 @@ def test_a_release_of_0_2_0_gets_formats_too(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_did(first: ReleaseSummary) -> None:
-    cli = CliRunner()
-    done = cli.invoke(app, ["formats", first.run, "--to", "csv", "--json"])
+    done = privsyn("formats", first.run, "--to", "csv", "--json")
     assert (done.exit_code, json.loads(done.stdout)["added"]) == (0, ["synthetic.csv"])
     assert "Cost: nothing" in done.stderr
-    again = cli.invoke(app, ["formats", first.run, "--to", "csv"])
+    again = privsyn("formats", first.run, "--to", "csv")
     assert "Added nothing: it was there. Cost: nothing." in again.stdout and again.stderr == ""
     for arguments, says in ((["--to", "xlsx"], "--to: 'xlsx' is not a format"), ([], "--to")):
-        refused = cli.invoke(app, ["formats", first.run, *arguments])
+        refused = privsyn("formats", first.run, *arguments)
         assert refused.exit_code == 2
         assert says in refused.stderr

@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from privsyn.answers.questions import answer
 from privsyn.api.open_release import open_release
@@ -19,9 +18,9 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
+from tests.support.documented import read_example
 from tests.support.households import ROLES, make_household_spec, make_households
 from tests.support.kept import Kept
-from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
 from tests.support.specs import make_spec
 
@@ -143,8 +142,7 @@ def test_the_private_report_compares_households(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_is_a_spec() -> None:
-    text = (ROOT / "docs" / "panels.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("<!-- example of households -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/panels.md", "example of households")
     spec = make_spec(example.pop("columns"), **example)
     assert spec.panel is not None
     assert spec.panel.household

@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from typer.testing import CliRunner
 
-from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.ledgers import database as ledger_database
 from privsyn.ledgers.ledger import Ledger
 from privsyn.specs.spec_file import load_spec
-from tests.support.commands import use_no_server
+from tests.support import postgres
+from tests.support.commands import privsyn, use_no_server
 from tests.support.opened import watched
 from tests.support.releases import release_in_process
 from tests.support.specs import people
@@ -71,7 +69,7 @@ def refused(folder: Path, *words: str, code: int = 1) -> None:
     out = folder / "out"
     before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file() and p.suffix != ".lock"}
     with watched(folder / "people.parquet") as events:
-        result = CliRunner().invoke(cli.app, ["release", str(folder / "spec.yaml"), "--epsilon", "0.5"])
+        result = privsyn("release", str(folder / "spec.yaml"), "--epsilon", "0.5")
         assert events() == 0, "the private table was opened"
     assert result.exit_code == code, result.output
     assert result.stdout == ""
@@ -89,7 +87,7 @@ def ledger_file() -> Path:
 def test_the_kernel_sees_a_release_read_its_table(again: Path) -> None:
     """Without damage the same request reads the table: the watch can tell."""
     with watched(again / "people.parquet") as events:
-        result = CliRunner().invoke(cli.app, ["release", str(again / "spec.yaml"), "--epsilon", "0.5"])
+        result = privsyn("release", str(again / "spec.yaml"), "--epsilon", "0.5")
         assert result.exit_code == 0, result.output
         assert events() > 0
 
@@ -232,9 +230,7 @@ def test_a_read_only_server_stops_a_release_before_its_data(
     monkeypatch.setenv("PRIVSYN_LEDGER", postgres_database)
     shutil.rmtree(again / "out")
     release_in_process(load_spec(again / "spec.yaml"), Settings())
-    engine = sa.create_engine(sa.make_url(postgres_database).set(drivername="postgresql+psycopg"))
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    with postgres.autocommit(postgres_database) as connection:
         name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
         connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    engine.dispose()
     refused(again, "ledger", "cannot be opened for writing", "not a read-only copy of it")

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from privsyn import cli
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.folder import ReleaseSummary, is_whole
-from tests.support.commands import use_no_server
+from tests.support.commands import privsyn, use_no_server
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.releases import few, release_in_process
@@ -47,7 +45,7 @@ def test_a_link_in_the_place_of_a_run_is_refused_and_nothing_is_written(
     if kind == "link to a folder":
         outside.mkdir()
     (places / "spec.yaml").write_text(spec.model_dump_json(), encoding="utf-8")
-    result = CliRunner().invoke(cli.app, ["release", str(places / "spec.yaml")])
+    result = privsyn("release", str(places / "spec.yaml"))
     assert result.exit_code == 2, result.output
     assert "privsyn: PRIVSYN_RELEASED: " in result.stderr
     assert "is a link or a file" in result.stderr

@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from privsyn.answers.questions import answer
 from privsyn.api.open_release import open_release
@@ -22,10 +21,10 @@ from privsyn.engine.request import Request
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.forecasts.forecast import forecast
+from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec
-from tests.support.places import ROOT
 from tests.support.releases import QUICK, released, run
 from tests.support.specs import make_spec
 
@@ -204,8 +203,7 @@ def test_a_forecast_takes_persons_for_rows(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_docs_is_a_spec() -> None:
-    text = (ROOT / "docs" / "panels.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/panels.md")
     spec = make_spec(example.pop("columns"), **example)
     assert spec.panel is not None
     assert spec.panel.carried == {"year", "sex", "birth_year", "age"}

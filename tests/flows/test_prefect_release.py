@@ -30,11 +30,11 @@ from privsyn.publish.folder import ReleaseSummary
 from tests.support.kept import Kept
 from tests.support.prefect_runs import eventually, list_states, read_database
 from tests.support.releases import spent
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec, people_with
 
 LABELS = [step.label for step in STEPS]
 DRAWING = ("one_way_marginals", "indif_scores", "measure_marginals")
-SECRETS = (b"case-1", b"zanzibar")
+SECRETS = (b"zanzibar-1", b"zanzibar")
 """Found in every private row, and in nothing public."""
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -42,11 +42,8 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    home, table = kept.begin(monkeypatch), people(600)
-    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    caseids = pa.array([f"case-1{i}" for i in range(table.num_rows)])
-    table = table.set_column(2, "region", regions).set_column(5, "caseid", caseids)
-    pq.write_table(table, home / "people.parquet")
+    home = kept.begin(monkeypatch)
+    pq.write_table(people_with("zanzibar", 600), home / "people.parquet")
     return make_spec(data=str(home / "people.parquet"), compression={"sigmas": 1.0})
 
 

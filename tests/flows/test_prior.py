@@ -23,6 +23,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE
 from privsyn.specs.public_inputs import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
+from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.releases import few, release_in_process, spent
 from tests.support.specs import COLUMNS, make_spec, people
@@ -261,8 +262,7 @@ def test_what_never_occurs_in_the_prior_cannot_occur_where_that_is_declared(save
 
 
 def test_the_example_of_the_docs_is_released(save: Any, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "priors.md").read_text()
-    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/priors.md")
     pq.write_table(people(200), tmp_path / example["prior"]["table"])
     spec = with_public_inputs(few(save(people(300)), **example), tmp_path)
     assert check(spec).warnings[0].startswith("prior: 200 rows that the spec states to be public")

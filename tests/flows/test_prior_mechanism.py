@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from privsyn.api.check import check
 from privsyn.base.settings import Settings
@@ -21,6 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.public_inputs import with_public_inputs
+from tests.support.documented import read_example
 from tests.support.examples import keep_first
 from tests.support.releases import release_in_process
 from tests.support.specs import make_spec, people
@@ -93,8 +93,7 @@ def test_two_levels_and_several_records_a_person(save: Save, tmp_path: Path) -> 
 
 
 def test_the_example_of_the_docs_is_taken(save: Save, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "mechanisms.md").read_text(encoding="utf-8")
-    example = yaml.safe_load(text.split("<!-- example -->\n```yaml\n")[1].split("```")[0])
+    example = read_example("docs/mechanisms.md")
     pq.write_table(people(200), tmp_path / example["prior"]["table"])
     spec = with_public_inputs(make_spec(data=save(people(300)), **example), tmp_path)
     found = check(spec)

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prefect.artifacts import Artifact
@@ -51,7 +50,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.error_sources import recode_codes
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec, people_with
 
 First = tuple[ReleaseSummary, dict[str, Artifact]]
 """What a run of the flow returned, and the artifacts of its run page by key."""
@@ -152,9 +151,8 @@ def no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def spec(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> ReleaseSpec:
-    data, table = kept.begin(monkeypatch) / "people.parquet", people(600)
-    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    pq.write_table(table.set_column(2, "region", regions), data)
+    data = kept.begin(monkeypatch) / "people.parquet"
+    pq.write_table(people_with("zanzibar", 600), data)
     return make_spec(data=str(data), synthesis={"sweeps": 1})
 
 

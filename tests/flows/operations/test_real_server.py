@@ -18,7 +18,6 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
@@ -29,7 +28,8 @@ from privsyn.ledgers.ledger import Ledger
 from tests.support import postgres
 from tests.support.places import ROOT
 from tests.support.prefect_ui import find_free_port
-from tests.support.specs import make_spec, people
+from tests.support.specs import make_spec, people, people_with
+from tests.support.tampering import raw
 from tests.support.user_folder import imported_modules, write_modules_of_common_names
 from tests.support.webhook import Told, webhook
 
@@ -133,10 +133,8 @@ def site(postgres_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def spec(site: Site) -> ReleaseSpec:
-    table = people(400)
-    regions = pa.array([CANARY if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
     path = site.folder / "people.parquet"
-    pq.write_table(table.set_column(2, "region", regions), path)
+    pq.write_table(people_with(CANARY, 400), path)
     return make_spec(data=str(path), synthesis={"iterations": 2})
 
 
@@ -146,11 +144,9 @@ def content(spec: ReleaseSpec, **changes: Any) -> dict[str, Any]:
 
 def everything(url: str) -> str:
     """Every row of every table of the database, as text."""
-    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg"))
-    with engine.connect() as connection:
+    with raw(url) as connection:
         names = sa.inspect(connection).get_table_names()
         rows = [str(list(connection.exec_driver_sql(f'SELECT * FROM "{name}"'))) for name in names]
-    engine.dispose()
     return "\n".join(rows)
 
 

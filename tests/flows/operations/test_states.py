@@ -24,16 +24,14 @@ from privsyn.ledgers.ledger import ChargeLine, Ledger
 from privsyn.pipelines import one_shot as steps
 from tests.support.prefect_runs import read_database
 from tests.support.releases import few
-from tests.support.specs import people
+from tests.support.specs import people_with
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "places")
 
 
 @pytest.fixture
 def spec(places: Path) -> ReleaseSpec:
-    table = people(200)
-    regions = pa.array(["zanzibar" if i % 7 == 0 else r for i, r in enumerate(table["region"].to_pylist())])
-    pq.write_table(table.set_column(2, "region", regions), places / "people.parquet")
+    pq.write_table(people_with("zanzibar", 200), places / "people.parquet")
     return few(str(places / "people.parquet"))
 
 
