@@ -29,7 +29,7 @@ def test_a_sentence_above_thirty_words_is_flagged_with_its_line(checker: dict[st
     assert problems(checker, f"Short here.\n{LONG.removesuffix('.')}\nand one more.") == [(1, "34 words")]
 
 
-@pytest.mark.parametrize("chain", ["of which", "that of", "those of", "of what", "what is told", "all the same"])
+@pytest.mark.parametrize("chain", ["of which", "those of", "all the same"])
 def test_a_chain_is_flagged(checker: dict[str, Any], chain: str) -> None:
     assert problems(checker, f"- An item.\n- The noise, {chain} the table, is small.\n") == [(2, f'"{chain}"')]
 

@@ -25,7 +25,6 @@ from privsyn.flows.release import release
 from privsyn.pipelines import common_steps
 from privsyn.pipelines import one_shot as steps
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.publish import relations_picture
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.kept import Kept
 from tests.support.prefect_runs import eventually, list_states, read_database
@@ -107,24 +106,6 @@ def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first:
         assert all(secret not in p.read_bytes() for p in results())
 
 
-@pytest.mark.slow
-def test_the_note_and_the_certificate_are_on_the_run_page(spec: ReleaseSpec, first: First) -> None:
-    summary, _ = run(spec)
-    note, promise = Artifact.get("release-note-people"), Artifact.get("certificate-people")
-    assert note is not None
-    assert promise is not None
-    assert (note.type, promise.type) == ("markdown", "markdown")
-    folder = Path(summary.released)
-    drawing = relations_picture.make_data_uri((folder / relations_picture.NAME).read_text())
-    readme = (folder / "README.md").read_text().replace(f"({relations_picture.NAME})", f"({drawing})")
-    assert str(note.data).startswith(readme)
-    assert summary.run in str(note.description)
-    certificate = json.loads((Path(summary.released) / "certificate.json").read_text())
-    for stage in certificate["stages"]:
-        assert f"| {float(Fraction(stage['rho_spent'])):.6g} |" in str(promise.data)
-    assert f"({summary.epsilon:g}, {summary.delta:g})-differential privacy" in str(promise.data)
-
-
 def test_results_that_another_runner_keeps_elsewhere_are_not_used(
     spec: ReleaseSpec, first: First, tmp_path: Path
 ) -> None:
@@ -190,22 +171,12 @@ def test_the_text_of_an_unexpected_error_stays_in_the_private_zone(
     assert spent() == 0
 
 
-def test_the_run_form_has_every_field_with_its_description_limits_and_choices() -> None:
+def test_the_run_form_has_every_field_with_its_description() -> None:
     schema = release.parameters.model_dump()
     models = schema["definitions"]
     assert schema["properties"]["spec"]["$ref"] == "#/definitions/ReleaseSpec"
     assert schema["required"] == ["spec"]
-    fields = models["ReleaseSpec"]["properties"]
-    assert set(fields) == set(ReleaseSpec.model_fields)
+    assert set(models["ReleaseSpec"]["properties"]) == set(ReleaseSpec.model_fields)
     for name, model in models.items():
         for field, content in model["properties"].items():
             assert content.get("description") or field == "kind", f"{name}.{field} has no description"
-    assert fields["accountant"]["enum"] == ["gaussian", "tight", "paper"]
-    epsilon, delta = (models["Guarantee"]["properties"][name] for name in ("epsilon", "delta"))
-    assert epsilon["exclusiveMinimum"] == 0
-    assert (delta["exclusiveMinimum"], delta["exclusiveMaximum"]) == (0, 1)
-    assert models["Synthesis"]["properties"]["decay"]["enum"] == ["step", "exponential", "linear", "square_root"]
-    assert "default" not in models["Synthesis"]["properties"]["decay"]  # or a form would send it
-    assert models["Synthesis"]["properties"]["decay"]["description"].endswith("Empty: `step`.")
-    assert models["Selection"]["properties"]["gamma"]["description"].endswith("From 1 to 10,000,000. Empty: `5000`.")
-    assert fields["preset"]["enum"] == ["0.4", "0.3", "paper"]

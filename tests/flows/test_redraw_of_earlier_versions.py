@@ -286,10 +286,3 @@ def test_figures_at_an_epsilon_and_releases_are_not_paid_for_each_other(
 
 def test_figures_of_a_release_of_an_earlier_version_at_its_own_epsilon_are_drawn(home: Path) -> None:
     assert publish_quality(RUN, 3.0, settings_of(home)).drawn == ("quality_figures",)
-
-
-def test_the_note_keeps_what_was_asked(home: Path) -> None:
-    spec = default_elsewhere(home)
-    plain, period = ask(home, spec), ask(home, spec, period="2026-09")
-    asks = [noted(settings_of(home), made.run)[1]["asks"] for made in (plain, period)]
-    assert asks == [{}, {"period": "2026-09"}]
