@@ -94,6 +94,18 @@ def test_json_is_one_object_and_nothing_else(direct: None, spec: Path) -> None:
     assert answer["rho"] == pytest.approx(float(convert_epsilon_to_rho(1.0, 1e-9, "tight")))
     assert pq.read_table(Path(answer["released"]) / "synthetic.parquet").num_rows == answer["rows"]
     assert "synthetic rows" in shown(result)
+    # The second time costs nothing and says so.
+    cost = spent()
+    again = privsyn("release", spec, "--json")
+    assert answer["drawn"] == ["one_way_marginals", "indif_scores", "measure_marginals"]
+    assert {**json.loads(again.stdout), "seconds": 0} == {**answer, "seconds": 0, "drawn": []}
+    assert "no noise was drawn" in shown(again)
+    assert spent() == cost
+    other = json.loads(privsyn("release", spec, "--json", "--seed-synthesis", 7).stdout)
+    assert other["run"] != answer["run"]
+    assert spent() == cost
+    assert "noise drawn for" in running(privsyn("release", spec, "--fresh").stdout)
+    assert spent() == 2 * cost
 
 
 def test_without_json_the_result_is_on_standard_output_and_progress_is_not(direct: None, spec: Path) -> None:
@@ -105,21 +117,6 @@ def test_without_json_the_result_is_on_standard_output_and_progress_is_not(direc
         assert words not in shown(result), words
     assert "Encode (transform)" in result.stderr and OPENING in result.stderr
     assert "Encode (transform)" not in result.stdout and OPENING not in result.stdout
-
-
-def test_the_second_time_costs_nothing_and_says_so(direct: None, spec: Path) -> None:
-    first = json.loads(privsyn("release", spec, "--json").stdout)
-    cost = spent()
-    again = privsyn("release", spec, "--json")
-    assert first["drawn"] == ["one_way_marginals", "indif_scores", "measure_marginals"]
-    assert {**json.loads(again.stdout), "seconds": 0} == {**first, "seconds": 0, "drawn": []}
-    assert "no noise was drawn" in shown(again)
-    assert spent() == cost
-    other = json.loads(privsyn("release", spec, "--json", "--seed-synthesis", 7).stdout)
-    assert other["run"] != first["run"]
-    assert spent() == cost
-    assert "noise drawn for" in running(privsyn("release", spec, "--fresh").stdout)
-    assert spent() == 2 * cost
 
 
 def test_options_replace_the_specs_values(direct: None, spec: Path, places: Path, save: Save) -> None:
@@ -323,10 +320,7 @@ def test_the_ledger_of_a_data_set(direct: None, spec: Path) -> None:
     assert answer["spent"]["rho"] == str(convert_epsilon_to_rho(1.0, 1e-9, "tight"))
     assert [entry["event"] for entry in answer["entries"]].count("spent") == 3
     assert {entry["run"] for entry in answer["entries"]} == {run}
-
-
-def test_a_ledger_that_does_not_add_up_is_1(direct: None, spec: Path) -> None:
-    privsyn("release", spec)
+    # A ledger that does not add up is 1.
     with closing(sqlite3.connect(Settings().ledger)) as database, database:
         database.execute("UPDATE ledger SET entries = 5")
     for arguments in ((), ("people",)):

@@ -91,9 +91,7 @@ def test_a_csv_like_the_source_reruns_the_publishing_only(spec: ReleaseSpec, fir
     assert "written as the source's files are" in after["README.md"].decode()
     assert 'dec = "."' in after["README.md"].decode() and "like" not in json.loads(before["manifest.json"])["spec"]
     assert is_whole(Path(first.released)) and disagreements() == []
-
-
-def test_the_manifest_holds_the_csv_to_its_bytes(spec: ReleaseSpec, first: ReleaseSummary) -> None:
+    # The manifest holds the csv to its bytes.
     folder = Path(run(changed(spec, formats=["parquet", "csv"])).released)
     listed = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(listed) == set(read_files(folder)) - {"manifest.json"}

@@ -66,16 +66,12 @@ def test_a_link_in_a_released_folder_is_replaced_by_the_file_itself(
     assert release_in_process(spec, Settings()).drawn == ()
     assert not table.is_symlink()
     assert table.read_bytes() == content == (places / "elsewhere.parquet").read_bytes()
-
-
-def test_a_linked_folder_in_a_released_folder_is_replaced(
-    spec: ReleaseSpec, done: ReleaseSummary, places: Path
-) -> None:
-    marginals = Path(done.released) / "marginals"
-    marginals.rename(places / "elsewhere")
-    marginals.symlink_to(places / "elsewhere")
-    before = {p.name for p in (places / "elsewhere").iterdir()}
+    # A linked folder in a released folder is replaced.
+    marginals, moved = Path(done.released) / "marginals", places / "elsewhere"
+    marginals.rename(moved)
+    marginals.symlink_to(moved)
+    before = {p.name for p in moved.iterdir()}
     assert release_in_process(spec, Settings()).drawn == ()
     assert marginals.is_dir()
     assert not marginals.is_symlink()
-    assert {p.name for p in (places / "elsewhere").iterdir()} == before
+    assert {p.name for p in moved.iterdir()} == before

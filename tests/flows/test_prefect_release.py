@@ -91,9 +91,7 @@ def test_every_step_is_a_task_of_its_title_and_the_second_run_finds_all_cached(s
     assert found == dict.fromkeys(LABELS, "Cached")
     assert again.drawn == ()
     assert (again.run, spent()) == (first.summary.run, first.cost)
-
-
-def test_prefect_holds_references_and_no_private_value(spec: ReleaseSpec, first: First) -> None:
+    # Prefect holds references and no private value.
     assert all(secret in Path(spec.data).read_bytes() for secret in SECRETS)
     stored = [json.loads(p.read_text())["data"] for p in results()]
     refs = [StepRefs.model_validate(content) for content in stored]

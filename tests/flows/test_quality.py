@@ -87,6 +87,17 @@ def test_what_is_released_and_nothing_else(release: ReleaseSummary) -> None:
     for name, content in found.items():
         assert not any(secret in content for secret in (b"CANARY", private)), name
     assert "CANARY" not in summary.model_dump_json()
+    # The same again draws nothing and gives the same bytes.
+    first = ask(release)
+    before, cost = read_files(first.released), spent()
+    again = ask(release)
+    assert (again.run, again.drawn, spent()) == (first.run, (), cost)
+    assert read_files(again.released) == before
+    shutil.rmtree(first.released)
+    shutil.copytree(release.released, Settings().released_root.parent / "copy")
+    back = publish_quality(Settings().released_root.parent / "copy", 1.0, Settings())
+    assert read_files(back.released) == before
+    assert spent() == cost
 
 
 def test_sigma_receipts_ledger_and_certificate_agree_exactly(release: ReleaseSummary) -> None:
@@ -139,19 +150,6 @@ def listed(table: pa.Table) -> pa.Table:
     """Region and happiness as the spec reads them: what is not listed is ``other``."""
     regions = [r if r in ("north", "south", "east") else "other" for r in table["region"].to_pylist()]
     return pa.table({"region": regions, "happy": table["happy"]})
-
-
-def test_the_same_again_draws_nothing_and_gives_the_same_bytes(release: ReleaseSummary) -> None:
-    first = ask(release)
-    before, cost = read_files(first.released), spent()
-    again = ask(release)
-    assert (again.run, again.drawn, spent()) == (first.run, (), cost)
-    assert read_files(again.released) == before
-    shutil.rmtree(first.released)
-    shutil.copytree(release.released, Settings().released_root.parent / "copy")
-    back = publish_quality(Settings().released_root.parent / "copy", 1.0, Settings())
-    assert read_files(back.released) == before
-    assert spent() == cost
 
 
 @pytest.mark.slow

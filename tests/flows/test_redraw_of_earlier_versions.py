@@ -110,9 +110,10 @@ def test_it_is_refused_by_the_earlier_version_and_its_price_and_asks_for_fresh(h
     rho = float(plan_release(load_spec(home / "default.yaml")).rho)
     assert f"New noise costs epsilon 3 with delta 1e-09 (rho {rho:.4g}) once more" in str(refused)
     assert "run with --fresh" in refused.paragraph(COMMAND_LINE) and "`fresh=True`" in refused.paragraph(API)
-
-
-def test_it_is_drawn_with_fresh_at_the_price_that_was_named(home: Path) -> None:
+    # The fields whose defaults changed are named.
+    assert "(null_values, mechanism.split.one_way, " in refusal(home).problem
+    assert "(null_values changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
+    # It is drawn with fresh at the price that was named.
     rows = len(ledger_of(home).entries("people"))
     spent = ledger_of(home).summary("people")[0].rho
     made = ask(home, fresh=True)
@@ -201,11 +202,6 @@ def test_rows_that_a_later_round_looks_at_are_of_the_request(
         assert made.run in refusal(home, asked).problem
     else:
         assert ask(home, asked).drawn == drawn
-
-
-def test_the_fields_whose_defaults_changed_are_named(home: Path) -> None:
-    assert "(null_values, mechanism.split.one_way, " in refusal(home).problem
-    assert "(null_values changed)" in refusal(home, load_spec(home / "paper.yaml")).problem
 
 
 @each_age
