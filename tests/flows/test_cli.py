@@ -221,6 +221,13 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(direct: None, spec: Path, monke
     assert result.exit_code == 1
     assert "stopped. Run the same command again" in shown(result)
 
+    def interrupt(proposal: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.release, "_run_here", interrupt)
+    result = privsyn("release", spec)
+    assert result.exit_code == 1 and "stopped. Run the same command again" in shown(result)
+
 
 def test_a_named_server_that_does_not_answer_is_2_and_nothing_is_reserved(
     spec: Path, monkeypatch: pytest.MonkeyPatch

@@ -55,7 +55,7 @@ def test_a_link_in_the_place_of_a_run_is_refused_and_nothing_is_written(
     assert release_in_process(spec, Settings()).drawn == ()
 
 
-def test_a_link_in_a_released_folder_is_replaced_by_the_file_itself(
+def test_links_in_a_released_folder_are_replaced_by_what_they_lead_to(
     spec: ReleaseSpec, done: ReleaseSummary, places: Path
 ) -> None:
     table = Path(done.released) / "synthetic.parquet"
