@@ -13,12 +13,10 @@ import pytest
 
 from privsyn.api.ledger import LedgerView
 from privsyn.base.settings import Settings
-from privsyn.data_contracts.artifacts import StepKind
-from privsyn.data_contracts.mechanism_options import MOST_ROUNDS, Adaptive
+from privsyn.data_contracts.mechanism_options import MOST_ROUNDS
 from privsyn.data_contracts.receipts import sum_rho
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
-from privsyn.engine.step import ReleaseStep, release_steps
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.evaluation.details import ReleasedTables
 from privsyn.ledgers.ledger import Ledger
@@ -114,18 +112,6 @@ def test_again_it_draws_nothing_and_another_share_draws_from_the_first_round_on(
     assert released.rho == without.rho
 
 
-def test_a_round_has_five_steps_of_which_two_draw() -> None:
-    first_round = build_steps(Request(make_spec(adaptive={"rounds": 1})))[8:13]
-    assert [(step.name, step.kind) for step in first_round] == [
-        ("refine_codes_2", StepKind.POSTPROCESS),
-        ("rows_so_far_2", StepKind.POSTPROCESS),
-        ("residual_scores_2", StepKind.RELEASE),
-        ("select_again_2", StepKind.POSTPROCESS),
-        ("measure_again_2", StepKind.RELEASE),
-    ]
-    assert [isinstance(step, ReleaseStep) for step in first_round] == [False, False, True, False, True]
-
-
 @pytest.mark.parametrize(
     ("step", "newer"),
     [
@@ -144,21 +130,6 @@ def test_a_rounds_steps_are_newer_when_the_steps_with_their_code_are(
     monkeypatch.setattr(adaptive, step, replace(declared, version=declared.version + 1))
     after = {s.name: s.version for s in build_steps(Request(make_spec(adaptive={"rounds": 1})))}
     assert {name for name in after if after[name] != before[name]} == {newer}
-
-
-@pytest.mark.parametrize(("number", "share", "scores"), [(0, 0.5, 0.1), (1, 0.5, 0.1), (3, 0.7, 0.3), (9, 0.1, 0.9)])
-def test_the_rounds_share_the_third_stage_exactly(number: int, share: float, scores: float) -> None:
-    whole = Fraction(73, 100)
-    request = Request(make_spec(adaptive={"rounds": number, "share": share, "scores": scores}))
-    paid = {step.name: step.share for step in release_steps(build_steps(request))}
-    further = {name: part for name, part in paid.items() if name.startswith(("residual_scores_", "measure_again_"))}
-    assert len(further) == 2 * number
-    assert paid["measure_marginals"] + sum(further.values()) == whole
-    if number:
-        parts = Adaptive(rounds=number, rounds_share=share, scores_share=scores).exact_rounds()
-        assert parts.first + number * (parts.scores + parts.measurement) == whole
-        assert parts.scores == whole * Fraction(repr(share)) * Fraction(repr(scores)) / number
-        assert {further[f"residual_scores_{n}"] for n in range(2, number + 2)} == {parts.scores}
 
 
 @pytest.mark.slow

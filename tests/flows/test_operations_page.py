@@ -109,6 +109,7 @@ LONG = {
     "Upgrade",
     "What a release will take",
     "A name is a budget",
+    "One folder pays",
     "Tables of a database",
     "Back up and recover a ledger in PostgreSQL",
     "Files and descriptions",

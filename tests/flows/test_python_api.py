@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -191,17 +190,6 @@ def test_errors_speak_the_words_of_python(what: str, places: Path, table: pa.Tab
         call(table, filled(table))
     assert "--" not in str(caught.value) and "`privsyn " not in str(caught.value)
     assert list(places.rglob("manifest.json")) == []
-
-
-def test_a_release_whose_noise_is_lost_says_how_to_draw_again(
-    made: privsyn.Release, kept: Kept, table: pa.Table
-) -> None:
-    for file in (kept.home / "out" / "private" / "store").rglob("*"):
-        if file.is_file() and "one_way" in str(file):
-            file.unlink()
-    shutil.rmtree(made.folder)  # which has the same tables
-    with pytest.raises(privsyn.PrivsynError, match=r"release again with `fresh=True`"):
-        privsyn.release(table, filled(table))
 
 
 def test_what_is_private_is_not_printed(made: privsyn.Release, table: pa.Table, places: Path) -> None:

@@ -295,12 +295,6 @@ def test_a_table_that_no_run_made_is_refused_although_the_manifest_agrees(
     assert {p.name for p in Settings().released_root.iterdir()} == {release.run}
 
 
-def test_a_run_that_the_private_folder_does_not_know_is_refused(spec: ReleaseSpec, release: ReleaseSummary) -> None:
-    (Settings().private_root / "runs" / release.run / "run.json").unlink()
-    with pytest.raises(RequestError, match=r"^release: .*does not know a release"):
-        ask(release, data=spec.data)
-
-
 def test_a_release_without_rows_is_refused(spec: ReleaseSpec) -> None:
     empty = release_in_process(spec.with_rows(rows=0), Settings())
     with pytest.raises(RequestError, match="no synthetic rows"):

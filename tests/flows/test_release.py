@@ -23,7 +23,7 @@ from privsyn.sources.private_table import Source
 from privsyn.tasks.codecs.encode_rows import Repairs
 from privsyn.tasks.estimation.noisy import read_receipts
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
-from privsyn.tasks.privacy.noise import NoNoise, SeededNoise
+from privsyn.tasks.privacy.noise import SeededNoise
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.releases import read_files, run, spent
@@ -228,17 +228,6 @@ def test_scores_against_exact_one_ways_draw_from_the_scores_on(spec: ReleaseSpec
     assert "noisy one-ways" in reasons[0] and "Lemma 4" in reasons[1]
 
 
-@pytest.mark.slow
-def test_what_was_made_with_test_noise_is_never_released_later(spec: ReleaseSpec) -> None:
-    """Same request, same folders, first without noise: the release draws everything itself."""
-    exact = run(spec, noise=NoNoise())
-    real = run(spec)
-    assert real.drawn == STAGES
-    assert real.run != exact.run
-    one, two = (pq.read_table(Path(s.released) / "marginals/one_way.parquet") for s in (exact, real))
-    assert not one.equals(two)
-
-
 def test_a_release_above_the_cap_is_refused_before_the_data_is_opened(places: Path) -> None:
     spec = make_spec(data=str(places / "does-not-exist.parquet"), budget={"epsilon": 0.5, "delta": 1e-8})
     with pytest.raises(BudgetRefusedError, match="cap"):
@@ -338,15 +327,6 @@ def test_the_two_roots_may_lie_apart(spec: ReleaseSpec, places: Path, monkeypatc
     assert Path(summary.released).parent == places / "shop" / "window"
     assert Path(summary.private).is_relative_to(places / "safe" / "room")
     assert (places / "safe" / "room").stat().st_mode & 0o077 == 0
-
-
-def test_three_records_a_person_triple_every_sigma(spec: ReleaseSpec, first: ReleaseSummary) -> None:
-    three = run(changed(spec, unit={"records_per_person": 3}))
-    sigmas = [
-        pq.read_table(Path(s.released) / "marginals/one_way_receipts.parquet")["sigma"].to_numpy()
-        for s in (first, three)
-    ]
-    assert sigmas[1] == pytest.approx(3 * sigmas[0])
 
 
 @pytest.mark.slow

@@ -159,18 +159,6 @@ def test_a_further_table_may_be_called_as_a_file_of_counts() -> None:
     assert resources[1:] == ["marginals-consistent-sets-parquet", "marginals-consistent.sets-parquet"]
 
 
-def test_all_looks_are_one_record_and_cost_the_whole_budget(made: Any) -> None:
-    _, folder, _ = made
-    certificate = json.loads((folder / "certificate.json").read_text())
-    further = [stage for stage in certificate["stages"] if "__" in stage["step"]]
-    assert {stage["step"].split("__")[0] for stage in further} == {"drugs", "buys"}
-    counted = [stage for stage in further if not stage["step"].endswith("__trend_scores")]
-    assert {group["sensitivity"] for stage in counted for group in stage["groups"]} == {1}
-    asked = [group["sensitivity"] for stage in further if stage not in counted for group in stage["groups"]]
-    assert asked and set(asked) <= {1, 64, 64**2}  # one record a person, of a sign or a score up to 64, or of two
-    assert all("one row of visits stands for each person" in s["reason"] for s in further if s["step"][:5] == "drugs")
-
-
 @pytest.mark.slow
 def test_it_is_found_again_made_again_and_asked(made: Any) -> None:
     tables, folder, _ = made

@@ -183,11 +183,6 @@ def test_a_changed_noisy_marginal_is_found_though_its_hash_was_changed_too(copie
     assert (result.exit_code, json.loads(result.stdout)["agrees"]) == (1, False)
 
 
-def test_a_changed_synthetic_table_is_found_though_its_hash_was_changed_too(copied: Path) -> None:
-    seal(copied, tamper_synthetic(copied))
-    assert "synthetic.parquet" in {f.name for f in rerun(str(copied), Settings()).files if not f.agrees}
-
-
 def test_what_was_asked_must_follow_from_what_was_released_before(copied: Path) -> None:
     """Scores that would have led to another choice of pairs."""
     path = copied / "marginals" / "scores.parquet"
@@ -292,13 +287,6 @@ def test_wrong_requests_are_refused_in_words(
     (line,) = result.stderr.strip().splitlines()
     assert re.search(words, line)
     assert read_files(copied) == before
-
-
-def test_a_run_is_found_by_its_name(made: Path, places: Path) -> None:
-    released = Settings().released_root
-    released.mkdir(parents=True)
-    shutil.copytree(made, released / made.name)
-    assert rerun(made.name, Settings()).agrees
 
 
 def test_a_manifest_of_another_version_is_refused_in_words(copied: Path) -> None:
