@@ -1,8 +1,9 @@
-"""Pages, docstrings and messages hold no more long sentences and pronoun chains than before: docs/check_prose.py."""
+"""Pages, docstrings and messages hold no long sentence and no chain of pronouns: docs/check_prose.py."""
 
 from __future__ import annotations
 
 import runpy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,9 +68,9 @@ def test_docstrings_and_messages_of_a_module_are_read(checker: dict[str, Any]) -
     assert found == [(1, '"that of"'), (2, '"those of"')]
 
 
-def test_a_tree_above_its_maximum_is_wrong(checker: dict[str, Any]) -> None:
-    assert checker["judge"]({"docs": 3, "README.md": 0}, {"docs": 3}) == []
-    assert checker["judge"]({"docs": 4, "README.md": 1}, {"docs": 3}) == [
-        "docs: 4, at most 3",
-        "README.md: 1, at most 0",
-    ]
+def test_a_flagged_sentence_fails_the_check(
+    checker: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "page.md").write_text(LONG, encoding="utf-8")
+    monkeypatch.setitem(checker["main"].__globals__, "ROOT", tmp_path)
+    assert checker["main"](["page.md"]) == 1

@@ -126,7 +126,7 @@ def test_damaged_results_and_records_are_made_again_without_noise(spec: ReleaseS
     assert again.drawn == ()
 
 
-def test_a_broken_contract_is_a_state_of_its_own_and_a_table_on_the_run_page_without_a_value(
+def test_a_broken_contract_is_a_state_and_a_table_on_the_run_page(
     spec: ReleaseSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = pa.table({"a": ["zanzibar"], "b": ["income"], "score": ["high"]})
