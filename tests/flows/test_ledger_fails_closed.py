@@ -92,69 +92,15 @@ def test_the_kernel_sees_a_release_read_its_table(again: Path) -> None:
         assert events() > 0
 
 
-def garble(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.write_bytes(b"this is no database " * 500)
-
-
-def cut(path: Path, _: pytest.MonkeyPatch) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def blank(path: Path, _: pytest.MonkeyPatch) -> None:
-    whole = path.read_bytes()
-    path.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
-
-
-def edit(path: Path, _: pytest.MonkeyPatch) -> None:
-    tamper(f"sqlite:///{path}", "UPDATE entries SET rho = '1/1000000' WHERE id = 1")
-
-
-def shorten(path: Path, _: pytest.MonkeyPatch) -> None:
-    tamper(f"sqlite:///{path}", "DELETE FROM entries WHERE id = 6")
-
-
-def forget_triggers(path: Path, _: pytest.MonkeyPatch) -> None:
+def execute(path: Path, statement: str) -> None:
     with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("DROP TRIGGER entries_no_delete")
+        database.execute(statement)
 
 
-def newer(path: Path, _: pytest.MonkeyPatch) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("UPDATE ledger SET version = 99")
-
-
-def other_tables(path: Path, _: pytest.MonkeyPatch) -> None:
+def anew(path: Path, make: Callable[[Path], Any]) -> None:
+    """Put something else in the ledger's place."""
     path.unlink()
-    with contextlib.closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE ledger (x)")
-
-
-def lose(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-
-
-def empty(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.write_bytes(b"")
-
-
-def start_anew(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    Ledger(path)
-
-
-def folder(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def pipe(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def dangle(path: Path, _: pytest.MonkeyPatch) -> None:
-    path.unlink()
-    path.symlink_to("gone")
+    make(path)
 
 
 def fill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,31 +126,49 @@ def protect(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger_database.os, "open", refuse)
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (garble, ("damaged or not a ledger", "backup")),
-        (cut, ("ledger", "backup")),
-        (blank, ("ledger", "backup")),
-        (edit, ("does not add up", "entry 1", "backup")),
-        (shorten, ("does not add up", "backup")),
-        (forget_triggers, ("does not add up", "trigger")),
-        (newer, ("schema version 99", "Use the version of privsyn-flows")),
-        (other_tables, ("damaged or not a ledger",)),
-        (lose, ("is missing", "Restore it from a backup")),
-        (empty, ("is missing", "Restore it from a backup")),
-        (start_anew, ("charged to another ledger", "PRIVSYN_LEDGER")),
-        (folder, ("ledger", "cannot be opened")),
-        (pipe, ("ledger", "is not a regular file")),
-        (dangle, ("is missing",)),
-        (fill, ("the disk is full", "Free some space")),
-        (protect, ("cannot be opened for writing", "right to write")),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
+DAMAGES: dict[str, tuple[Damage, tuple[str, ...]]] = {
+    "garbled": (lambda path, _: path.write_bytes(b"no database " * 900), ("damaged or not a ledger", "backup")),
+    "cut": (lambda path, _: os.truncate(path, path.stat().st_size // 2), ("ledger", "backup")),
+    "blank": (
+        lambda path, _: path.write_bytes(path.read_bytes()[:8192] + bytes(path.stat().st_size - 8192)),
+        ("ledger", "backup"),
+    ),
+    "edited": (
+        lambda path, _: tamper(f"sqlite:///{path}", "UPDATE entries SET rho = '1/1000000' WHERE id = 1"),
+        ("does not add up", "entry 1", "backup"),
+    ),
+    "shortened": (
+        lambda path, _: tamper(f"sqlite:///{path}", "DELETE FROM entries WHERE id = 6"),
+        ("does not add up", "backup"),
+    ),
+    "without a trigger": (
+        lambda path, _: execute(path, "DROP TRIGGER entries_no_delete"),
+        ("does not add up", "trigger"),
+    ),
+    "of a later version": (
+        lambda path, _: execute(path, "UPDATE ledger SET version = 99"),
+        ("schema version 99", "Use the version of privsyn-flows"),
+    ),
+    "with other tables": (
+        lambda path, _: anew(path, lambda new: execute(new, "CREATE TABLE ledger (x)")),
+        ("damaged or not a ledger",),
+    ),
+    "lost": (lambda path, _: path.unlink(), ("is missing", "Restore it from a backup")),
+    "empty": (lambda path, _: path.write_bytes(b""), ("is missing", "Restore it from a backup")),
+    "begun anew": (lambda path, _: anew(path, Ledger), ("charged to another ledger", "PRIVSYN_LEDGER")),
+    "a folder": (lambda path, _: anew(path, Path.mkdir), ("ledger", "cannot be opened")),
+    "a pipe": (lambda path, _: anew(path, os.mkfifo), ("ledger", "is not a regular file")),
+    "a link to nothing": (lambda path, _: anew(path, lambda new: new.symlink_to("gone")), ("is missing",)),
+    "on a full disk": (fill, ("the disk is full", "Free some space")),
+    "protected": (protect, ("cannot be opened for writing", "right to write")),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_ledger_that_cannot_be_trusted_stops_a_release_before_its_data(
-    again: Path, monkeypatch: pytest.MonkeyPatch, damage: Damage, words: tuple[str, ...]
+    again: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
+    damage, words = DAMAGES[how]
     damage(ledger_file(), monkeypatch)
     existed = ledger_file().exists()
     refused(again, *words)
