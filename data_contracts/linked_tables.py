@@ -16,10 +16,9 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.promise import MOST_RECORDS, Unit
 from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
@@ -500,11 +499,12 @@ def build_table_pair(spec: Spec, name: str) -> Spec:
     above = _list_columns(spec, root) | _list_columns(spec, table.of)
     key = str(spec.tables[table.of].key)
     upper = LinkedTable(data=spec.tables[table.of].data, key=key, columns=tuple(above))
+    lower = LinkedTable(data=table.data, of=table.of, key=table.key, columns=tuple(table.columns))
     return spec.model_copy(
         update={
             "unit": Unit(person_id=key, max_records=table.max),
             "columns": above | dict(table.columns),
-            "tables": {table.of: upper, name: table.model_copy(update={"columns": tuple(table.columns)})},
+            "tables": {table.of: upper, name: lower},
             "order": table.order,
             "with_order": table.with_order,
             **{field: getattr(table, field) for field in OF_FURTHER},

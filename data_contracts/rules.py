@@ -21,8 +21,7 @@ from privsyn.data_contracts.columns import (
     is_nullable,
 )
 from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.rule_language import (
     COUNT,
     NEIGHBOURS,

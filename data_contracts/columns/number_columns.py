@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned, Grid
+from privsyn.data_contracts.frozen_model import FieldError
 
 MAX_EXACT_INTEGERS = 64
 """An integer column with at most this many values gets one bin per value by default."""

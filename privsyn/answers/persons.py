@@ -23,7 +23,7 @@ from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.in_groups import answer_in_groups, ask_counts, ask_shares, list_levels_within
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_summary

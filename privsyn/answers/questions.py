@@ -17,7 +17,7 @@ import numpy as np
 from privsyn.answers.answer_table import FIGURES, SECONDS_NOTE, collect_labels, name_label
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.question_language import ParsedQuestion, parse_names, parse_question, strip_quotes
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.unicode import adopt_spellings

@@ -26,8 +26,13 @@ from privsyn.engine.step_list import list_looks
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
 from privsyn.pipelines.rung_steps import CUTS_FILE
-from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
-from privsyn.storage.table_pair_rows import read_table_pair
+from privsyn.storage.released_files import (
+    check_released_file,
+    list_synthetic_names,
+    read_manifest,
+    read_public_spec,
+    read_table_pair,
+)
 from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column

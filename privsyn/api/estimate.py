@@ -17,13 +17,12 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
-from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
 from privsyn.engine.request import Request
-from privsyn.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
+from privsyn.evaluation.forecasts.forecast import OF_UNITS, describe_records, take_units_for_rows
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.kernels.blocks import BLOCK_BYTES, PASS_CELLS
@@ -230,9 +229,8 @@ def _count_workers(spec: ReleaseSpec) -> int:
 
 def _simplify(spec: ReleaseSpec) -> ReleaseSpec:
     """Return the request about a table of one row a person, without totals, which made-up rows do not have."""
-    plain = spec if spec.panel is None else take_units_for_rows(spec)
-    unit = Unit(records_per_person=plain.records)
-    return plain.model_copy(update={"totals": (), "unit": unit, "engine": EngineChoice(), "query": ""})
+    plain = take_units_for_rows(spec)
+    return plain.with_columns(plain.columns, Unit(records_per_person=plain.records))
 
 
 def _measure_start(folder: Path) -> float:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.answers.questions import Questions
-from privsyn.api.progress import show_bar
 from privsyn.base.arguments import check_arguments
 from privsyn.base.budget_words import describe_epsilon, describe_use
 from privsyn.base.errors import RequestError
@@ -25,9 +24,10 @@ from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
 from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.storage.find_release import find_release
+from privsyn.engine.progress import show_bar
 from privsyn.storage.released_files import (
     check_released_file,
+    find_release,
     list_synthetic_names,
     read_certificate,
     read_manifest,

@@ -23,7 +23,7 @@ from privsyn.evaluation.panel_figures import (
 )
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
-from privsyn.storage.table_pair_rows import read_table_pair
+from privsyn.storage.released_files import read_table_pair
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.metrics import panels

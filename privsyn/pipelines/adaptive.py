@@ -115,7 +115,7 @@ def make_rows_so_far(n: int) -> Step:
         tied = knowledge.tied | list_attributes(sets)
         core = append_attributes.select_core_marginals(by_code, domain, tied)
         settings = get_synthesis(request)
-        settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
+        settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             [*core.marginals, *sets],

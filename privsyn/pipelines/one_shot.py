@@ -53,8 +53,8 @@ from privsyn.tasks.codecs.binning import list_counted_alone, list_roundings
 from privsyn.tasks.estimation.near_pairs import is_wide
 from privsyn.tasks.estimation.noisy import count_marginals
 from privsyn.tasks.estimation.recode import build_coarse_domain, estimate_total
+from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import Countable
-from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import (
     combine_cliques,

@@ -51,7 +51,7 @@ from privsyn.pipelines.synthesis_steps import (
     decode_from,
     get_synthesis,
 )
-from privsyn.tasks.estimation import public_workload
+from privsyn.tasks.estimation import prior_levels
 from privsyn.tasks.estimation.prior_levels import NoisyLevel, PublicSupport, iterate_group_shares, sort_by_group
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, sum_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
@@ -107,9 +107,9 @@ def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapp
     options, recode = get_options(request), inputs.recode()
     public, domain, (large, small) = _read_public(request, recode), inputs.domain(), _list_levels(request)
     others = tuple(a for a in domain.attributes if a not in small)
-    information = public_workload.compute_mutual_information(public, others, request.threads)
-    cliques = public_workload.choose_related_cliques(information, domain, options.most_cells, edge=options.edge)
-    one_ways = public_workload.choose_independent_one_ways(information, domain)
+    information = prior_levels.compute_mutual_information(public, others, request.threads)
+    cliques = prior_levels.choose_related_cliques(information, domain, options.most_cells, edge=options.edge)
+    one_ways = prior_levels.choose_independent_one_ways(information, domain)
 
     def weigh_sets(group: Clique, sets: Sequence[Clique]) -> pa.Table:
         with_groups = [domain.ordered((*group, *c)) for c in (sets if information else [others])]
@@ -141,7 +141,7 @@ ONE_CELL = (
 MEASURE_LARGE = build_measurement(
     name=MEASURED[0],
     title="Measure large groups",
-    chosen="public_workload.large",
+    chosen="prior_levels.large",
     look=Look(what="joint counts of related columns in the large groups", reason=ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
@@ -150,14 +150,14 @@ MEASURE_LARGE = build_measurement(
 MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
     title="Measure groups",
-    chosen="public_workload.groups",
+    chosen="prior_levels.groups",
     look=Look(what="the number of rows of every group", reason=ONE_CELL),
     files=publish_noisy("groups", "has the groups' rows"),
 )
 MEASURE_IN_GROUPS = build_measurement(
     name=MEASURED[2],
     title="Measure in groups",
-    chosen="public_workload.in_groups",
+    chosen="prior_levels.in_groups",
     look=Look(what="counts of single columns in every group", reason=ONE_CELL),
     files=publish_noisy("in_groups", "has counts of single columns by group"),
 )

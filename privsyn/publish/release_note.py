@@ -66,7 +66,7 @@ def release_note(
         estimated=spec.mechanism.synthesis.rows == "auto",
         ranges=ranges,
         looks=list_looks(plan.steps),
-        relations=list_measured_relations(plan, certificate),
+        relations=list_measured_relations(plan, certificate.stages),
         missing=explain_missing_relations(prior=certificate.prior is not None, trends=trends),
         trends=trends,
         pairs=pairs,

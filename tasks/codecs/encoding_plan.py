@@ -21,8 +21,8 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.grid import find_next_value
 from privsyn.data_contracts.columns.number_columns import MAX_EXACT_INTEGERS, ROUND_NUMBERS
+from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS
 from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.domain import Domain

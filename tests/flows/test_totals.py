@@ -19,9 +19,9 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.improved_run import build_improved_spec
-from privsyn.forecasts.forecast import forecast
+from privsyn.evaluation.forecasts.forecast import forecast
 from privsyn.publish.certificate_of_run import TOTALS_PROMISE
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 from tests.support.releases import few, run, spent
 from tests.support.specs import COLUMNS, make_spec, people
 

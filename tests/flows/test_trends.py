@@ -177,7 +177,7 @@ def test_unclear_trends_are_asked_again_after_the_marginals_and_clear_ones_are_n
     counts = ReleasedCounts.of(unclear)
     assert counts.sums_beside["measure_marginals"]
     spec = ReleaseSpec.model_validate({**content(0.2), "data": "nowhere.parquet"})
-    relations = list_measured_relations(Plan(Request(spec), counts.steps), read_certificate(unclear))
+    relations = list_measured_relations(Plan(Request(spec), counts.steps), read_certificate(unclear).stages)
     assert relations is not None
     assert {r.columns for r in relations} == {c.attributes for c in counts.joint}
     # Answers make the rows of trends asked again and others of new ones.

@@ -10,8 +10,8 @@ import pytest
 from benchmarks import compare
 from benchmarks.compare import OURS, Job
 from benchmarks.compare_tables import DEMOGRAPHIC, Given, demographic_score, figures, only, percentile_bins
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import list_all_cliques

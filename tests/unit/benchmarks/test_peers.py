@@ -11,8 +11,8 @@ import pytest
 from benchmarks import peers
 from benchmarks.peers import REFEREES, Peer, PeerError, echo
 from benchmarks.peers_worker import PEERS as CALLS
-from privsyn.comparison.method import MethodInput
 from privsyn.data_contracts.domain import Domain
+from privsyn.evaluation.comparison.method import MethodInput
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise
