@@ -15,9 +15,9 @@ from benchmarks.pages import write_between
 from benchmarks.results import DOCS
 from benchmarks.tables import measured_only
 from privsyn.base.pictures import draw_chart
-from privsyn.comparison.plot import COLORS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import encode_table
+from privsyn.evaluation.comparison.plot import COLORS
 from privsyn.sources.open_source import open_source
 from privsyn.specs.spec_file import load_spec, override_options
 from privsyn.tasks.codecs import plan

@@ -63,12 +63,12 @@ from benchmarks.peers import (
 from benchmarks.relations_figures import Shape, compute_figures
 from benchmarks.relations_worker import NOT_INSTALLED
 from benchmarks.tables import FOLDER
-from privsyn.comparison.method import MethodInput, MethodSettings
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
+from privsyn.evaluation.comparison.method import MethodInput, MethodSettings
 from privsyn.pipelines.registry import build_steps
 from privsyn.tasks.codecs import EncodingPlan, plan
 from privsyn.tasks.codecs.binning import AttributeBins

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.compare_tables import DELTA, given, only
-from privsyn.comparison.method import MethodInput
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.focus import NamedMarginal
+from privsyn.evaluation.comparison.method import MethodInput
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 from privsyn.tasks.metrics.marginal_distance import average_l1, list_all_cliques
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho

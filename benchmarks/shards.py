@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from benchmarks.census_like import census_like
 from benchmarks.tables import table_spec
 from benchmarks.whole_release import census_spec
-from privsyn.api.release import run_proposal
+from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.settings import Settings
 from privsyn.counting import synthetic_parts
 from privsyn.counting.row_work import RowWork
@@ -27,7 +27,6 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import encode_table
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.pipelines.synthesis_steps import make_core_parts
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal

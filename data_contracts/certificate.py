@@ -20,7 +20,15 @@ RELATIONS_BY_TREND: Final = "no two columns were counted together: rows show onl
 """The statement for a release that asked for trends."""
 
 
-def explain_missing_relations(*, prior: bool, trends: bool = False) -> str:
+NoRelations = Literal[
+    "no relation was measured: columns are independent of each other",
+    "no relation was measured: any that the rows show is the public prior's",
+    "no two columns were counted together: rows show only how numbers and moments rise together",
+]
+"""The statements."""
+
+
+def explain_missing_relations(*, prior: bool, trends: bool = False) -> NoRelations:
     """Return the statement in note, console, certificate and report if no two columns were counted together.
 
     ``trends``: whether the release asked how numbers and moments rise together.
@@ -128,14 +136,7 @@ class Certificate(_Model):
     prior: dict[str, Any] | None = None
     totals: dict[str, Any] | None = None
     not_measured: dict[str, Any] | None = None
-    relations: (
-        Literal[
-            "no relation was measured: columns are independent of each other",
-            "no relation was measured: any that the rows show is the public prior's",
-            "no two columns were counted together: rows show only how numbers and moments rise together",
-        ]
-        | None
-    ) = None
+    relations: NoRelations | None = None
 
     @model_serializer(mode="wrap")
     def _drop_what_earlier_versions_lack(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

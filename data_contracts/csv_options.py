@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 
 USUAL_NULLS = (
     *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None"),
@@ -29,8 +28,8 @@ class CsvOptions(FrozenModel):
 
     line_breaks: bool = Field(
         default=False,
-        description="Allow line breaks in quotation marks. The promise then needs every quotation mark closed: "
-        "an open one changes how later lines are read. Otherwise each line is a record.",
+        description="Allow line breaks in quotation marks; the promise then needs every quotation mark closed "
+        "(docs/operations/limits.md).",
     )
     delimiter: str | None = Field(
         default=None,

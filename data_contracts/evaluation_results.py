@@ -151,7 +151,13 @@ class PanelFigure(PrivateResult):
 
     def of_table(self, name: str) -> PanelFigure:
         """Return the figure with the name of its further table in front."""
-        return self.model_copy(update={"name": f"{name}: {self.name}"})
+        return PanelFigure(
+            name=f"{name}: {self.name}",
+            column=self.column,
+            real=self.real,
+            synthetic=self.synthetic,
+            distance=self.distance,
+        )
 
 
 class Pair(PrivateResult):

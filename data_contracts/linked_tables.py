@@ -2,7 +2,7 @@
 
 The columns of the table above are the same in every row of a person.  So a release of two tables is a release of
 linked rows (panels.py) with a count of the persons that have no row.  Further tables, of the same persons or of their
-rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
+rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_table_pair`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from privsyn.data_contracts.columns import Column, DropColumn
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.promise import MOST_RECORDS, Unit
 from privsyn.data_contracts.rule_language import RowWords, drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
@@ -144,12 +143,12 @@ def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
     return (listed or [*columns_by_table])[0]
 
 
-def list_further(tables: Tables) -> tuple[str, ...]:
+def list_further_tables(tables: Tables) -> tuple[str, ...]:
     """Return the names of further tables of rows, each after its parent table."""
     if not tables:
         return ()
-    first_branch = {get_above(tables)[0], get_below(tables)[0]}
-    others = [name for name in tables if name not in first_branch]
+    first_pair = {get_above(tables)[0], get_below(tables)[0]}
+    others = [name for name in tables if name not in first_pair]
     return tuple(sorted(others, key=lambda name: tables[name].of in others))  # at most three levels
 
 
@@ -485,13 +484,13 @@ def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
 Spec = TypeVar("Spec", bound=Any)
 
 
-def build_first_branch(spec: Spec) -> Spec:
+def build_first_table_pair(spec: Spec) -> Spec:
     """Return the spec of the root table and its first table of rows, without further tables."""
-    first_branch = (get_above(spec.tables), get_below(spec.tables))
-    return spec.model_copy(update={"tables": dict(first_branch)})
+    first_pair = (get_above(spec.tables), get_below(spec.tables))
+    return spec.model_copy(update={"tables": dict(first_pair)})
 
 
-def build_branch(spec: Spec, name: str) -> Spec:
+def build_table_pair(spec: Spec, name: str) -> Spec:
     """Return the two-table spec of a further table and its parent, in which a parent row is the person.
 
     The columns of the top table stand beside the columns of the table above: rows below depend on both.
@@ -500,11 +499,12 @@ def build_branch(spec: Spec, name: str) -> Spec:
     above = _list_columns(spec, root) | _list_columns(spec, table.of)
     key = str(spec.tables[table.of].key)
     upper = LinkedTable(data=spec.tables[table.of].data, key=key, columns=tuple(above))
+    lower = LinkedTable(data=table.data, of=table.of, key=table.key, columns=tuple(table.columns))
     return spec.model_copy(
         update={
             "unit": Unit(person_id=key, max_records=table.max),
             "columns": above | dict(table.columns),
-            "tables": {table.of: upper, name: table.model_copy(update={"columns": tuple(table.columns)})},
+            "tables": {table.of: upper, name: lower},
             "order": table.order,
             "with_order": table.with_order,
             **{field: getattr(table, field) for field in OF_FURTHER},
@@ -520,7 +520,7 @@ def _list_columns(spec: Any, name: str) -> dict[str, Any]:
     return dict(columns) if isinstance(columns, Mapping) else {c: spec.columns[c] for c in columns}
 
 
-def check_further(spec: Any, name: str, check: Any) -> None:
+def check_further_table(spec: Any, name: str, check: Any) -> None:
     """Raise FieldError, with its place, if a further table does not fit its ancestors.
 
     ``check``: raises FieldError for an invalid two-table spec.
@@ -532,13 +532,13 @@ def check_further(spec: Any, name: str, check: Any) -> None:
         if twice:
             problem = f"{twice[0]!r} is a column of {upper} and of {name}"
             raise FieldError(problem, "Rename it in one of them", ("tables", name, "columns"))
-    branch = build_branch(spec, name)
-    key = str(branch.unit.identifier)
-    if not isinstance(branch.columns[key], DropColumn):
+    pair_spec = build_table_pair(spec, name)
+    key = str(pair_spec.unit.identifier)
+    if not isinstance(pair_spec.columns[key], DropColumn):
         problem = f"{key!r} is the key of {table.of}, and a key is never released"
         raise FieldError(problem, "Describe it as {kind: drop}, or leave it out", ("tables", table.of, "columns"))
     try:
-        check(branch)
+        check(pair_spec)
     except FieldError as error:
         inside = error.place[2:] if error.place[:1] == ("tables",) else error.place
         raise FieldError(error.problem, error.cure, ("tables", name, *inside)) from None

@@ -8,7 +8,7 @@ from math import comb
 from typing import Any, Protocol
 
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.rules import OneOf, list_computed_columns, map_continued_columns
 

@@ -7,9 +7,8 @@ from typing import ClassVar
 from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import Schema
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 
 MOST_RECORDS = 10_000
 """The most records of a person, or members of a household."""
@@ -33,14 +32,13 @@ class Unit(FrozenModel):
         default=None,
         ge=1,
         le=MOST_RECORDS,
-        description="Most records kept of a person, or members of a household. Every count, share and mean is "
-        "of the kept rows.",
+        description="Most records kept of a person, or members of a household. All counts are of the kept rows.",
     )
 
     household_id: str | None = Field(
         default=None,
-        description="In place of `person_id`: the column that identifies the household, which the promise then "
-        "protects as a whole. Needs `order`, the column of roles (docs/panels.md).",
+        description="Column that identifies the household, in place of `person_id`. Needs `order`, the column of "
+        "roles (docs/panels.md).",
     )
 
     @classmethod

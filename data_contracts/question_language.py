@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import QUOTED
 from privsyn.data_contracts.summaries import Summary, parse_summary
 

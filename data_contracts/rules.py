@@ -21,8 +21,7 @@ from privsyn.data_contracts.columns import (
     is_nullable,
 )
 from privsyn.data_contracts.columns.category_columns import CategoryValue, name_one_of_attribute
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
 from privsyn.data_contracts.rule_language import (
     COUNT,
     NEIGHBOURS,
@@ -57,9 +56,8 @@ class Never(Statement):
     """A condition that no row may meet.  Where it is null (unknown), the row may be."""
 
     never: str = Field(
-        description="Condition that no row may meet: `age < 15 and wage is not null`. A comparison with null "
-        "forbids nothing. With linked rows also: `previous.age > age`, `next.start < end`, `first.year > year`, "
-        "`age >= head.age` (a role of `once`), `count(job == 'none') > 3`."
+        description="Condition that no row may meet: `age < 15 and wage is not null`. With linked rows also "
+        "`previous.age > age` and more (docs/panels.md)."
     )
 
 
@@ -68,9 +66,8 @@ class Derive(Statement):
 
     derive: dict[str, str] = Field(
         min_length=1,
-        description="Column -> expression over other columns: `age - educ - 6`. It costs no budget, and no row "
-        "leaves the column's domain. With linked rows it may use another row, `previous.balance + paid`; it is "
-        "then measured, and computed where that row exists.",
+        description="Column -> expression over other columns: `age - educ - 6`; with linked rows also "
+        "`previous.balance + paid`.",
     )
 
 

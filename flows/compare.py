@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privsyn.base.errors import PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.comparison.compare_methods import (
+from privsyn.data_contracts.evaluation_spec import EvaluationSpec
+from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.compare_methods import (
     DEFAULT_EPSILONS,
     DEFAULT_METHODS,
     MOST_SEEDS,
@@ -24,9 +26,7 @@ from privsyn.comparison.compare_methods import (
     Compared,
     Report,
 )
-from privsyn.comparison.compare_methods import compare as compare_methods
-from privsyn.data_contracts.evaluation_spec import EvaluationSpec
-from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.compare_methods import compare as compare_methods
 from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors

@@ -25,8 +25,7 @@ from privsyn.flows.metrics import note_run
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import format_artifact_key, ignore_page_errors, label_run
 from privsyn.flows.states import DATASET, make_failed_state
-from privsyn.storage.find_release import find_release
-from privsyn.storage.released_files import read_manifest
+from privsyn.storage.released_files import find_release, read_manifest
 
 
 class EvaluationSummary(BaseModel):

@@ -70,6 +70,7 @@ from prefect.locking.filesystem import FileSystemLockManager
 from prefect.transactions import IsolationLevel
 from pydantic import Field
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import BudgetRefusedError, ContractError, PeriodReleasedError, PrivsynError
 from privsyn.base.paths import make_safe_name
 from privsyn.base.settings import Settings
@@ -87,7 +88,6 @@ from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.run_page.show import name_run, show_broken_contract, show_refusal, show_release
 from privsyn.flows.run_page.step_progress import StepProgress
 from privsyn.flows.states import make_already_released_state, make_failed_state, make_released_state
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import Published, ReleaseSummary, publish, summarize
 
 NewDataset = Annotated[str, Field(description="Why a table that is known under another name gets a second budget.")]

@@ -10,12 +10,13 @@ from prefect.context import FlowRunContext
 from prefect.runtime import flow_run as this_run
 from pydantic import Field
 
+from privsyn.base.calendar_periods import check_period, name_period
 from privsyn.base.errors import PrivsynError, RequestError
+from privsyn.data_contracts.policy import Every
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.private_errors import hide_private_errors
 from privsyn.flows.release import NewDataset, run_release
 from privsyn.flows.states import make_failed_state
-from privsyn.ledgers.calendar_periods import Every, check_period, name_period
 from privsyn.publish.folder import ReleaseSummary
 
 Zone = Annotated[str, Field(description="IANA time zone, such as Europe/Berlin.")]

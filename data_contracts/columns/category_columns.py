@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.columns.shared_fields import Nullable
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 
 MAX_CODES = 1_000_000
 """The most codes of one column; keeps a typing error in the spec from asking for gigabytes."""
@@ -44,14 +44,13 @@ class CategoricalColumn(Nullable):
     unlisted: Literal["other", "null", "auto"] | CategoryValue = Field(
         default="auto",
         description="Where other values go: one of `values`, `other` (the text), `null`, or `auto`: `null` if "
-        "nullable or not text, else `other`. An `other` or null that `values` lacks comes out only above the "
-        "low-count threshold.",
+        "nullable or not text, else `other`.",
     )
     levels: tuple[str, ...] = Field(
         default=(),
         max_length=8,
-        description="For very many values, such as addresses: columns that rules compute from this one alone, "
-        "coarsest first, such as `[state, county]`. Rare values are combined within their group.",
+        description="For very many values: columns that rules compute from this one alone, coarsest first, such as "
+        "`[state, county]` of a street.",
     )
 
     @field_validator("unlisted", mode="before")

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.columns.shared_fields import DEFAULT_BINS, EXACT, Binned, Grid
+from privsyn.data_contracts.frozen_model import FieldError
 
 MAX_EXACT_INTEGERS = 64
 """An integer column with at most this many values gets one bin per value by default."""
@@ -19,9 +18,9 @@ MAX_EXACT_INTEGERS = 64
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-STEP = "Only multiples of it come out. A value between two multiples is counted with the lower one."
+STEP = "Only multiples of it come out; a value between two counts as the lower."
 
-HEAPS = "Numbers that people round to, such as 100 and 1000. The share of multiples of each is measured and kept."
+HEAPS = "Numbers that people round to, such as 100 and 1000: the share of their multiples is kept."
 
 
 ROUND_NUMBERS = (10, 100, 1000)

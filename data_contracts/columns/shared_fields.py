@@ -1,17 +1,74 @@
-"""Fields shared by columns of several kinds."""
+"""Fields shared by columns of several kinds, and grids.
+
+A grid is the multiples of a step, as exact fractions, so that 3 steps of 0.1 are exactly the number 0.3.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
-from math import inf
+from math import ceil, floor, inf
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from privsyn.data_contracts.columns.grid import Grid
-from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.frozen_model import FrozenModel
+from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
+
+MAX_EXACT_STEPS = 2.0**52
+"""Numbers of steps below this are exact as floats."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _compute_first_step(numerator: int, denominator: int, low: float, above: bool) -> int:
+    """Return :meth:`Grid.first`, cached because a release asks for the same edges again and again.
+
+    Takes the step as two integers, because hashing a fraction takes longer than the rest of a cached call.
+    """
+    steps = Fraction(repr(low)) * Fraction(denominator, numerator)
+    return floor(steps) + 1 if above else ceil(steps)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The multiples of ``step`` > 0, counted from 0."""
+
+    step: Fraction
+
+    @classmethod
+    def of(cls, step: float) -> Grid:
+        """Return the grid of a decimal step."""
+        return cls(Fraction(repr(step)))
+
+    def first(self, low: float, *, above: bool = False) -> int:
+        """Return the number of the first multiple at or above ``low``; with ``above``, strictly above."""
+        return _compute_first_step(self.step.numerator, self.step.denominator, float(low), above)
+
+    def value(self, number: Any) -> Any:
+        """Return the multiples with these numbers (one, or an array of floats), each as its nearest float."""
+        return number * float(self.step.numerator) / float(self.step.denominator)
+
+    def below(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the largest multiple at or below each number; numbers too large for one stay."""
+        with np.errstate(all="ignore"):
+            steps = np.floor(numbers * float(self.step.denominator) / float(self.step.numerator))
+            steps = np.where(self.value(steps + 1) <= numbers, steps + 1, steps)
+            steps = np.where(self.value(steps) > numbers, steps - 1, steps)
+            return np.where(np.abs(steps) < MAX_EXACT_STEPS, self.value(steps), numbers)
+
+    def divides(self, numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return whether each number is a multiple; NaN is not."""
+        return np.asarray(self.below(numbers) == numbers) & (np.abs(numbers) < MAX_EXACT_STEPS)
+
+
+def find_next_value(value: float, grid: Grid | None) -> float:
+    """Return the next multiple of the grid, or the next float."""
+    return float(np.nextafter(value, np.inf) if grid is None else grid.value(grid.first(value, above=True)))
+
 
 DEFAULT_BINS = 32
 """Bins of a numeric column with neither ``bins`` nor ``edges`` in the spec."""
@@ -20,10 +77,7 @@ DEFAULT_BINS = 32
 MOST_EXACT = 100
 """The most values of a column with their own bin."""
 
-EXACT = (
-    "Values with a meaning of their own, such as 0 or 99999, inside the bounds or not. Each has its own bin and "
-    "comes out as it is."
-)
+EXACT = "Values with their own bin, such as 0 or 99999, inside the bounds or not."
 
 
 class Described(FrozenModel):
@@ -39,13 +93,11 @@ class Nullable(Described):
 
     nullable: bool = Field(
         default=False,
-        description="Null is a value. Otherwise nulls are repaired as the kind says, and counted in the "
-        "private zone only.",
+        description="Null is a value. Otherwise nulls are repaired as the kind says.",
     )
     measured: bool = Field(
         default=True,
-        description="`false`: the private column is never read and costs nothing. Its values are drawn evenly "
-        "from the public domain.",
+        description="`false`: the private column is never read; values are drawn evenly from the domain.",
     )
 
 

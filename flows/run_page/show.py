@@ -27,11 +27,10 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
-from privsyn.base.budget_words import describe_epsilon, describe_use, format_share
+from privsyn.base.budget_words import format_share
 from privsyn.base.errors import BudgetRefusedError, ContractError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.promise import Guarantee
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
 from privsyn.engine.step_tables import StepRefs, read_verdicts
@@ -48,7 +47,6 @@ from privsyn.publish.markdown import render_note
 from privsyn.publish.relations_picture import NAME, draw_picture, make_data_uri
 from privsyn.publish.release_note import Looks, list_looks
 from privsyn.storage.released_files import read_manifest
-from privsyn.tasks.privacy.accountant import CapAccountant, convert_rho_to_epsilon
 
 ROWS_OF_CARD = 5
 """How many of its rows the card of a table shows."""
@@ -255,7 +253,7 @@ def _show_overview(run: Run, refs: Mapping[str, StepRefs], release: str) -> str:
         build_overview,
         write_overview,
     )
-    from privsyn.report.overview_chart import draw_in_subprocess, make_data_uri
+    from privsyn.publish.overview_chart import draw_in_subprocess, make_data_uri
 
     overview = build_overview(ReleasedInputs.of_run(run, refs), run.request.threads)
     about = f"Noise and synthesis by column, from released tables only: {release}"
@@ -299,56 +297,28 @@ _WIDTH, _BAR = 640, 32
 
 @dataclass(frozen=True)
 class BudgetShares:
-    """A data set's cap as rho, and the shares of it that add up to it; epsilons are at the cap's delta."""
+    """A data set's spending, and the part of it (rho) that this release rests on."""
 
-    dataset: str
-    cap: Guarantee
-    accountant: CapAccountant
-    cap_rho: Fraction
-    others: Fraction
+    summary: DatasetSummary
     this: Fraction
-    last: Fraction | None = None
 
     @classmethod
     def of(cls, summary: DatasetSummary, entries: Sequence[Entry], keys: Collection[str]) -> BudgetShares:
         """From the ledger's figures; ``keys``: the charges that this release rests on, whichever run paid them."""
         charged = {key: state.rho for key, state in charge_states(entries).items() if state.holds}
-        this = sum((charged[key] for key in set(keys) & set(charged)), Fraction(0))
-        others = summary.rho - this
-        return cls(summary.dataset, summary.cap, summary.accountant, summary.cap_rho, others, this, summary.last_rho)
-
-    @property
-    def used(self) -> Fraction:
-        """What all releases have taken of the cap (rho)."""
-        return self.others + self.this
-
-    @property
-    def words(self) -> str:
-        """The used share of the cap, and how many more releases like the last one fit, in words."""
-        return describe_use(self.used, self.cap_rho, self.last)
-
-    @property
-    def left(self) -> Fraction:
-        """What no release has taken of the cap (rho, never below 0)."""
-        return max(self.cap_rho - self.used, Fraction(0))
+        return cls(summary, sum((charged[key] for key in set(keys) & set(charged)), Fraction(0)))
 
     def parts(self) -> dict[str, Fraction]:
         """Name -> rho, in the order of the bar."""
-        return {OTHERS: self.others, THIS: self.this, LEFT: self.left}
+        return {OTHERS: self.summary.rho - self.this, THIS: self.this, LEFT: self.summary.remaining_rho}
 
     def share(self, rho: Fraction) -> float:
         """Return a price as a share of the cap, 0 to 1."""
-        return float(rho / self.cap_rho)
+        return float(rho / self.summary.cap_rho)
 
     def format_share(self, rho: Fraction) -> str:
         """Return a price as a percentage of the cap."""
-        return format_share(rho, self.cap_rho)
-
-    @property
-    def epsilon_words(self) -> str:
-        """What all releases together come to as an epsilon, beside the cap's own."""
-        epsilon = convert_rho_to_epsilon(self.used, self.cap.delta, self.accountant)
-        return describe_epsilon(epsilon, self.cap.epsilon, self.cap.delta)
+        return format_share(rho, self.summary.cap_rho)
 
 
 def read_budget(ledger: Ledger, dataset: str, keys: Collection[str] = ()) -> BudgetShares | None:
@@ -363,7 +333,7 @@ def format_budget_page(budget: BudgetShares, ledger: str, now: str) -> str:
         "budget.md.j2",
         budget=budget,
         bar=draw_bar_uri(budget),
-        rows=[*budget.parts().items(), ("lifetime cap", budget.cap_rho)],
+        rows=[*budget.parts().items(), ("lifetime cap", budget.summary.cap_rho)],
         at_cap_delta=AT_CAP_DELTA,
         ledger=ledger,
         now=now,

@@ -23,7 +23,7 @@ from privsyn.answers.conditions import AtLevel, Condition, Parsed
 from privsyn.answers.in_groups import answer_in_groups, ask_counts, ask_shares, list_levels_within
 from privsyn.answers.released_counts import ReleasedCounts, describe_kept_rows, describe_without_rows
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.summaries import EXAMPLE, OF_TRUTH, Summary, parse_summary
@@ -47,7 +47,9 @@ def answer_persons(
     event = find_event(released, summary)
     if event is not None:
         return _answer_measured(released, event, by, level, about, share=share)
-    if summary.function not in OF_TRUTH or released.request.given:  # tables below given rows have no counts of all rows
+    if (
+        summary.function not in OF_TRUTH or released.request.has_parent_rows
+    ):  # tables below parent rows have no counts of all rows
         raise RequestError(
             f"not known: {summary.name} of a {released.record_unit} was not measured",
             "Ask about statements in the release's `workload`, or add this one to the next release's `workload`",

@@ -17,7 +17,7 @@ import numpy as np
 from privsyn.answers.answer_table import FIGURES, SECONDS_NOTE, collect_labels, name_label
 from privsyn.base.arguments import check_arguments
 from privsyn.base.errors import RequestError
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.question_language import ParsedQuestion, parse_names, parse_question, strip_quotes
 from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.unicode import adopt_spellings
@@ -47,7 +47,7 @@ class Questions:
     folder: Path
 
     @property
-    def _branch(self) -> str:
+    def _child_table(self) -> str:
         """The further table that the questions are about; empty for the first two tables, or the only one."""
         return ""
 
@@ -64,7 +64,7 @@ class Questions:
     def _counts(self) -> ReleasedCounts:
         from privsyn.answers.released_counts import ReleasedCounts
 
-        return ReleasedCounts.of(self.folder, self._branch)
+        return ReleasedCounts.of(self.folder, self._child_table)
 
     @check_arguments
     def count(self, *by: str, where: str | None = None, level: float = LEVEL, population: bool = False) -> pd.DataFrame:

@@ -26,7 +26,7 @@ from privsyn.answers.released_counts import Counts, ReleasedCounts, merge_recode
 from privsyn.answers.synthetic_rows import read_row_codes
 from privsyn.base.errors import RequestError
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import AnyMechanism, PrivSyn
 from privsyn.data_contracts.question_language import split_formula, strip_quotes
 from privsyn.engine.memory import MemoryRun, Tables
@@ -93,10 +93,8 @@ def make_unshrunk_rows(released: ReleasedCounts) -> pa.Table | None:
     if not isinstance(options, PrivSyn) or not options.consistency.shrink:
         return None
     if "unshrunk" not in released.cache:
-        consistency = options.consistency.model_copy(update={"shrink": False})
-        released.cache["unshrunk"] = remake_rows(
-            released, released.measured, options.model_copy(update={"consistency": consistency})
-        )
+        unshrunk = options.having("consistency", shrink=False)
+        released.cache["unshrunk"] = remake_rows(released, released.measured, unshrunk)
     rows: pa.Table = released.cache["unshrunk"]
     return rows
 
@@ -145,7 +143,7 @@ def remake_rows(
     request = released.request
     if mechanism is not None:
         request = replace(request, spec=request.spec.by(mechanism))
-    run = MemoryRun(request, steps, lambda step, queries: [], given=tables_by_step)
+    run = MemoryRun(request, steps, lambda step, queries: [], known_tables=tables_by_step)
     rows: pa.Table = run.run()["decode"]["synthetic"]
     return rows
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from privsyn.api.check import CheckReport
     from privsyn.api.estimate import Estimate
-    from privsyn.comparison.compare_methods import Compared
-    from privsyn.forecasts.forecast import Forecast
+    from privsyn.evaluation.comparison.compare_methods import Compared
+    from privsyn.evaluation.forecasts.forecast import Forecast
 
 
 @check_arguments
@@ -86,9 +86,9 @@ def forecast(
 
     Privacy: no argument may be private.  Nothing is drawn for a release, spent or written; the noise has a seed.
     """
-    from privsyn.api.progress import show_bar
     from privsyn.engine.choose_accountant import assume_accountant
-    from privsyn.forecasts.forecast import forecast as simulated
+    from privsyn.engine.progress import show_bar
+    from privsyn.evaluation.forecasts.forecast import forecast as simulated
 
     shown = is_in_notebook() if progress is None else progress
     with show_bar("simulating") if shown else nullcontext(_ignore_progress) as report:
@@ -156,7 +156,7 @@ def epsilon(
     """
     import pandas as pd
 
-    from privsyn.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, USUAL_EPSILONS, compute_risks
+    from privsyn.evaluation.forecasts.attacker import PUBLISHED, REGISTRY, USUAL_DELTA, USUAL_EPSILONS, compute_risks
 
     loaded = None if spec is None else load_any_spec(spec)
     promised = delta if delta is not None else USUAL_DELTA if loaded is None else loaded.privacy.delta
@@ -208,9 +208,9 @@ def compare(
     Privacy: the noise has a seed and the figures are exact functions of the real rows, so this is for data that is
     public or stays where it is.  Nothing is released and nothing is charged.
     """
-    from privsyn.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, AskedComparison
-    from privsyn.comparison.compare_methods import compare as run_comparison
-    from privsyn.comparison.methods import METHODS
+    from privsyn.evaluation.comparison.compare_methods import DEFAULT_EPSILONS, DEFAULT_METHODS, AskedComparison
+    from privsyn.evaluation.comparison.compare_methods import compare as run_comparison
+    from privsyn.evaluation.comparison.methods import METHODS
     from privsyn.evaluation.settings_file import load_evaluation_spec
 
     request = AskedComparison(

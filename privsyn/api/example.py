@@ -35,14 +35,3 @@ def example() -> tuple[pd.DataFrame, SpecDraft]:
 
     text = (_FOLDER / "gss.yaml").read_text(encoding="utf-8")
     return pd.read_parquet(_FOLDER / "gss.parquet"), SpecDraft(parse_yaml(text, "the example's spec").content)
-
-
-def read_example_spec(data: str) -> str:
-    """Return the text of the example's spec file, for its table at ``data``."""
-    text = (_FOLDER / "gss.yaml").read_text(encoding="utf-8")
-    return text.replace("dataset: example\n", f"dataset: example\ndata: {data}\n", 1)
-
-
-def read_example_table() -> bytes:
-    """Return the example's table as a Parquet file."""
-    return (_FOLDER / "gss.parquet").read_bytes()

@@ -1,6 +1,6 @@
 """The rehearsal of a release: a small one of made-up rows by the very steps of a real one, in a folder of its own.
 
-It uses the counts that are expected of the asked number of rows (privsyn/forecasts/assumed_counts.py).  So noise,
+It uses the counts that are expected of the asked number of rows (evaluation/forecasts/assumed_counts.py).  So noise,
 choice, consistency and files are like a table's of that size.
 """
 
@@ -34,8 +34,8 @@ from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step
 from privsyn.engine.step_list import run_steps
 from privsyn.engine.step_tables import StepRefs
-from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
-from privsyn.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
+from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
+from privsyn.evaluation.forecasts.made_up_rows import DEFAULT_STRENGTH, assume_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import publish
 from privsyn.storage.disk import translate_os_errors

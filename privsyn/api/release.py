@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privsyn.api.open_release import Release
-from privsyn.api.progress import show_progress
 from privsyn.base.arguments import check_arguments
 from privsyn.base.data_url import resolve_place
 from privsyn.base.errors import PeriodReleasedError, RequestError
 from privsyn.base.interrupts import defer_interrupts
-from privsyn.base.loading import pause_gc
 from privsyn.base.notebook import is_in_notebook
+from privsyn.base.process_memory import pause_gc
 from privsyn.base.settings import Settings, load_settings
 from privsyn.base.telemetry import Telemetry
 from privsyn.base.wording import mention
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.engine.progress import show_progress
 from privsyn.sources.open_source import AnyPlace
 from privsyn.sources.private_table import Table
 from privsyn.specs.spec_file import AnySpec, load_any_spec
@@ -102,9 +103,6 @@ def _make_release(
     placed, in_memory = _place_data(data, spec)
     shown = is_in_notebook() if progress is None else progress
     with defer_interrupts():
-        with pause_gc():
-            from privsyn.pipelines.release_plan import propose_release
-
         proposal = propose_release(
             placed, settings, data=in_memory, fresh=fresh, period=period, early=early, new_dataset=new_dataset
         )
@@ -114,6 +112,37 @@ def _make_release(
             except PeriodReleasedError as done:
                 return _open_released_period(done, settings)
     return Release(Path(summary.released), summary.drawn)
+
+
+def propose_release(
+    spec: ReleaseSpec,
+    settings: Settings,
+    *,
+    data: AnyPlace | None = None,
+    fresh: bool = False,
+    period: str | None = None,
+    new_dataset: str | None = None,
+    early: str | None = None,
+    calendar: str | None = None,
+) -> Proposal:
+    """Return the proposal of a release of ``spec``, to be admitted.  Reads no file but the ledger.
+
+    ``data``: the table in memory (None: the file that the spec names); ``early``, ``calendar``: see the proposal.
+
+    Raises RequestError if ``period`` is not a valid label, and LedgerError if the data set's cap decides the accountant
+    and the ledger cannot be read.
+    """
+    with pause_gc():
+        from privsyn.engine.choose_accountant import settle_accountant
+        from privsyn.engine.proposal import Proposal
+        from privsyn.pipelines.release_plan import plan_release
+
+    spec_to_plan = spec if data is None else spec.read_at("")
+    settled = settle_accountant(spec_to_plan, settings, partial(plan_release, period=period), fresh=fresh)
+    plan = plan_release(settled, period)
+    return Proposal(
+        plan=plan, settings=settings, data=data, fresh=fresh, new_dataset=new_dataset, early=early, calendar=calendar
+    )
 
 
 def run_proposal(proposal: Proposal) -> ReleaseSummary:

@@ -43,7 +43,7 @@ def query_command(
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     population: Annotated[
-        bool, typer.Option("--population", help="Intervals about the population from which the table is a sample.")
+        bool, typer.Option("--population", help="Intervals about the population from which the table was sampled.")
     ] = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -77,7 +77,7 @@ def query_command(
 def _open(release: str, out: Path | None, field: str) -> Release:
     from privsyn.api.open_release import open_release
     from privsyn.base.settings import load_settings
-    from privsyn.storage.find_release import find_release
+    from privsyn.storage.released_files import find_release
 
     return open_release(find_release(release, load_settings(None if out is None else out.absolute()), field))
 

@@ -149,8 +149,8 @@ def _list_free_fields(plan: Plan, earlier: ReleaseSpec) -> frozenset[str]:
         if value is None or list_settings(spec.with_rows(**{name: value})) == current
     }
     free |= {f"tables.{name}.data" for name in spec.tables}  # notes hide the places of tables
-    with_nulls = spec.model_copy(update={"null_values": earlier.null_values})
-    return frozenset(free | ({"null_values"} if list_settings(with_nulls) == current else set()))
+    read = spec.null_values != earlier.null_values and any("null_values" in s.fields for s in plan.steps[: last + 1])
+    return frozenset(free if read else free | {"null_values"})
 
 
 def _list_preset_fields(spec: ReleaseSpec) -> frozenset[str]:

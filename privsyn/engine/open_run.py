@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
+from privsyn.base.calendar_periods import find_beginning, format_moment
 from privsyn.base.errors import PrivsynError
 from privsyn.base.interrupts import defer_interrupts
 from privsyn.engine import admission
@@ -20,7 +21,6 @@ from privsyn.engine.lost_tables import restore_lost_tables
 from privsyn.engine.names_of_tables import find_names, map_fingerprints
 from privsyn.engine.opening import Books, choose_engines, find_payer
 from privsyn.engine.proposal import Proposal
-from privsyn.ledgers.calendar_periods import find_beginning, format_moment
 from privsyn.ledgers.known_tables import KnownTable
 from privsyn.ledgers.noted_history import note_ledger
 from privsyn.sources.file_source import FileSource
@@ -116,7 +116,7 @@ def _warn_of_old_files(draw: Draw) -> None:
 
 def _find_newest_time(source: Source) -> datetime | None:
     """Return when the private table's newest file was written (UTC); None for a table without local files."""
-    tables = (source, *source.further.values())
+    tables = (source, *source.further_tables.values())
     files = [file for table in tables if isinstance(table, FileSource) for file in table.files]
     written = [file.stat().st_mtime for file in files if isinstance(file, Path)]
     return datetime.fromtimestamp(max(written), UTC) if written else None

@@ -173,9 +173,9 @@ def _to_seconds(column: Any) -> float:
 def _describe_times(statistic: Statistic, factor: float) -> Statistic:
     if factor == 1 or statistic.kind == "share":
         return statistic
-    figures = ("real", "synthetic", "low", "high")
-    values = {f: getattr(statistic, f) for f in figures}
-    return statistic.model_copy(update={f: None if v is None else v * factor for f, v in values.items()})
+    low, high = (None if bound is None else bound * factor for bound in (statistic.low, statistic.high))
+    real, synthetic = statistic.real * factor, statistic.synthetic * factor
+    return Statistic(name=statistic.name, kind=statistic.kind, real=real, synthetic=synthetic, low=low, high=high)
 
 
 def _choose_format(column: Any) -> Form:

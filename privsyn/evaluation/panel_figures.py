@@ -129,7 +129,15 @@ def sample_persons(table: PanelTable) -> PanelTable:
 def _add_sample(figure: PanelFigure, of_sample: PanelFigure | None) -> PanelFigure:
     if of_sample is None:
         return figure
-    return figure.model_copy(update={"sample": of_sample.synthetic, "sample_distance": of_sample.distance})
+    return PanelFigure(
+        name=figure.name,
+        column=figure.column,
+        real=figure.real,
+        synthetic=figure.synthetic,
+        distance=figure.distance,
+        sample=of_sample.synthetic,
+        sample_distance=of_sample.distance,
+    )
 
 
 def read_panel_table(

@@ -37,11 +37,10 @@ from privsyn.evaluation.coded_tables import EvaluatedRelease, open_release, read
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.common_steps import ENCODE, ENCODED, RELEASED
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.folder import is_whole, locate_folder, write_manifest
 from privsyn.publish.markdown import render_note
 from privsyn.publish.release_note import Looks, list_looks
-from privsyn.publish.versions import list_file_versions
 from privsyn.storage.records import Records
 from privsyn.storage.released_files import compute_synthetic_digest
 from privsyn.storage.store import Store, list_part_files

@@ -115,7 +115,7 @@ def make_rows_so_far(n: int) -> Step:
         tied = knowledge.tied | list_attributes(sets)
         core = append_attributes.select_core_marginals(by_code, domain, tied)
         settings = get_synthesis(request)
-        settings = settings.model_copy(update={"oversample": 1, "seed": residual_scores.derive_seed(settings.seed, n)})
+        settings = settings.vary(oversample=1, seed=residual_scores.derive_seed(settings.seed, n))
         number = residual_scores.count_rows_so_far(estimate_total(recode))
         rows = synthesize.synthesize(
             [*core.marginals, *sets],
@@ -195,8 +195,8 @@ def score_residuals(n: int) -> ReleaseStep:
         look=Look(
             what="how far the rows made so far are from the private table",
             reason=(
-                "k: against the rows made so far from what was released before, each of a person's k records "
-                "changes one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
+                "k: the rows made so far follow from earlier releases alone. Each of a person's k records changes one "
+                "count by 1, and so the L1 distance by at most 1. Rounding down to whole records keeps the bound"
             ),
             noise_of="a distance",
             round=n,

@@ -32,7 +32,7 @@ from privsyn.pipelines.one_shot import MEASURED, RECODE_ROWS, SCORES, build_choi
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import build_row_steps
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
-from privsyn.tasks.steps import worst_marginals
+from privsyn.tasks.steps import residual_scores
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -61,18 +61,14 @@ def get_options(request: Request) -> Aim:
     return get_options_as(request, Aim)
 
 
-def _count_at_once(request: Request) -> int:
-    return get_options(request).at_once(len(request.encoding.domain.attributes))
-
-
 def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
     queries, answers = inputs.noisy(_name_scores(n))
-    return worst_marginals.choose_worst_marginals(
+    return residual_scores.choose_worst_marginals(
         [q.attributes for q in queries],
         [float(y[0]) for y in answers],
         queries[0].sigma if queries else 0.0,
         inputs.domain(),
-        _count_at_once(request),
+        get_options(request).at_once(len(request.encoding.domain.attributes)),
         float(inputs.rho[_name_measurement(n)]),
         request.records,
         targets=request.public.targets,

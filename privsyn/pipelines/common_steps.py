@@ -26,8 +26,20 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import CODES, ENCODED_COLUMNS, ENCODED_ORDER, RECORD
-from privsyn.engine.step import Batches, Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step import (
+    CODES,
+    ENCODED_COLUMNS,
+    ENCODED_ORDER,
+    RECORD,
+    Batches,
+    Look,
+    Output,
+    Progress,
+    PublishedFile,
+    ReleaseStep,
+    RowStream,
+    Step,
+)
 from privsyn.tasks.codecs import EncodingPlan, encode_rows
 from privsyn.tasks.codecs.binning import list_roundings
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide, list_near_pairs

@@ -34,7 +34,7 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import make_consistent, select_tree
+from privsyn.tasks.steps import make_consistent, select_pairs
 from privsyn.tasks.synthesis import graphical_rows
 
 
@@ -48,7 +48,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         RECODE_ROWS,
         SCORES,
         SELECT_TREE,
-        measure_chosen("select_tree.cliques", LIMIT),
+        measure_chosen("select_pairs.cliques", LIMIT),
         *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
     )
 
@@ -65,7 +65,7 @@ def get_options(request: Request) -> Mst:
 
 
 def _choose_tree(request: Request, inputs: Inputs) -> list[Clique]:
-    return select_tree.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
+    return select_pairs.find_spanning_tree(read_noisy_scores(inputs), inputs.domain())
 
 
 SELECT_TREE = build_choice_step(

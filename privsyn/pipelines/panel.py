@@ -22,8 +22,17 @@ from privsyn.data_contracts.panels import name_all_rows
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
-from privsyn.engine.step import Batches, Look, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.engine.step import (
+    COLUMN_ORDER,
+    DECODED_COLUMNS,
+    Batches,
+    Look,
+    Output,
+    Progress,
+    ReleaseStep,
+    RowStream,
+    Step,
+)
 from privsyn.pipelines import one_shot
 from privsyn.pipelines.common_steps import (
     ENCODE_WITH_NUMBERS,
@@ -60,7 +69,7 @@ from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.panels.choose_rows import build_runs_domain, runs_to_batches
 from privsyn.tasks.panels.transition_codes import TransitionCodes, build_transition_codes, refine_weights
-from privsyn.tasks.steps import encode, keep_rows, one_way_marginals, pair_rows
+from privsyn.tasks.steps import encode, one_way_marginals, pair_rows
 from privsyn.tasks.steps.decode_linked import (
     build_linked_domain,
     build_linked_schema,
@@ -85,7 +94,7 @@ NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 """Attribute -> its noisy counts, and their sigma."""
 
 TRANSITIONS = "measure_transitions"
-KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
+KEPT, PAIRS, LINKED = "pair_rows.kept", "pair_rows.pairs", "link_rows.linked"
 ROWS, RUNS = "encode.rows_of_persons", "encode.runs"
 NUMBERS = f"encode.{NUMBERS_OF['rows_of_persons']}"
 
@@ -191,18 +200,18 @@ MEASURE_TRANSITIONS = ReleaseStep(
     padded=True,
     published=publish_noisy(
         "transitions",
-        "counts, for each code of a row, the codes of the next row (the last code: as before); for households, the "
-        "next member by kind of pair, and a later member beside the first",
+        "counts, for each code of a row, the codes of the next row (the last code means unchanged). In households it "
+        "counts the next member by kind of pair, and a later member beside the first",
     ),
-    limit="A row follows only from the row before it, the person's constants and the row's other columns; in a "
-    "household also from its first member.",
+    limit="A row follows only from the row before it, the person's constants and the row's other columns. In a "
+    "household it also follows from the first member.",
 )
 
 
 def _keep(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, recode = request.encoding, inputs.recode()
-    rows = keep_rows.keep_rows(inputs.batches(ROWS), plan, recode)
-    return {"kept": stream_codes(rows, keep_rows.build_kept_domain(plan, recode), padded=True)}
+    rows = pair_rows.keep_rows(inputs.batches(ROWS), plan, recode)
+    return {"kept": stream_codes(rows, pair_rows.build_kept_domain(plan, recode), padded=True)}
 
 
 KEEP_ROWS = Step(
@@ -221,7 +230,7 @@ KEEP_ROWS = Step(
 
 
 def _plan_rows(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
-    domain, most = keep_rows.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
+    domain, most = pair_rows.build_kept_domain(request.encoding, inputs.recode()), request.spec.unit.records
     return one_way_marginals.plan_queries(domain, rho, most, equal=False)
 
 
@@ -242,7 +251,7 @@ MEASURE_ROWS = ReleaseStep(
         noise_of="a count of rows",
     ),
     rows=KEPT,
-    rows_domain=lambda r, i: keep_rows.build_kept_domain(r.encoding, i.recode()),
+    rows_domain=lambda r, i: pair_rows.build_kept_domain(r.encoding, i.recode()),
     padded=True,
     published=publish_noisy("rows", "has for every column how many rows have each code, over all rows of all persons"),
 )
@@ -346,7 +355,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
             linker = _build_row_linker(request, plan, recode, consistent, codes, transitions, counts)
         related, asked_pairs = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
         # records of rows that already exist keep their number and order
-        link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
+        link = linker.link_each if request.has_parent_rows and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:

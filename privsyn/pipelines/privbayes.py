@@ -38,7 +38,7 @@ from privsyn.pipelines.synthesis_steps import (
 )
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, estimate_total, map_coarse_one_ways
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.steps import ancestral_rows, build_network, make_consistent
+from privsyn.tasks.steps import build_network, make_consistent
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
@@ -55,7 +55,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         REFINE_CODES,
         MAKE_CONSISTENT,
         ANCESTRAL_ROWS,
-        decode_from("ancestral_rows.codes"),
+        decode_from("build_network.codes"),
     )
 
 
@@ -95,7 +95,7 @@ def _draw(request: Request, inputs: Inputs, recode: Recode, progress: Progress) 
     families = make_consistent.build_measured_marginals(*inputs.measured(), domain)
     one_ways = {a: counts for a, (counts, _) in map_coarse_one_ways(recode).items()}
     for s in iterate_shards_to_draw(request, recode, progress):
-        yield ancestral_rows.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
+        yield build_network.draw_ancestral_rows(families, one_ways, domain, s.rows, s.own_seed)
 
 
 ANCESTRAL_ROWS = build_drawing_step(

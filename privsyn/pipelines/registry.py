@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
@@ -10,17 +11,29 @@ from privsyn.engine.step_list import check_shares, connect, fund
 from privsyn.pipelines import (
     adaptive,
     aim,
-    branches,
     improved,
-    independent,
     mst,
     one_shot,
     panel,
-    priorlevels,
+    prior_levels,
     privbayes,
+    table_pairs,
 )
 from privsyn.pipelines.budget import split_budget
-from privsyn.pipelines.rung_steps import follow_cuts
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS
+from privsyn.pipelines.rung_steps import build_first_look, follow_cuts
+from privsyn.pipelines.synthesis_steps import build_row_steps
+
+COUNT_COLUMNS = replace(
+    ONE_WAYS,
+    limit="Each column is made on its own: the rows show no relation between columns, even where there is one.",
+)
+
+
+def build_independent(request: Request) -> tuple[Step, ...]:
+    """Return one look, at the one-ways, with the whole budget, then rows that keep no relation between columns."""
+    return ENCODE, *build_first_look(), COUNT_COLUMNS, COMPRESS_DOMAIN, *build_row_steps(request)
+
 
 MechanismSteps = Callable[[Request], tuple[Step, ...]]
 """A mechanism: from the public request to its steps, in order."""
@@ -28,11 +41,11 @@ MechanismSteps = Callable[[Request], tuple[Step, ...]]
 MECHANISMS: dict[str, MechanismSteps] = {
     "privsyn": one_shot.build_steps,
     "adaptive": adaptive.build_steps,
-    "independent": independent.build_steps,
+    "independent": build_independent,
     "mst": mst.build_steps,
     "privbayes": privbayes.build_steps,
     "aim": aim.build_steps,
-    "prior": priorlevels.build_steps,
+    "prior": prior_levels.build_steps,
 }
 """Name -> mechanism; data_contracts/mechanism_options.py has its options under the same name."""
 
@@ -42,8 +55,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
     Raises ValueError if the looks' shares do not add up to the whole budget.
     """
-    if request.branches and request.spec.improves is None:
-        steps = branches.build_steps(request)
+    if request.table_pairs and request.spec.improves is None:
+        steps = table_pairs.build_steps(request)
     else:
         steps = connect(fund(_choose_mechanism(request)(request), split_budget(request)))
     check_shares(steps)

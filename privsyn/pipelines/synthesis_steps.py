@@ -21,8 +21,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.step_options import Consistency, Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.spec_fields import COLUMN_ORDER, DECODED_COLUMNS
-from privsyn.engine.step import Output, Progress, PublishedFile, RowStream, Step
+from privsyn.engine.step import COLUMN_ORDER, DECODED_COLUMNS, Output, Progress, PublishedFile, RowStream, Step
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.common_steps import (
     COMPRESSION,
@@ -57,13 +56,13 @@ from privsyn.tasks.estimation.recode import (
 )
 from privsyn.tasks.estimation.smooth_counts import smooth_one_ways
 from privsyn.tasks.estimation.trends import list_missing_pairs
+from privsyn.tasks.kernels.batches import read_ahead
 from privsyn.tasks.kernels.counting import CodeTable
-from privsyn.tasks.kernels.read_ahead import read_ahead
 from privsyn.tasks.knowledge import hold_totals, prior_pairs
 from privsyn.tasks.knowledge.public_knowledge import KnowledgeInCodes, KnowledgePart
 from privsyn.tasks.steps import append_attributes, decode, make_consistent, synthesize
 from privsyn.tasks.synthesis import shards
-from privsyn.tasks.synthesis.strongest_pairs import choose_strongest
+from privsyn.tasks.synthesis.implied_pairs import choose_strongest
 
 MARGINALS, SET_MARGINALS = "make_consistent.marginals", "make_consistent.set_marginals"
 BY_TREND = "make_consistent.by_trend"

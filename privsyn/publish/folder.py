@@ -25,7 +25,7 @@ from privsyn.base.settings import Settings
 from privsyn.base.wording import mention
 from privsyn.data_contracts.artifacts import ArtifactRef
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.publication import Format, check_known_formats
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.execute import Run
@@ -33,10 +33,10 @@ from privsyn.engine.policy_checks import check_formats
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
-from privsyn.pipelines.branches import name_step
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.pipelines.rung_steps import CUTS_FILE
-from privsyn.publish.certificate_of_run import build_certificate
+from privsyn.pipelines.table_pairs import name_step
+from privsyn.publish.certificate_of_run import build_certificate, list_file_versions
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.linked_files import write_linked_files
 from privsyn.publish.formats.writing import write_descriptions, write_note, write_synthetic_files, write_tables
@@ -49,11 +49,9 @@ from privsyn.publish.related_pairs import (
     list_unmeasured_pairs,
 )
 from privsyn.publish.release_note import release_note
-from privsyn.publish.versions import list_file_versions
-from privsyn.storage.find_release import find_release
-from privsyn.storage.record_kinds import FormatsRecord
-from privsyn.storage.records import Records, write_json
+from privsyn.storage.records import FormatsRecord, Records, write_json
 from privsyn.storage.released_files import (
+    find_release,
     read_certificate,
     read_manifest,
     read_manifest_if_readable,
@@ -184,7 +182,7 @@ def fill(
     packages = versions()
     if run.request.spec.tables:
         without = run.store.read_batches(refs["make_without_rows"].tables["without_rows"])
-        names = {name: name_step(name, "decode") for name in list_further(run.request.spec.tables)}
+        names = {name: name_step(name, "decode") for name in list_further_tables(run.request.spec.tables)}
         further = {name: run.store.read_batches(refs[step].tables["synthetic"]) for name, step in names.items()}
         write_linked_files(folder, run.request, write_synthetic_files(folder), without, further)
     write_tables(folder, run.request)
@@ -295,7 +293,7 @@ def _publish_private(run: Run, refs: Mapping[str, StepRefs]) -> None:
         rows = run.store.stored(encoded["encoded_rows"]).num_rows
     else:
         rows = count_repairs(run.private_folder).rows  # pruned: keep the earlier count
-    steps = {name: name_step(name, "encode") for name in list_further(run.request.spec.tables)}
+    steps = {name: name_step(name, "encode") for name in list_further_tables(run.request.spec.tables)}
     further = {n: run.store.read_table(refs[step].tables["repairs"]).to_pylist() for n, step in steps.items()}
     content = {"rows": rows, "repairs": table.to_pylist(), "tables": where}
     write_json(place, {**content, **({"further": further} if further else {})})
@@ -413,6 +411,5 @@ def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, s
     unmeasured = list_unmeasured_pairs(receipts, noisy, consistent, pairs, codes, recode, plan.request.records)
     write_note(new, release_note(plan, certificate, manifest.rows, pairs, unmeasured, private=True), pairs)
     write_descriptions(new, plan, certificate, manifest.rows, manifest.versions)
-    public_spec = spec.public()
-    new_manifest = manifest.model_copy(update={"spec": public_spec, "files": list_files(new)})
+    new_manifest = Manifest(**{**dict(manifest), "spec": spec.public(), "files": list_files(new)})
     (new / "manifest.json").write_text(new_manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")

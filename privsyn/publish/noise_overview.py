@@ -20,7 +20,7 @@ from privsyn.engine.step import get_step
 from privsyn.engine.step_list import list_looks
 from privsyn.engine.step_tables import StepRefs
 from privsyn.publish.markdown import render_note
-from privsyn.report.overview_chart import MarginalOverview, OneWayOverview
+from privsyn.publish.overview_chart import MarginalOverview, OneWayOverview
 from privsyn.storage.released_root import ZoneError
 from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan

@@ -183,12 +183,13 @@ def _check_schedule(schedule: Any) -> None:
 
 def construct_written_schedule(stated: Mapping[str, Any]) -> Any:
     """Return Prefect's schedule of an entry.  Raises ValueError, TypeError or ValidationError if it is not valid."""
-    from prefect.client.schemas.schedules import construct_schedule
+    from prefect.client.schemas.schedules import CronSchedule, construct_schedule
 
     known = ("cron", "interval", "rrule", "timezone", "anchor_date")
     schedule = construct_schedule(**{key: stated[key] for key in known if stated.get(key) is not None})
-    day_or = stated.get("day_or")
-    return schedule if day_or is None else schedule.model_copy(update={"day_or": day_or})
+    if not isinstance(schedule, CronSchedule) or stated.get("day_or") is None:
+        return schedule
+    return CronSchedule(cron=schedule.cron, timezone=schedule.timezone, day_or=stated["day_or"])
 
 
 def _check_limit(limit: Any) -> None:

@@ -14,9 +14,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from privsyn.base.calendar_periods import check_period, name_period
 from privsyn.base.errors import PrivsynError
 from privsyn.flows.states import RELEASE_FLOWS
-from privsyn.ledgers.calendar_periods import check_period, name_period
 from privsyn.server.lost_runs import find_state_before_crash
 
 if TYPE_CHECKING:

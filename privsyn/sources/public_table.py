@@ -240,7 +240,7 @@ def open_shared_columns(path: Path, spec: ReleaseSpec) -> Source | None:
     None if it shares fewer than two, or is not a table: one column of few values is soon equal to another table's.
     """
     for options in dict.fromkeys((spec.csv, CsvOptions())):
-        written = spec.model_copy(update={"csv": options, "columns": spec.measured_columns})
+        written = spec.with_columns(spec.measured_columns, csv=options)
         try:
             names_of_file = list_table_columns(str(path), written)
             shared = {name: column for name, column in spec.measured_columns.items() if name in names_of_file}

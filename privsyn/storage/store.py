@@ -80,11 +80,12 @@ class TableSeals:
         if not all(file.is_file() and not (path.is_dir() and file.is_symlink()) for file in list_part_files(path)):
             return False
         mac = self._compute_mac(path, self.mac if afresh else self._recall_mac)
-        return hmac.compare_digest(self._sign(ref, mac), ref.check)
+        return hmac.compare_digest(self._sign(ref.name, ref.step, ref.zone, ref.key, mac), ref.check)
 
     def place_here(self, ref: ArtifactRef, dataset: str) -> ArtifactRef:
         """Return the reference with the table's path under this root; a copied root has other paths."""
-        return ref.model_copy(update={"path": str(self.private_root / "store" / dataset / Path(ref.path).name)})
+        path = str(self.private_root / "store" / dataset / Path(ref.path).name)
+        return ArtifactRef(name=ref.name, step=ref.step, zone=ref.zone, key=ref.key, path=path, check=ref.check)
 
     def _compute_mac(self, path: Path, mac: Callable[[Path], str]) -> str:
         """Return the HMAC of a table: of its file, or of the names and HMACs of its folder's files."""
@@ -93,8 +94,8 @@ class TableSeals:
         parts = "\0".join(f"{file.name}\0{mac(file)}" for file in list_part_files(path))
         return hmac.new(self._key, f"parts\0{parts}".encode(), hashlib.sha256).hexdigest()
 
-    def _sign(self, ref: ArtifactRef, mac: str) -> str:
-        label = "\0".join(("reference", ref.zone, ref.name, ref.step, ref.key, mac))
+    def _sign(self, name: str, step: str, zone: Zone, key: str, mac: str) -> str:
+        label = "\0".join(("reference", zone, name, step, key, mac))
         return hmac.new(self._key, label.encode(), hashlib.sha256).hexdigest()
 
     def _recall_mac(self, path: Path) -> str:
@@ -223,8 +224,8 @@ class Store(TableSeals):
             else:
                 with replace_file(target, for_good=for_good) as temporary:
                     write_parquet(temporary, table, strip_schema(schema))
-        unsigned = ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check="")
-        return unsigned.model_copy(update={"check": self._sign(unsigned, self._compute_mac(target, self.mac))})
+        check = self._sign(name, step, zone, key, self._compute_mac(target, self.mac))
+        return ArtifactRef(name=name, step=step, zone=zone, key=key, path=str(target), check=check)
 
     def put_back(self, ref: ArtifactRef, content: bytes) -> ArtifactRef:
         """Write the file of a released one-file table to its place in this store, for :meth:`verify` to judge.

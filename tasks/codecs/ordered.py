@@ -1,4 +1,8 @@
-"""Base of the codecs of ordered columns: fine cells between edges, exact values, then null if nullable."""
+"""Base of the codecs of ordered columns: fine cells between edges, exact values, then null if nullable.
+
+The lattice of a column is its values as integers, in units of the column's resolution.  *Encode* stores these numbers
+next to the codes, so that looks inside codes need not read the private table again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from math import frexp
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns import Binned
-from privsyn.data_contracts.columns.grid import Grid
+from privsyn.data_contracts.columns.shared_fields import Grid
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.tasks.codecs.cells import (
     Bin,
@@ -29,7 +36,103 @@ from privsyn.tasks.codecs.cells import (
     holds_one_value,
 )
 from privsyn.tasks.codecs.codec import Bounds, Codec, Codes, Columns
-from privsyn.tasks.codecs.lattice import Lattice
+
+Integers = NDArray[np.int64]
+
+BITS_OF_REALS = 40
+"""Reals without a resolution get 2^-40 of the larger bound."""
+
+_LARGEST, _WIDEST = 1 << 52, 900
+_SIGN = np.uint64(1 << 63)
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The numbers 0 .. ``last - first`` of the multiples inside the bounds, then one for each exact value.
+
+    ``grid``: the multiples; None if floats cannot tell them apart, so that every float has a number.  ``first`` and
+    ``last``: the multiples, or floats, at the bounds.
+    """
+
+    grid: Grid | None
+    first: int
+    last: int
+    exact: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, low: float, high: float, grid: Grid | None, exact: Sequence[float] = ()) -> Lattice:
+        """Return the lattice between two bounds; ``grid``: the column's resolution, None for reals without one."""
+        exponent = frexp(max(abs(low), abs(high)))[1]
+        if grid is None and abs(exponent) < _WIDEST:
+            grid = Grid(Fraction(2) ** (exponent - BITS_OF_REALS))
+        if grid is not None:
+            first, last = (grid.first(bound, above=True) - 1 for bound in (low, high))  # at or below each bound
+            if max(abs(first), abs(last)) < _LARGEST:
+                return cls(grid, first, last, tuple(exact))
+        return cls.of_floats(low, high, exact)
+
+    @classmethod
+    def of_floats(cls, low: float, high: float, exact: Sequence[float] = ()) -> Lattice:
+        """Return the lattice of all floats between two bounds, which reads values back exactly."""
+        first, last = (int(number) for number in _number_floats(np.array([low, high])))
+        return cls(None, first, last, tuple(exact))
+
+    @property
+    def size(self) -> int:
+        """Number of lattice numbers."""
+        return self.last - self.first + 1 + len(self.exact)
+
+    def number(self, values: Floats, exact: Integers) -> pa.Array:
+        """Return the number of each value inside the bounds, null for NaN, in the smallest type; shape (rows,).
+
+        A value between two multiples gets the lower one's number.  ``exact``: the index of each value's exact value, -1
+        for other values.
+        """
+        missing = np.isnan(values) & (exact < 0)
+        inside = np.where(np.isnan(values), 0.0, values)
+        if self.grid is None:
+            offset = _number_floats(inside) - np.uint64(self.first)
+        else:
+            step = self.grid.step
+            steps = np.rint(self.grid.below(inside) * float(step.denominator) / float(step.numerator))
+            offset = (np.clip(steps, self.first, self.last) - self.first).astype(np.uint64)
+        after = np.maximum(exact, 0).astype(np.uint64) + np.uint64(self.last - self.first + 1)
+        numbers = np.where(exact >= 0, after, offset)
+        return pa.array(np.where(missing, np.uint64(0), numbers).astype(choose_code_dtype(self.size)), mask=missing)
+
+    def find_multiples(self, numbers: pa.Array) -> tuple[Integers, NDArray[np.bool_]]:
+        """Return the multiple of each number, and which numbers are multiples: neither null nor exact."""
+        offset = np.asarray(numbers.fill_null(0)).astype(np.uint64)
+        is_multiple = np.asarray(numbers.is_valid()) & (offset <= np.uint64(self.last - self.first))
+        if self.grid is None:
+            return np.zeros(len(numbers), np.int64), np.zeros(len(numbers), bool)
+        return np.where(is_multiple, offset, np.uint64(0)).astype(np.int64) + self.first, is_multiple
+
+    def read(self, numbers: pa.Array) -> pa.Array:
+        """Return the values of the numbers as floats, null for null; shape (rows,)."""
+        offset = np.asarray(numbers.fill_null(0)).astype(np.uint64)
+        is_exact = offset > np.uint64(self.last - self.first)
+        inside = np.where(is_exact, np.uint64(0), offset)
+        if self.grid is None:
+            values = _read_floats(inside + np.uint64(self.first))
+        else:
+            values = np.asarray(self.grid.value(inside.astype(np.float64) + self.first))
+        if self.exact:
+            place = (offset - np.uint64(self.last - self.first + 1)).astype(np.int64)
+            values = np.where(is_exact, np.array(self.exact)[np.where(is_exact, place, 0)], values)
+        return pa.array(values, mask=~np.asarray(numbers.is_valid()))
+
+
+def _number_floats(values: Floats) -> NDArray[np.uint64]:
+    """Return integers that sort like the floats; -0.0 equals 0.0."""
+    bits = (values + 0.0).view(np.uint64)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def _read_floats(numbers: NDArray[np.uint64]) -> Floats:
+    """Return the floats with these numbers."""
+    return np.where(numbers & _SIGN, numbers ^ _SIGN, ~numbers).view(np.float64)
+
 
 FRACTIONS = "fractions rounded"
 """Repair: a fraction in an integer column is rounded down."""
@@ -92,9 +195,9 @@ class OrderedCodec(Codec):
 
     ``rungs``: cell edges on a ladder (cells.list_rungs) that replace the column's edges; empty for none.  ``cuts``: the
     cells that a first look made from the rungs.  ``barriers``: values, in the numbers of ``edge_values``, at which a
-    bin ends and across which low bins are never combined, such as rule thresholds.  ``even``: cells as in releases made
-    before wide bins had more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.
-    ``edges``: edges of single-cell bins that replace the column's edges; empty for none.
+    bin ends and across which low bins are never combined, such as rule thresholds.  ``two_celled``: cells as in
+    releases made before wide bins had more (:func:`build_cells`).  ``points``: values with a cell of their own in their
+    section.  ``edges``: edges of single-cell bins that replace the column's edges; empty for none.
     """
 
     least_part = 0.0
@@ -106,7 +209,7 @@ class OrderedCodec(Codec):
         column: Binned,
         barriers: Collection[float] = (),
         *,
-        even: bool = False,
+        two_celled: bool = False,
         points: Collection[float] = (),
         cuts: Sequence[CutCell] = (),
         edges: tuple[float, ...] = (),
@@ -125,7 +228,7 @@ class OrderedCodec(Codec):
             barriers,
             self._grid,
             closed=column.closed,
-            even=even,
+            two_celled=two_celled,
             points=points,
             split=not edges and not rungs,
         )
@@ -346,11 +449,11 @@ class OrderedCodec(Codec):
 
     def bin_labels(self) -> list[str]:
         """Return public bins as intervals."""
-        return [self._name(part) for part in self.cells.bins] + ["(null)"] * int(self._nullable)
+        return [self._name(bin_) for bin_ in self.cells.bins] + ["(null)"] * int(self._nullable)
 
     def values(self, *, fine: bool) -> Floats:
         """Return the middles of the fine cells or public bins (of the grid's values inside), NaN for null."""
-        middles = [self._find_middle(part) for part in (self.cells.fine if fine else self.cells.bins)]
+        middles = [self._find_middle(bin_) for bin_ in (self.cells.fine if fine else self.cells.bins)]
         return np.array(middles + [np.nan] * int(self._nullable), dtype=np.float64)
 
     def value_bounds(self) -> dict[str, pa.Array | Bounds]:
@@ -359,13 +462,13 @@ class OrderedCodec(Codec):
         A value that is moved to a heap stays in its bin, but may leave its cell.
         """
         parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.leaves_cell else self.cells.fine
-        return self._list_bounds([self._find_bin_bounds(part) for part in parts])
+        return self._list_bounds([self._find_bin_bounds(bin_) for bin_ in parts])
 
     def counted_bounds(self) -> dict[str, pa.Array | Bounds]:
         """See :class:`Codec`; without a step, every number of a cell counts."""
         if self._grid is not None or self.leaves_cell:
             return self.value_bounds()
-        bounds = np.array([self._find_bin_bounds(part) for part in self.cells.fine]).reshape(-1, 2)
+        bounds = np.array([self._find_bin_bounds(bin_) for bin_ in self.cells.fine]).reshape(-1, 2)
         return self._list_bounds(np.column_stack([self._least, bounds[:, 1]]))
 
     def _list_bounds(self, bounds: Any) -> dict[str, pa.Array | Bounds]:
@@ -374,14 +477,14 @@ class OrderedCodec(Codec):
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
 
-    def _find_bin_bounds(self, part: Bin) -> tuple[float, float]:
-        if part.exact:
-            return part.low, part.low
+    def _find_bin_bounds(self, bin_: Bin) -> tuple[float, float]:
+        if bin_.exact:
+            return bin_.low, bin_.low
         if self._grid is not None:
-            steps = part.steps(self._grid)
+            steps = bin_.steps(self._grid)
             return float(self._grid.value(steps[0])), float(self._grid.value(steps[-1]))
-        return self._find_least_released(part.low), part.high if part.closed else float(
-            np.nextafter(part.high, -np.inf)
+        return self._find_least_released(bin_.low), bin_.high if bin_.closed else float(
+            np.nextafter(bin_.high, -np.inf)
         )
 
     def _find_least_released(self, low: float) -> float:
@@ -406,10 +509,10 @@ class OrderedCodec(Codec):
         counted = np.where(self._find_exact_cells(numbers) >= 0, numbers, inside)
         return np.where(missing, np.nan, counted) if self._nullable else counted
 
-    def _find_middle(self, part: Bin) -> float:
-        if self._grid is None or part.exact:
-            return (part.low + part.high) / 2
-        steps = part.steps(self._grid)
+    def _find_middle(self, bin_: Bin) -> float:
+        if self._grid is None or bin_.exact:
+            return (bin_.low + bin_.high) / 2
+        steps = bin_.steps(self._grid)
         return float(self._grid.value(steps[0]) + self._grid.value(steps[-1])) / 2
 
     def label_further_edges(self, edges: Collection[float]) -> tuple[str, ...]:
@@ -417,18 +520,18 @@ class OrderedCodec(Codec):
         inside = (e for e in edges if self._edges[0] < e < self._edges[-1] and e not in {*self._edges, *self._exact})
         return tuple(dict.fromkeys(map(self._label, inside)))
 
-    def _name(self, part: Bin) -> str:
+    def _name(self, bin_: Bin) -> str:
         """Return the readable label of a bin or cell."""
-        if part.exact or (self._grid is None and holds_one_value(part, None)):
-            return self._label(part.low)
+        if bin_.exact or (self._grid is None and holds_one_value(bin_, None)):
+            return self._label(bin_.low)
         if self._grid is not None:
-            steps = part.steps(self._grid)
+            steps = bin_.steps(self._grid)
             ends = [self._label(float(self._grid.value(step))) for step in (steps[0], steps[-1])]
             return ends[0] if len(steps) == 1 else "..".join(ends)
-        before = float(np.nextafter(part.low, -np.inf))
-        if not part.above and before in self._alone:  # a single-value cell ends there
-            return f"({self._label(before)}, {self._label(part.high)})"
-        return f"{'(' if part.above else '['}{self._label(part.low)}, {self._label(part.high)})"
+        before = float(np.nextafter(bin_.low, -np.inf))
+        if not bin_.above and before in self._alone:  # a single-value cell ends there
+            return f"({self._label(before)}, {self._label(bin_.high)})"
+        return f"{'(' if bin_.above else '['}{self._label(bin_.low)}, {self._label(bin_.high)})"
 
     @cached_property
     def _alone(self) -> frozenset[float]:

@@ -21,7 +21,7 @@ from privsyn.data_contracts.columns import (
     NumberColumn,
     TimeColumn,
 )
-from privsyn.data_contracts.columns.grid import find_next_value
+from privsyn.data_contracts.columns.shared_fields import find_next_value
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import Node
 from privsyn.data_contracts.rules import (

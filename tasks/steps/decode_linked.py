@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.panels import MOST_PERSONS, Panel, name_stay
 from privsyn.data_contracts.tables import BATCH_ROWS, ValueRange, build_code_schema
 from privsyn.tasks.codecs import EncodingPlan

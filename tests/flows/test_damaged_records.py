@@ -15,15 +15,15 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.step_tables import StepRefs
 from privsyn.ledgers.ledger import Ledger
-from privsyn.storage.record_kinds import (
+from privsyn.storage.records import (
     CounterRecord,
     GenerationRecord,
     LedgerRecord,
+    Records,
     RequestRecord,
     RunRecord,
     VersionsRecord,
 )
-from privsyn.storage.records import Records
 from tests.support.releases import few, run
 from tests.support.specs import people
 

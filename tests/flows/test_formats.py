@@ -14,13 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from privsyn.api.ledger import LedgerView
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli import app
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary, add_formats, is_whole
 from privsyn.storage.released_files import read_manifest
 from privsyn.storage.store import Store
@@ -146,7 +146,7 @@ def test_the_versions_are_those_that_made_the_tables(
     """After an upgrade other words are published, and the tables are the old ones."""
     folder = Path(first.released)
     old = read_manifest(folder).versions
-    monkeypatch.setattr("privsyn.publish.versions.list_versions", lambda: {**old, "numpy": "99.0"})
+    monkeypatch.setattr("privsyn.publish.certificate_of_run.list_versions", lambda: {**old, "numpy": "99.0"})
     if lost == "record":
         (Settings().private_root / "records" / "people" / f"versions-{first.run}.json").unlink()
     else:

@@ -19,9 +19,9 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
+from privsyn.evaluation.forecasts.forecast import forecast
 from privsyn.evaluation.private_evaluation import AskedEvaluation, evaluate
 from privsyn.evaluation.quality_release import publish_quality
-from privsyn.forecasts.forecast import forecast
 from tests.support.examples import keep_first
 from tests.support.kept import Kept
 from tests.support.panels import PANEL_COLUMNS, make_panel, make_panel_spec

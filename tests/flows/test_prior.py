@@ -22,7 +22,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.certificate_of_run import PRIOR_PROMISE
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 from privsyn.tasks.privacy.noise import NoNoise
 from tests.support.examples import keep_first
 from tests.support.releases import few, release_in_process

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.base.wording import API
@@ -19,7 +20,7 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.evaluation.quality_release import publish_quality
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import plan_release, propose_release
+from privsyn.pipelines.release_plan import plan_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.specs.spec_file import load_spec
 from tests.support.examples import keep_first

@@ -13,13 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.admission import check_request
 from privsyn.evaluation.coded_tables import open_release
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.sources.private_table import Source
 from privsyn.tasks.codecs.encode_rows import Repairs

@@ -16,6 +16,7 @@ from prefect.artifacts import Artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, LogFilter, LogFilterFlowRunId
 
+from privsyn.api.release import propose_release
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -33,15 +34,13 @@ from privsyn.flows.run_page.show import (
 )
 from privsyn.ledgers.ledger import Ledger
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish import noise_overview as overviews
-from privsyn.publish import relations_picture
+from privsyn.publish import overview_chart, relations_picture
+from privsyn.publish import overview_chart as pictures
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.publish.noise_overview import Overview, ReleasedInputs, build_overview, write_overview
+from privsyn.publish.overview_chart import draw_in_subprocess
 from privsyn.publish.release_note import list_looks
-from privsyn.report import overview_chart
-from privsyn.report import overview_chart as pictures
-from privsyn.report.overview_chart import draw_in_subprocess
 from privsyn.storage.released_files import read_certificate, read_manifest
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.estimation.marginals import Marginal

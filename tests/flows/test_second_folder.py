@@ -16,6 +16,7 @@ import pytest
 
 import privsyn as privsyn_api
 from privsyn.api.ledger import LedgerView
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -23,10 +24,9 @@ from privsyn.engine import checks, open_run
 from privsyn.engine.opening import Books, find_payer
 from privsyn.engine.proposal import Proposal
 from privsyn.engine.step import ReleaseStep
+from privsyn.ledgers.known_tables import Payer
 from privsyn.ledgers.ledger import ChargeLine, Ledger
-from privsyn.ledgers.paid_elsewhere import Payer
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from tests.support.commands import privsyn
 from tests.support.opened import watched

@@ -186,7 +186,7 @@ def test_a_trend_asked_again_is_no_joint_count(unclear: Path) -> None:
     counts = ReleasedCounts.of(unclear)
     assert counts.sums_beside["measure_marginals"]
     spec = ReleaseSpec.model_validate({**content(0.2), "data": "nowhere.parquet"})
-    relations = list_measured_relations(Plan(Request(spec), counts.steps), read_certificate(unclear))
+    relations = list_measured_relations(Plan(Request(spec), counts.steps), read_certificate(unclear).stages)
     assert relations is not None
     assert {r.columns for r in relations} == {c.attributes for c in counts.joint}
 

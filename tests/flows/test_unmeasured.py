@@ -20,7 +20,7 @@ from privsyn.base.settings import Settings
 from privsyn.data_contracts.prior import Prior
 from privsyn.ledgers.ledger import Ledger
 from privsyn.publish.formats.described import TELLS_NOTHING
-from privsyn.specs.public_inputs import with_public_inputs
+from privsyn.specs.spec_file import with_public_inputs
 from tests.support import answered
 from tests.support.places import ROOT
 from tests.support.releases import FEW, QUICK, run

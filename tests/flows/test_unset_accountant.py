@@ -12,6 +12,7 @@ import pytest
 
 import privsyn
 from privsyn.api.check import check
+from privsyn.api.release import propose_release
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.cli.release_command import look_ahead
@@ -19,7 +20,6 @@ from privsyn.data_contracts.certificate import Certificate
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.choose_accountant import assume_accountant
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.storage.records import Records
 from privsyn.tasks.privacy.accountant import CapAccountant, convert_epsilon_to_rho

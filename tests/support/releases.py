@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.api.release import run_proposal
+from privsyn.api.release import propose_release, run_proposal
 from privsyn.base.settings import Settings
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -19,7 +19,6 @@ from privsyn.engine.inputs import Inputs, PrivateAccess
 from privsyn.engine.proposal import ignore_progress
 from privsyn.engine.request import Request
 from privsyn.engine.step import Step
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.publish.folder import ReleaseSummary
 from privsyn.tasks.privacy.noise import NoiseSource
 from tests.support.specs import COLUMNS, make_spec

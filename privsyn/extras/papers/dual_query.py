@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, MethodInput, MethodResult
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.evaluation.comparison.method import Choices, MethodInput, MethodResult
 from privsyn.extras.papers.full_domain import TOTAL_SHARE, list_pairs, measure_number_of_rows, split_rho
 from privsyn.tasks.kernels.counting import CodeTable, count_all
 

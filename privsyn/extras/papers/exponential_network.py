@@ -14,15 +14,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import Choices, DomainTooLargeError, MethodInput, MethodResult
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.evaluation.comparison.method import Choices, DomainTooLargeError, MethodInput, MethodResult
 from privsyn.extras.papers.full_domain import TOTAL_SHARE, measure_number_of_rows, split_rho, spread_for
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.kernels.counting import CodeTable, count_all
-from privsyn.tasks.steps.ancestral_rows import draw_ancestral_rows
-from privsyn.tasks.steps.build_network import count_useful_cells
+from privsyn.tasks.steps.build_network import count_useful_cells, draw_ancestral_rows
 
 NETWORK_SHARE = Fraction(3, 10)
 """beta: part of the budget for the network; the families get the rest."""

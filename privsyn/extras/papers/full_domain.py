@@ -13,7 +13,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import (
+from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
+from privsyn.data_contracts.receipts import Query, compute_sigma
+from privsyn.evaluation.comparison.method import (
     Choices,
     LaplaceQuery,
     MethodInput,
@@ -21,8 +23,6 @@ from privsyn.comparison.method import (
     check_cells,
     compute_laplace_scale,
 )
-from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
-from privsyn.data_contracts.receipts import Query, compute_sigma
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.kernels.counting import CodeTable, count, count_all
 from privsyn.tasks.kernels.streams import draw_systematically

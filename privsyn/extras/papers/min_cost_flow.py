@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.comparison.method import MethodInput, MethodResult
-from privsyn.comparison.variants import Steps
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.step_options import Synthesis
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult
+from privsyn.evaluation.comparison.variants import Steps
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import stream_codes
 from privsyn.pipelines.registry import build_steps

@@ -7,8 +7,6 @@ from itertools import combinations
 
 import numpy as np
 
-from privsyn.comparison.method import MethodInput, MethodResult
-from privsyn.comparison.variants import Steps
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind
 from privsyn.data_contracts.domain import Clique, Domain
@@ -16,6 +14,8 @@ from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Output, Progress, Step
 from privsyn.engine.step_list import fund
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult
+from privsyn.evaluation.comparison.variants import Steps
 from privsyn.extras.papers.noise_variants import vary_paper
 from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, RECODE
 from privsyn.pipelines.one_shot import CLIQUES, MEASURED, RECODE_ROWS, get_options, measure_chosen

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from privsyn.api.release import propose_release
+from privsyn.base.calendar_periods import name_period
 from privsyn.base.errors import LedgerError, RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.admission import check_request
-from privsyn.ledgers.calendar_periods import name_period
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from privsyn.specs.spec_file import load_spec
 from tests.support.commands import privsyn
 from tests.support.opened import watched

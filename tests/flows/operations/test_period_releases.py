@@ -213,7 +213,7 @@ def test_a_killed_period_is_finished_with_one_draw_and_one_charge(
 def test_lost_rows_of_a_begun_period_are_not_replaced_by_others(places: Path, spec: ReleaseSpec) -> None:
     """Its noise is drawn, its encoded rows are gone, and the table has changed: it cannot be finished any more."""
     with pytest.raises(KeyboardInterrupt):
-        from privsyn.pipelines.release_plan import propose_release
+        from privsyn.api.release import propose_release
 
         with open_run(propose_release(spec, Settings(), period="2026-10")) as opened:
             rows = opened.execute(STEPS[0], {})

@@ -25,7 +25,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine.step import list_published_files
 from privsyn.pipelines.one_shot import STEPS
-from privsyn.publish.versions import list_versions
+from privsyn.publish.certificate_of_run import list_versions
 from tests.support.examples import keep_first
 from tests.support.places import ROOT
 from tests.support.releases import release_in_process

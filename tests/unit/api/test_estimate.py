@@ -16,8 +16,8 @@ from privsyn.api.estimate import Estimate, _choose_factor, _compute_growth, _con
 from privsyn.api.rehearsal import Cost, Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
-from privsyn.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
-from privsyn.forecasts.made_up_rows import assume_rows
+from privsyn.evaluation.forecasts.assumed_counts import AssumedRows, ScaledRows, assume_chances
+from privsyn.evaluation.forecasts.made_up_rows import assume_rows
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.tasks.codecs import plan
 from privsyn.tasks.codecs.cells import CutCell

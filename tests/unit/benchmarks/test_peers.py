@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import peers
 from benchmarks.peers import Peer, PeerError, echo
-from privsyn.comparison.method import MethodInput
 from privsyn.data_contracts.domain import Domain
+from privsyn.evaluation.comparison.method import MethodInput
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise

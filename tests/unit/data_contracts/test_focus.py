@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.question_language import parse_names, parse_question, split_formula
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from tests.support.notes import write_section

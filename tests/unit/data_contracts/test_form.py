@@ -18,8 +18,8 @@ from ruamel.yaml import YAML
 from privsyn.data_contracts import form
 from privsyn.data_contracts import release_spec as specs
 from privsyn.data_contracts.earlier_spellings import translate_to_current
-from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.form import describe_limits, explain, leave_to_preset
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.mechanism_options import Adaptive, Aim, Independent, Mst, PriorLevels, PrivBayes, PrivSyn
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.flows.release import release

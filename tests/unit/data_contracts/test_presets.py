@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from privsyn.comparison.method import MethodSettings
 from privsyn.data_contracts.presets import (
     ALL_PAIRS_COLUMNS,
     RELATIONS,
@@ -14,6 +13,7 @@ from privsyn.data_contracts.presets import (
     find_open_values,
 )
 from privsyn.data_contracts.release_spec import ReleaseSpec
+from privsyn.evaluation.comparison.method import MethodSettings
 from privsyn.flows.deploy import read_spec
 from tests.support.specs import make_spec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.rule_language import (
     MAX_LENGTH,
     drop_table_names,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from privsyn.data_contracts.field_error import FieldError
+from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.summaries import list_measured_summaries, parse_summary
 from privsyn.tasks.codecs import plan
 from tests.support.examples import choose_example_count

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from privsyn.api.release import propose_release
 from privsyn.base.errors import RequestError
 from privsyn.base.settings import Settings
 from privsyn.engine import admission, checks
@@ -16,7 +17,6 @@ from privsyn.engine import open_run as opening_run
 from privsyn.engine.open_run import open_run
 from privsyn.engine.proposal import Proposal
 from privsyn.ledgers.ledger import Ledger
-from privsyn.pipelines.release_plan import propose_release
 from tests.support.releases import few
 from tests.support.specs import people
 

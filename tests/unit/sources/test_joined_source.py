@@ -13,7 +13,7 @@ from privsyn.engine.request import Request
 from privsyn.sources import joined_source
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs.encode_rows import Repairs
-from privsyn.tasks.kernels import text_hash
+from privsyn.tasks.panels import row_order
 from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.steps.encode import encode
 from tests.support.linked_tables import Tables, make_tables_spec, make_tree, make_tree_content
@@ -32,7 +32,7 @@ def test_each_key_is_found_at_its_place_and_no_other_is() -> None:
     "hashes", [lambda texts: [0] * len(texts), lambda texts: [len(t.as_py() or "") for t in texts]]
 )
 def test_hashes_that_two_texts_share_change_nothing(hashes: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_hash, "hash_texts", hashes)
+    monkeypatch.setattr(row_order, "hash_texts", hashes)
     assert joined_source._Keys(KEYS).find(OWN).to_pylist() == PLACES
     alone = joined_source._Keys(pa.array(["a", "bb"]))
     assert alone.find(pa.array(["b", "bb", "aa", "a"])).to_pylist() == [None, 1, None, 0]
@@ -63,9 +63,9 @@ def test_records_of_rows_in_no_order_do_not_hang_on_how_they_are_stored() -> Non
     for order in (stored, stored[::-1], np.random.default_rng(1).permutation(stored)):
         source = open_source(tables | {"drugs": tables["drugs"].take(order)}, spec)
         released = tuple(name for name in source.columns if name in spec.released_columns)
-        branch = Request(spec, released).branches["drugs"]
-        rows = RowsOfPersons(source.further["drugs"].batches)
-        records = pa.Table.from_batches(encode(rows, branch.encoding, branch.spec.unit, Repairs()))
+        pair_request = Request(spec, released).table_pairs["drugs"]
+        rows = RowsOfPersons(source.further_tables["drugs"].batches)
+        records = pa.Table.from_batches(encode(rows, pair_request.encoding, pair_request.spec.unit, Repairs()))
         found.append(records.sort_by([(name, "ascending") for name in records.column_names]))
     assert found[0].num_rows > 20
     assert found[0].equals(found[1]) and found[0].equals(found[2])

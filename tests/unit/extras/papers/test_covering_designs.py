@@ -8,14 +8,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from privsyn.comparison.method import MethodSettings
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.focus import NamedMarginal
+from privsyn.evaluation.comparison.method import MethodSettings
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.extras.papers import public_views
 from privsyn.extras.papers.public_views import LARGEST, build_affine_plane
 from tests.support.examples import keep_first
-from tests.unit.comparison.test_methods import trial
+from tests.unit.evaluation.comparison.test_methods import trial
 
 
 @pytest.mark.parametrize("points", [2, 3, 4, 5, 9, 11, 16, 25, 30, 49, 50, 63, 64])

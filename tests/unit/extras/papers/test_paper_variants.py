@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from privsyn.comparison.method import MethodInput, MethodResult
-from privsyn.comparison.methods import METHODS
 from privsyn.data_contracts.domain import Domain
+from privsyn.evaluation.comparison.method import MethodInput, MethodResult
+from privsyn.evaluation.comparison.methods import METHODS
 from privsyn.tasks.codecs.binning import AttributeBins
 from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.privacy.noise import SeededNoise

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Clique, Domain
-from privsyn.tasks.estimation.public_workload import (
+from privsyn.tasks.estimation.prior_levels import (
     choose_independent_one_ways,
     choose_related_cliques,
     compute_mutual_information,
