@@ -278,14 +278,6 @@ def test_folder(tmp_path: Path) -> None:
     source = FileSource.open(folder, ABC)
     assert source.columns == ("a", "b", "c") and [f.name for f in source.files] == ["1.csv", "2.csv"]
     assert rows_of(source) == [{"a": "4", "b": "5"}, {"a": "1", "b": "2"}]
-    (folder / "3.csv").write_bytes(b"a,b\n1,2\n")
-    assert "'c' is in only one of them" in refused(folder)
-    (folder / "3.csv").unlink()
-    parquet(folder / "3.parquet", a=[1], b=[1], c=[1])
-    assert "mixes CSV and Parquet" in refused(folder)
-    (folder / "3.parquet").unlink()
-    (folder / "notes.txt").write_bytes(b"x")
-    assert "notes.txt" in refused(folder)
 
 
 def test_parquet_folder_with_differing_row_groups_and_types(tmp_path: Path) -> None:
@@ -294,8 +286,6 @@ def test_parquet_folder_with_differing_row_groups_and_types(tmp_path: Path) -> N
     parquet(folder / "1.parquet", a=pa.array([1, 2, 3], pa.int8()))
     pq.write_table(pa.table({"a": ["x"] * 5}), folder / "2.parquet", row_group_size=5)
     assert [r["a"] for r in read(folder, spec=spec_of("a"))] == [1, 2, 3, "x", "x", "x", "x", "x"]
-    parquet(folder / "3.parquet", a=pa.array([[1]]))
-    assert "3.parquet" in refused(folder, spec=spec_of("a"))
 
 
 def test_person_id_is_read_though_dropped(tmp_path: Path) -> None:

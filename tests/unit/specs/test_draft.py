@@ -272,7 +272,7 @@ def test_frictionless_null_values(tmp_path: Path) -> None:
     assert parse_spec(fill(draft(tmp_path / "t.csv", tmp_path / "d.json"))).null_values == ("", "no")
 
 
-@pytest.mark.parametrize("stem", ["x" * 48, "x" * 49, "a" * 47 + "_b", "A B", "_x_", "2020", "true"])
+@pytest.mark.parametrize("stem", ["x" * 49, "a" * 47 + "_b", "A B", "_x_", "2020"])
 def test_the_name_that_a_draft_makes_is_one_that_the_spec_allows(tmp_path: Path, stem: str) -> None:
     text = draft(table(tmp_path / f"{stem}.parquet", a=[True]))
     assert parse_spec(fill(text)).dataset
