@@ -364,7 +364,8 @@ def list_two_tables(store: Store, ruler: str) -> Iterator[str]:
     """Yield the table of a ruler: a line a method, and one of its best bins where others were tried."""
     yield "| | " + " | CPU s | ".join(TABLES) + " | CPU s |"
     yield "|---|" + "---|---|" * len(TABLES)
-    for method, title in ({REAL: REAL} if ruler == "synmeter" else {}) | METHODS:
+    named = {REAL: "other real rows"} | METHODS if ruler == "synmeter" else METHODS
+    for method, title in named.items():
         tried = [f"{method}, {number} {kind}" for kind, number in TUNED.get(method, ())]
         tuned = [table for table in TABLES if any(list_runs(store, name, table, 1.0) for name in tried)]
         for names, head, tables in (([method], title, TABLES), ([method, *tried], f"{title}, tuned bins", tuned)):

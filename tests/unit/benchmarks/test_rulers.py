@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,17 @@ import pytest
 from benchmarks import rulers
 from benchmarks.compare_store import Run, Store
 from benchmarks.relations import Given
-from benchmarks.rulers import PLAIN, RULED, SYNMETER, describe_best, list_sdnist, nist_spec, read_report, with_n
+from benchmarks.rulers import (
+    PLAIN,
+    RULED,
+    SYNMETER,
+    describe_best,
+    list_sdnist,
+    list_two_tables,
+    nist_spec,
+    read_report,
+    with_n,
+)
 
 
 def part(name: str, *texts: object) -> dict[str, object]:
@@ -108,6 +119,10 @@ def test_the_least_distance_is_best_to_synmeter_and_a_limit_is_said_in_cpu_minut
     assert describe_best(store, "synmeter", ["m", "m, 16 own"], "adult") == f".100 ({parts}) by 16 own | 7"
     assert describe_best(store, "synmeter", ["slow"], "adult") == "stopped at 8 CPU minutes | "
     assert describe_best(store, "sdmetrics", ["m"], "adult") == " | "  # not laid on it yet
+    store.add(replace(store.runs["m", "adult", 1.0, 0], method="real rows", cpu=None))
+    assert list(list_two_tables(store, "synmeter"))[2:] == [
+        f"| other real rows | .200 ({parts.replace('1', '2')}) |  |  |  |  |  |"
+    ]
 
 
 def test_another_ruler_is_laid_on_kept_rows_and_runs_no_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
