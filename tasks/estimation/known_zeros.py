@@ -168,7 +168,7 @@ def _build_known_zeros(plan: EncodingPlan, rules: CompiledRules, recode: Recode)
 def find_forbidden_compositions(plan: EncodingPlan) -> Bools | None:
     """Return which household compositions the rules about roles alone forbid; None if there are no such rules."""
     rules = plan.rules
-    if rules is None or not rules.of_roles:
+    if rules is None or not rules.role_conditions:
         return None
     panel, order = plan.get_order()
     members = plan.get_compositions().members
@@ -177,7 +177,7 @@ def find_forbidden_compositions(plan: EncodingPlan) -> Bools | None:
     first = np.zeros(len(roles), bool)
     first[np.cumsum(size) - size] = True
     table = {panel.order: order.decode(roles, np.random.default_rng(0))[panel.order]}
-    broken = replace(rules, across=rules.of_roles).find_broken_persons(table, first).any(axis=0)
+    broken = replace(rules, across=rules.role_conditions).find_broken_persons(table, first).any(axis=0)
     return np.asarray(np.logical_or.reduceat(broken, np.cumsum(size) - size))
 
 
@@ -406,15 +406,15 @@ def _estimate_rows(
     return rows, sum(precisions) ** -0.5, max(min(all_nulls, float(values)), 1.0)
 
 
-def find_empty_blocks(rows: Floats, deviation: Floats, most: Floats) -> Bools:
+def find_empty_blocks(rows: Floats, deviation: Floats, limit: Floats) -> Bools:
     """Return which blocks are empty, from noisy ``rows`` with standard ``deviation``; all of shape (blocks,).
 
-    ``most``: largest possible rows of each block.  The prior counts one empty block and one filled block.
+    ``limit``: largest possible rows of each block.  The prior counts one empty block and one filled block.
     """
     from scipy.special import ndtr  # here: it loads slowly
 
     if_empty = np.exp(-0.5 * (rows / deviation) ** 2) / (np.sqrt(2 * np.pi) * deviation)
-    if_filled = np.maximum(ndtr((most - rows) / deviation) - ndtr(-rows / deviation), 1e-300) / most
+    if_filled = np.maximum(ndtr((limit - rows) / deviation) - ndtr(-rows / deviation), 1e-300) / limit
     share = 0.5
     for _ in range(_ROUNDS):
         chance = share * if_empty / (share * if_empty + (1 - share) * if_filled)

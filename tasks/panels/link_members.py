@@ -188,7 +188,7 @@ class MemberLinker:
 
     def _summarize(self, linked: LinkedRows) -> dict[str, Codes]:
         """Return the coarse codes of household summaries, from their members' codes."""
-        codecs = {name: codec for codec in self._plan.of_rows.codecs for name in codec.ranges()}
+        codecs = {name: codec for codec in self._plan.row_plan.codecs for name in codec.ranges()}
 
         def read(name: str) -> Interval:
             cells = read_cells(codecs[name].value_bounds()[name], self._plan.vocabulary)
@@ -320,7 +320,7 @@ class MemberLinker:
         order = np.lexsort((position, household))
         drawn = (np.arange(len(household)) < len(members[0].household))[order]
         household, fine = household[order], {}
-        for codec in self._plan.of_rows.codecs:
+        for codec in self._plan.row_plan.codecs:
             a = codec.attribute
             if a in self._following:
                 code, place = (np.concatenate([getattr(m, n)[a] for m in members])[order] for n in ("codes", "places"))
@@ -427,14 +427,17 @@ def estimate_kinds(
     members = households @ compositions.members
     by_role = {a: _share_by_role(a, roles, recode, marginals, c, zeros) for a, c in codes.items()}
 
-    def estimate(counted: NoisyPairs, pairs: Integers, of_first: Floats) -> KindsOfPairs:
+    def estimate(counted: NoisyPairs, pairs: Integers, first_kinds: Floats) -> KindsOfPairs:
         drawn = households[:, None] * pairs / np.maximum(pairs.sum(axis=1, keepdims=True), 1)
         number = drawn.sum(axis=0)
         by_attribute = {}
         for a, (counts, sigma) in counted.items():
             shares, measured = by_role[a]
             like = _compare_by_kind(a, compositions, drawn, recode, marginals, codes[a])
-            first, second = _scale(of_first @ shares * like), _scale(shares[np.arange(compositions.kinds) // 2] * like)
+            first, second = (
+                _scale(first_kinds @ shares * like),
+                _scale(shares[np.arange(compositions.kinds) // 2] * like),
+            )
             relative = (FIRST, SECOND) if measured else (UNMEASURED, UNMEASURED)
             by_attribute[a] = [
                 estimate_pairs(counts[k], sigma, number[k], first[k], second[k], relative, codes[a].ordered)
@@ -514,7 +517,7 @@ def _find_pair(marginals: Sequence[Marginal], first: str, a: str, codes: Transit
 
 def _share_by_role(
     a: str,
-    of_roles: Codec,
+    role_codec: Codec,
     recode: Recode,
     marginals: Sequence[Marginal],
     codes: TransitionCodes,
@@ -524,7 +527,7 @@ def _share_by_role(
 
     A code that rules forbid to a role has the share 0.
     """
-    role, roles = of_roles.attribute, of_roles.size
+    role, roles = role_codec.attribute, role_codec.size
     coarse = np.minimum(recode[role].coarse, recode[role].size - 1)[:roles]
     forbidden = None if zeros is None else zeros.on((role, a), (recode[role].size, codes.size))
     allowed = np.ones((roles, codes.size)) if forbidden is None else (~forbidden[coarse]).astype(np.float64)

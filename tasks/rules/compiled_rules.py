@@ -42,6 +42,7 @@ from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.rules.intervals import (
     DAY,
     Interval,
+    apply_monotone,
     convert_to_array,
     evaluate_condition,
     evaluate_expression,
@@ -240,7 +241,7 @@ class CompiledRules:
         return list_thresholds([c.node for c in (*self.conditions, *self.across)], self.columns)
 
     @property
-    def of_roles(self) -> tuple[ForbiddenCondition, ...]:
+    def role_conditions(self) -> tuple[ForbiddenCondition, ...]:
         """The conditions across rows that depend only on the roles of a household's members."""
         column, _ = self.roles
         return tuple(c for c in self.across if column and {*c.node.columns} <= {column})

@@ -190,7 +190,7 @@ def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, r
 
 def build_kept_domain(plan: EncodingPlan, recode: Recode) -> Domain:
     """Return the domain of the kept rows: coarse codes of the columns that every row has, under separate names."""
-    counted = plan.attributes_of([name for codec in plan.of_rows.codecs for name in codec.ranges()])
+    counted = plan.attributes_of([name for codec in plan.row_plan.codecs for name in codec.ranges()])
     return Domain.of({name_all_rows(a): recode[a].size for a in counted})
 
 
@@ -209,7 +209,7 @@ def keep_rows(rows: Iterable[pa.RecordBatch], plan: EncodingPlan, recode: Recode
 def list_attributes(plan: EncodingPlan) -> tuple[str, ...]:
     """Return the parent-table attributes, with columns, by which persons without rows are counted."""
     constant = {*plan.get_order()[0].constant}
-    held = (c for c in plan.of_rows.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
+    held = (c for c in plan.row_plan.codecs if {*c.sources} <= constant and c.ranges() and c.chances is None)
     return tuple(c.attribute for c in held)
 
 
