@@ -42,7 +42,7 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], c
         if len(pair) != 2 or pair[0] == pair[1]:
             raise FieldError("must name two different columns", "Name the two columns to compare", place)
         for name in pair:
-            check_drawn_column(name, columns, computed, place, does="measures")
+            check_drawn_column(name, columns, computed, place, use="measures")
             if name in seen:
                 raise FieldError(f"names the column {name!r} a second time", "Compare it with one column", place)
             seen.add(name)

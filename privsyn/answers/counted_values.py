@@ -172,12 +172,12 @@ class ValueCells(ColumnCells):
         return np.setdiff1d(values, split.values)
 
 
-def find_split_cells(cells: ColumnCells, part: Floats) -> ValueCells | None:
+def find_split_cells(cells: ColumnCells, selected_part: Floats) -> ValueCells | None:
     """Return the cells of one column, heavy ones split; None for several columns, or if no heavy cell is cut.
 
-    ``part``: the part of each cell that the condition selects.
+    ``selected_part``: the part of each cell that the condition selects.
     """
     split = _find_split(cells.released, cells.columns[0]) if cells.fine else None
-    if split is None or not ((part > 0) & (part < 1))[split.fine[split.single]].any():
+    if split is None or not ((selected_part > 0) & (selected_part < 1))[split.fine[split.single]].any():
         return None
     return ValueCells(cells.released, cells.columns, cells.coarse, split)
