@@ -93,7 +93,7 @@ class Panel:
 
 
 def count_compositions(roles: int, limited_roles: int, limit: int) -> int:
-    """Return the number of compositions of households of 1 to ``limit`` members with ``limited_roles`` limited roles."""
+    """Return the number of compositions of households of 1 to ``limit`` members; ``limited_roles``: their number."""
     free = roles - limited_roles
     several = (comb(limited_roles, j) * comb(limit - j + free, free) for j in range(min(limited_roles, limit) + 1))
     return sum(several) - 1
