@@ -1,8 +1,8 @@
 """Linked tables: persons and their rows, or households and their members, as one spec of rows.
 
-The columns of the table above are the same in every row of a person.  So a release of two tables is a release of
-linked rows (panels.py) with a count of the persons that have no row.  Further tables, of the same persons or of their
-rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_table_pair`).
+The columns of the table above are the same in every row of a person.  So a release of two tables is a release of linked
+rows (panels.py) with a count of the persons without rows.  Each further table, of the same persons or of their rows, is
+a spec of two tables: itself and the table above it (:func:`build_table_pair`).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ DEEPEST = 3
 
 
 class LinkedTable(FrozenModel):
-    """One of the tables: the one above all, of persons or households, or one of rows, which is ``of`` the one above it.
+    """A table: the top one, of persons or households, or a table of rows, which is ``of`` the table above it.
 
-    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` are for a further table; for the first
-    table of rows they stand in the spec.
+    ``order``, ``max``, ``with_order``, ``rules``, ``focus`` and ``workload`` belong to a further table; for the first
+    table of rows they are fields of the spec.
     """
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset(
@@ -137,7 +137,7 @@ def get_below(tables: Tables) -> tuple[str, LinkedTable]:
 def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
     """Return the first of the root's tables of rows, the only one whose columns may be described in the spec.
 
-    So the first table stays the same if the spec comes back from a store that sorts names.
+    So the first table stays the same if a store sorts the names of the spec.
     """
     listed = [name for name, columns in columns_by_table.items() if isinstance(columns, list | tuple | str)]
     return (listed or [*columns_by_table])[0]

@@ -24,7 +24,7 @@ _QUOTED_NAME = re.compile(r"""([`'"])(.*)\1""", re.DOTALL)
 
 
 class ParsedQuestion(NamedTuple):
-    """A question: a figure (``count`` by default), its column, the columns it is by, and a condition."""
+    """A question: a figure (``count`` by default), its column, the grouping columns, and a condition."""
 
     what: str
     of: str
@@ -33,7 +33,7 @@ class ParsedQuestion(NamedTuple):
 
     @property
     def counted_by(self) -> tuple[str, ...]:
-        """The columns by whose values rows are counted, without duplicates: the groups, then the columns it is of."""
+        """The columns by whose values rows are counted, without duplicates: the groups, then the figure's columns."""
         return tuple(dict.fromkeys((*self.by, *(() if self._is_of_condition else parse_names(self.of)[: self._most]))))
 
     @property

@@ -27,7 +27,7 @@ from privsyn.pipelines.common_steps import (
     RECODE,
     RECODED,
     RELEASED,
-    get_options_as,
+    get_options,
     list_released_tables,
     publish_noisy,
     stream_codes,
@@ -65,13 +65,8 @@ from privsyn.tasks.steps import append_attributes, combine_cliques, residual_sco
 
 def build_steps(request: Request) -> tuple[Step, ...]:
     """Return the steps of PrivSyn, with further rounds between measurement and consistency."""
-    rounds = (_build_round(n) for n in range(2, get_options(request).rounds + 2))
+    rounds = (_build_round(n) for n in range(2, get_options(request, Adaptive).rounds + 2))
     return (*build_looks(), *(step for steps in rounds for step in steps), *build_row_steps(request))
-
-
-def get_options(request: Request) -> Adaptive:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, Adaptive)
 
 
 def measure_again(n: int, chosen: str) -> ReleaseStep:
@@ -80,7 +75,7 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
         chosen=chosen,
-        look=LookDescription(counted="joint counts where these were far", reason=ONE_CELL, round=n),
+        look=LookDescription(counted="joint counts where these rows were far from the table", reason=ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
@@ -154,8 +149,8 @@ def _get_candidates(request: Request) -> _Candidates:
     options = request.spec.mechanism
     if isinstance(options, Aim):
         return _Candidates(options.max_cells, options.gamma if options.triples else None)
-    selection = get_options(request).selection
-    return _Candidates(selection.max_cells, selection.gamma if get_options(request).triples else None)
+    selection = get_options(request, Adaptive).selection
+    return _Candidates(selection.max_cells, selection.gamma if get_options(request, Adaptive).triples else None)
 
 
 def _plan_scores(request: Request, inputs: Inputs, rho: Fraction) -> list[Query]:
@@ -218,7 +213,7 @@ def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Map
         fine,
         float(inputs.rho[f"measure_again_{n}"]),
         request.records,
-        remeasure_one_ways=get_options(request).split.remeasure_one_ways,
+        remeasure_one_ways=get_options(request, Adaptive).split.remeasure_one_ways,
         targets=request.public.targets,
     )
     return {"cliques": combine_cliques.tabulate_cliques(weights, inputs.domain(), fine)}

@@ -87,7 +87,7 @@ def list_asked_pairs(request: Request, attributes: Clique, limit: int = MOST_PAI
     return list_near_pairs(attributes, columns, [a for a in request.public.in_focus if a in columns], limit)
 
 
-def get_options_as(request: Request, kind: type[Options]) -> Options:
+def get_options(request: Request, kind: type[Options]) -> Options:
     """Return the request's options, of type ``kind``.  Raises TypeError if it asks for another mechanism."""
     options = request.spec.mechanism
     if not isinstance(options, kind):

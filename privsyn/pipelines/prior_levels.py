@@ -40,7 +40,7 @@ from privsyn.pipelines.common_steps import (
     ENCODE,
     ONE_WAYS,
     RECODE,
-    get_options_as,
+    get_options,
     publish_noisy,
 )
 from privsyn.pipelines.one_shot import RECODE_ROWS, build_measurement, weigh_evenly
@@ -80,11 +80,6 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 MEASURED = ("measure_marginals", "measure_groups", "measure_in_groups")
 
 
-def get_options(request: Request) -> PriorLevels:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, PriorLevels)
-
-
 def _read_public(request: Request, recode: Recode) -> CodeTable:
     """Return the public rows in coarse codes.  Raises RequestError if the request does not say where they are."""
     prior = request.public.prior
@@ -99,12 +94,12 @@ def _read_public(request: Request, recode: Recode) -> CodeTable:
 
 def _list_levels(request: Request) -> tuple[Clique, Clique]:
     """Return the attributes of the large groups (empty: the whole table is one group) and of the small groups."""
-    options, attributes_of = get_options(request), request.encoding.attributes_of
+    options, attributes_of = get_options(request, PriorLevels), request.encoding.attributes_of
     return attributes_of(options.large), attributes_of(options.group)
 
 
 def _list_workload(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    options, recode = get_options(request), inputs.recode()
+    options, recode = get_options(request, PriorLevels), inputs.recode()
     public, domain, (large, small) = _read_public(request, recode), inputs.domain(), _list_levels(request)
     others = tuple(a for a in domain.attributes if a not in small)
     information = prior_levels.compute_mutual_information(public, others, request.threads)
@@ -175,7 +170,9 @@ def _build_level(
             sets.append(rest)
             counts.append(sort_by_group(noisy.astype(np.float64), (*group, *rest), len(group), domain))
             noise.append(query.sigma)
-    return NoisyLevel(group, number, tuple(sets), tuple(counts), tuple(noise) if get_options(request).shrink else None)
+    return NoisyLevel(
+        group, number, tuple(sets), tuple(counts), tuple(noise) if get_options(request, PriorLevels).shrink else None
+    )
 
 
 def _add_one_ways(request: Request, recode: Recode, level: NoisyLevel) -> NoisyLevel:
@@ -206,7 +203,7 @@ def _list_number_of_rows(inputs: Inputs, recode: Recode) -> tuple[Clique, Any, f
 
 
 def _draw_rows(request: Request, inputs: Inputs, recode: Recode, progress: Progress) -> Iterator[CodeTable]:
-    options, (large, _) = get_options(request), _list_levels(request)
+    options, (large, _) = get_options(request, PriorLevels), _list_levels(request)
     public = _read_public(request, recode)
     small, number, sigma = _list_number_of_rows(inputs, recode)
     total = estimate_total(recode)

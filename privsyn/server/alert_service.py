@@ -260,7 +260,9 @@ class AlertService:
         since = self.memory.told_until - OVERLAP
         delivered = [self._judge_end(run, to) for run in self._read_ended(since if slow else max(since, now - RECENT))]
         if slow:
-            self._note_deployments()
+            deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
+            self.memory.known.update(name for name, _ in deployed)
+            self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
             self._check_absent(to, now)
             self._check_periods(to, now)
             if all(delivered):
@@ -269,12 +271,6 @@ class AlertService:
         self.memory.unsent, self.memory.checked_at = delivered.count(False), now.timestamp()
         if self.memory.snapshot() != before:
             self.memory.save(self.file)
-
-    def _note_deployments(self) -> None:
-        """Note the deployed data sets."""
-        deployed = [(name, self._read_flow(one.flow_id)) for name, one in read_deployed(self.client)]
-        self.memory.known.update(name for name, _ in deployed)
-        self.memory.to_release = {name for name, flow in deployed if flow in RELEASE_FLOWS}
 
     def _check_absent(self, to: Addressee, now: datetime) -> None:
         """Look for late runs, runs that lost their worker, and a pool without a worker."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 
@@ -246,9 +246,7 @@ Information = Mapping[Clique, float]
 def compute_mutual_information(public: CodeTable, attributes: Clique, threads: int = 0) -> dict[Clique, float]:
     """Return the mutual information, in nats, of every pair of ``attributes`` (in domain order) in the public rows."""
     pairs = list(combinations(attributes, 2))
-    return {
-        p: sum_information(counts) for p, counts in zip(pairs, count_all(public, pairs, threads=threads), strict=True)
-    }
+    return {p: sum_information(counts) for p, counts in zip(pairs, public.counts(pairs, threads=threads), strict=True)}
 
 
 def sum_information(counts: NDArray[np.int64]) -> float:

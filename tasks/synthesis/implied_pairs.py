@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 
 MOST_ROWS = 120_000
 """Largest number of rows of the larger table: above it, sampling error is small beside the noise, but time is not."""
@@ -66,7 +66,7 @@ def imply_pairs(
     """
     scale = total / max(synthetic.rows, 1)
     marginals = []
-    for pair, counts in zip(pairs, count_all(synthetic, pairs, threads=threads), strict=True):
+    for pair, counts in zip(pairs, synthetic.counts(pairs, threads=threads), strict=True):
         chance = scale * math.sqrt(synthetic.rows / counts.size)
         marginals.append(Marginal(pair, counts * scale, math.hypot(IMPLIED_SIGMA_FACTOR * sigma, chance)))
     return marginals

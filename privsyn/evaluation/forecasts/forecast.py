@@ -42,7 +42,7 @@ from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch_with_numbers
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
 from privsyn.tasks.metrics.subsample import find_equivalent_share, score_subsamples
 
@@ -639,7 +639,7 @@ class ReleaseQuality:
 def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
     """Return the strength of each pair: the share of rows that must change for independence, in [0, 1)."""
     strengths = []
-    for counts in count_all(bins, cliques, threads=1):
+    for counts in bins.counts(cliques, threads=1):
         shares = counts / max(int(counts.sum()), 1)
         strengths.append(0.5 * float(np.abs(shares - np.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()))
     return np.array(strengths)

@@ -169,7 +169,7 @@ def _build_look(
 
 def _measure_items(spec: ItemsetSpec) -> Step:
     top, most = spec.top, spec.max_items
-    rank = "" if top is None else ", and how frequent the last of the itemsets asked for is"
+    rank = "" if top is None else ", and the frequency of the last requested itemset"
     return _build_look(
         spec,
         name="item_counts",
@@ -177,7 +177,7 @@ def _measure_items(spec: ItemsetSpec) -> Step:
         plan=lambda r, i, rho: item_counts.plan(len(spec.items), most, top, rho, r.records),
         exact=lambda r, i, rows, queries: item_counts.count_exactly(rows, queries, top, spec.largest),
         look=LookDescription(
-            counted=f"the number of transactions, and of those with each item{rank}",
+            counted=f"the number of transactions, and of transactions with each item{rank}",
             reason=lambda r: (
                 "k for a single count, because each transaction changes it by at most 1. For the counts of all items k "
                 f"times the root of {most}, rounded up, because each transaction changes at most {most} of them by 1"

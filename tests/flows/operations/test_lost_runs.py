@@ -78,11 +78,6 @@ def test_only_those_without_a_process_end(client: SyncPrefectClient) -> None:
     client.delete_flow_run(elsewhere)
 
 
-def test_a_worker_s_name_is_the_same_the_next_time() -> None:
-    assert name_worker() == name_worker()
-    assert name_worker().endswith(f"-{os.getuid()}")
-
-
 def test_a_worker_ends_a_run_that_loses_its_process_while_it_works(client: SyncPrefectClient) -> None:
     """Prefect's worker reports a process that ends; where the server is away at that moment, nobody else would."""
     lost, starting = running(client, "lost", name_worker()), running(client, "starting", name_worker())

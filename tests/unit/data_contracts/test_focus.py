@@ -38,7 +38,6 @@ def read(**more: Any) -> ReleaseSpec:
         ({"focus": {"columns": []}}, "names no column. Name at least one"),
         ({"focus": {"columns": ["age", "age"]}}, "'age' twice. Take one out"),
         ({"focus": {"columns": ["ages"]}}, "no column 'ages'. Name one that it releases"),
-        ({"focus": {"columns": ["id"]}}, "no column 'id'"),
         ({"focus": {"columns": ["age"], "weight": 0.5}}, "greater than or equal to 1"),
         ({"focus": {"columns": ["age"], "weight": 101}}, "less than or equal to 100"),
         (
@@ -46,7 +45,6 @@ def read(**more: Any) -> ReleaseSpec:
             "'adult' is computed from others by a rule, so it is not measured. Name the columns",
         ),
         ({"focus": {"columns": ["age"]}, "mechanism": {"name": "independent"}}, "does not support targets"),
-        ({"focus": {"columns": ["age"]}, "mechanism": {"name": "mst"}}, "does not support targets"),
         (
             {"focus": {"columns": ["age"]}, "preset": "paper"},
             "'dense_marg', which does not support targets. Take the field",
@@ -66,11 +64,6 @@ def test_what_is_wrong_is_refused_with_its_cure(more: dict[str, Any], words: str
     with pytest.raises(ValidationError) as refused:
         read(**more)
     assert words in str(refused.value)
-
-
-def test_a_spec_without_targets_is_written_as_before() -> None:
-    assert not {"focus", "workload"} & (read().public().keys() | read().model_dump().keys())
-    assert read().targets() == {} and write_section("targets", read()) == ""
 
 
 def test_targets_are_public_and_told() -> None:
