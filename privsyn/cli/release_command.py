@@ -152,7 +152,7 @@ def _print_dry_run(first_charge: FirstCharge, rows_about: int | None, *, as_json
 def _print_estimate(
     spec: ReleaseSpec, settings: Settings, rows_about: int | None, workers: int, *, as_json: bool
 ) -> None:
-    from privsyn.api.estimate import estimate
+    from privsyn.api.cost_estimate import estimate_cost
     from privsyn.cli.forecasts import build_table
     from privsyn.engine.choose_accountant import assume_accountant
 
@@ -160,7 +160,7 @@ def _print_estimate(
         raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
     people.print("Rehearsing the release on made-up rows ...", style="dim")
     spec, _ = assume_accountant(spec, settings)
-    result = estimate(spec, rows_about, workers=workers, loading=time.process_time())
+    result = estimate_cost(spec, rows_about, workers=workers, loading=time.process_time())
     if as_json:
         print_answer(json.dumps(result.as_json()))
     results = open_results(as_json=as_json)
