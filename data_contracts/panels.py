@@ -92,10 +92,10 @@ class Panel:
         return frozenset({self.order, *self.constant, *self.with_order})
 
 
-def count_compositions(roles: int, once: int, limit: int) -> int:
-    """Return the number of compositions of households of 1 to ``limit`` members; ``once``: number of limited roles."""
-    free = roles - once
-    several = (comb(once, j) * comb(limit - j + free, free) for j in range(min(once, limit) + 1))
+def count_compositions(roles: int, limited_roles: int, limit: int) -> int:
+    """Return the number of compositions of households of 1 to ``limit`` members; ``limited_roles``: their number."""
+    free = roles - limited_roles
+    several = (comb(limited_roles, j) * comb(limit - j + free, free) for j in range(min(limited_roles, limit) + 1))
     return sum(several) - 1
 
 

@@ -138,7 +138,7 @@ def _check_levels(
         raise FieldError("must be some of `group`, not all", "Leave one out", ("mechanism", "large"))
 
 
-def _explain_missing_group(column: Any, twice: bool, computed: bool) -> str:
+def _explain_missing_group(column: Any, is_repeated: bool, computed: bool) -> str:
     """Return the problem with a group column, empty if there is none."""
     if column is None:
         return "is not a released column"
@@ -146,7 +146,7 @@ def _explain_missing_group(column: Any, twice: bool, computed: bool) -> str:
         return f"is of the kind {column.kind}, not categorical or boolean"
     if computed:
         return "is computed from others by a rule, so it is not measured"
-    return "is named twice" if twice else ""
+    return "is named twice" if is_repeated else ""
 
 
 MOST_EARLIER = 20

@@ -183,15 +183,15 @@ def check_together(groups: Sequence[Sequence[str]], columns: Mapping[str, Any], 
 
 
 def check_drawn_column(
-    name: str, columns: Mapping[str, Any], computed: Collection[str], place: Place, does: str = "releases"
+    name: str, columns: Mapping[str, Any], computed: Collection[str], place: Place, use: str = "releases"
 ) -> None:
     """Raise FieldError, at ``place``, for a column whose values are not drawn, or are unordered.
 
-    columns: the allowed columns; ``does``: what the spec does with them; computed: the columns that rules compute or
+    columns: the allowed columns; ``use``: what the spec does with them; computed: the columns that rules compute or
     tie to others.
     """
     if name not in columns:
-        raise FieldError(f"the spec {does} no column {name!r}", f"Name one that it {does}", place)
+        raise FieldError(f"the spec {use} no column {name!r}", f"Name one that it {use}", place)
     if name in computed:
         raise FieldError(
             f"the column {name!r} is made from others by a rule, so nothing is drawn for it",
@@ -268,7 +268,7 @@ def check_compared(pairs: Sequence[Sequence[str]], columns: Mapping[str, Any], c
         if len(pair) != 2 or pair[0] == pair[1]:
             raise FieldError("must name two different columns", "Name the two columns to compare", place)
         for name in pair:
-            check_drawn_column(name, columns, computed, place, does="measures")
+            check_drawn_column(name, columns, computed, place, use="measures")
             if name in seen:
                 raise FieldError(f"names the column {name!r} a second time", "Compare it with one column", place)
             seen.add(name)

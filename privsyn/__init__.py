@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from privsyn.api.before_release import estimate as estimate
     from privsyn.api.before_release import forecast as forecast
     from privsyn.api.check import CheckReport as CheckReport
+    from privsyn.api.cost_estimate import Estimate as Estimate
     from privsyn.api.draft import SpecDraft as SpecDraft
     from privsyn.api.draft import draft_spec as draft_spec
-    from privsyn.api.estimate import Estimate as Estimate
     from privsyn.api.example import example as example
     from privsyn.api.ledger import LedgerView as LedgerView
     from privsyn.api.open_release import Release as Release
@@ -52,7 +52,7 @@ _MODULES = {
     "evaluation.comparison.compare_methods": ("Compared",),
     "api.rerun": ("Rerun",),
     "api.check": ("CheckReport",),
-    "api.estimate": ("Estimate",),
+    "api.cost_estimate": ("Estimate",),
     "evaluation.forecasts.forecast": ("Forecast",),
     "api.ledger": ("LedgerView",),
     "base.errors": ("PrivsynError", "RequestError", "BudgetRefusedError", "LedgerError", "ContractError"),

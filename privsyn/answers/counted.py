@@ -184,13 +184,13 @@ class ValueCells(ColumnCells):
         return np.setdiff1d(values, split.values)
 
 
-def find_split_cells(cells: ColumnCells, part: Floats) -> ValueCells | None:
+def find_split_cells(cells: ColumnCells, selected_part: Floats) -> ValueCells | None:
     """Return the cells of one column, heavy ones split; None for several columns, or if no heavy cell is cut.
 
-    ``part``: the part of each cell that the condition selects.
+    ``selected_part``: the part of each cell that the condition selects.
     """
     split = _find_split(cells.released, cells.columns[0]) if cells.fine else None
-    if split is None or not ((part > 0) & (part < 1))[split.fine[split.single]].any():
+    if split is None or not ((selected_part > 0) & (selected_part < 1))[split.fine[split.single]].any():
         return None
     return ValueCells(cells.released, cells.columns, cells.coarse, split)
 
@@ -255,23 +255,30 @@ class _Counted(NamedTuple):
 
 
 def _count(
-    question: Question, linear: Linear, answers: sp.csr_matrix, part: Floats, beyond: float, z: float
+    question: Question,
+    linear: Linear,
+    answers: sp.csr_matrix,
+    selected_part: Floats,
+    rows_without_cell: float,
+    z: float,
 ) -> _Counted:
-    """Return the counts of ``answers``, for a condition that selects ``part`` of each cell.
+    """Return the counts of ``answers``, for a condition that selects ``selected_part`` of each cell.
 
     The interval reaches from the cells that the condition surely selects to all cells that it may select.
     """
-    weights = sp.csr_matrix(answers.multiply(part))
-    estimate, doubt = linear.estimate(weights), _cut(answers, part, linear) + beyond / 2
+    weights = sp.csr_matrix(answers.multiply(selected_part))
+    estimate, doubt = linear.estimate(weights), _cut(answers, selected_part, linear) + rows_without_cell / 2
     noise = np.maximum(linear.covariance(weights, weights), 0.0) + doubt**2
     sampling = _compute_sampling_variance(question, estimate, noise, question.total())
     ends = []
-    for cells in (_select_cells(answers, part >= 1), _select_cells(answers, part > 0)):
+    for cells in (_select_cells(answers, selected_part >= 1), _select_cells(answers, selected_part > 0)):
         deviation = np.sqrt(np.maximum(linear.covariance(cells, cells), 0.0) + sampling)
         # no count is below 0, so clipping keeps the coverage
         ends.append((np.maximum(linear.estimate(cells), 0.0), z * deviation))
     (least, below), (most, above) = ends
-    return _Counted(estimate, np.sqrt(noise + sampling), np.maximum(least - below, 0.0), most + above + beyond, doubt)
+    return _Counted(
+        estimate, np.sqrt(noise + sampling), np.maximum(least - below, 0.0), most + above + rows_without_cell, doubt
+    )
 
 
 def _select_cells(answers: sp.csr_matrix, chosen: Bools) -> sp.csr_matrix:
@@ -354,22 +361,24 @@ def _divide(
     linear: Linear,
     answers: sp.csr_matrix,
     part_of_event: Floats,
-    part: Floats,
-    beyond: float,
+    selected_part: Floats,
+    rows_without_cell: float,
     z: float,
 ) -> _Counted:
     """Return shares of ``answers``; the interval ends use the cells of :func:`_count`, in numerator and denominator."""
-    top, bottom = (sp.csr_matrix(answers.multiply(each)) for each in (part_of_event, part))
-    doubt = _cut(answers, part_of_event, linear) + _cut(answers, part, linear) + beyond / 2
+    top, bottom = (sp.csr_matrix(answers.multiply(each)) for each in (part_of_event, selected_part))
+    doubt = _cut(answers, part_of_event, linear) + _cut(answers, selected_part, linear) + rows_without_cell / 2
     all_rows = np.maximum(linear.estimate(bottom), 1.0)
     noise = np.maximum(linear.covariance(top, top), 0.0) + doubt**2
     sampling = np.sqrt(_compute_sampling_variance(question, linear.estimate(top), noise, all_rows))
     doubt = np.hypot(doubt, sampling)
     share, error = _compute_ratio(linear, top, bottom, doubt, z)[:2]
     fewest, most = (_select_cells(answers, chosen) for chosen in (part_of_event >= 1, part_of_event > 0))
-    of_many, of_few = (_select_cells(answers, chosen) for chosen in (part > 0, (part >= 1) | (part_of_event > 0)))
-    low = _compute_ratio(linear, fewest, of_many, sampling, z, part=True)[2]
-    high = _compute_ratio(linear, most, of_few, sampling, z, part=True, more=beyond)[3]
+    of_many, of_few = (
+        _select_cells(answers, chosen) for chosen in (selected_part > 0, (selected_part >= 1) | (part_of_event > 0))
+    )
+    low = _compute_ratio(linear, fewest, of_many, sampling, z, is_share=True)[2]
+    high = _compute_ratio(linear, most, of_few, sampling, z, is_share=True, added_rows=rows_without_cell)[3]
     return _Counted(share, error, low, high, doubt)
 
 
@@ -450,13 +459,13 @@ def locate_cells(cells: ColumnCells, column: str) -> tuple[Floats, Floats, Float
     return flat(middle), flat(np.nan_to_num(half)), flat(cells.share_inside(column, present))
 
 
-def compute_placement(cells: Floats, weights: sp.csr_matrix, half: Floats) -> Floats:
+def compute_placement(cells: Floats, weights: sp.csr_matrix, half_widths: Floats) -> Floats:
     """Return the standard deviation of a sum of values with unknown positions in their cells.
 
     Positions are uniform in each cell.  In addition, all cells may lean to one side together (SHARED_LEAN_DEVIATION of
     their half widths), as under a falling density.  Twice the result is at most the largest possible deviation.
     """
-    inside = sp.csr_matrix(weights.multiply(np.maximum(cells, 0.0) * half))
+    inside = sp.csr_matrix(weights.multiply(np.maximum(cells, 0.0) * half_widths))
     most = np.asarray(inside.sum(axis=1)).ravel()
     apart = np.asarray(inside.multiply(inside).sum(axis=1)).ravel() / 3
     return np.minimum(np.sqrt(apart + (SHARED_LEAN_DEVIATION * most) ** 2), most / 2)
@@ -487,9 +496,11 @@ def _compute_sampling_variance(question: Question, counted: Floats, noise: Float
     return variance
 
 
-def _sum_squares(linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half: Floats) -> Floats:
+def _sum_squares(
+    linear: Linear, top: sp.csr_matrix, bottom: sp.csr_matrix, middle: Floats, half_widths: Floats
+) -> Floats:
     """Return the sum of squared deviations of values from their group's mean: n times the variance of a value."""
-    inside = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle) ** 2 + half**2 / 3))
+    inside = sp.csr_matrix(bottom.multiply(np.nan_to_num(middle) ** 2 + half_widths**2 / 3))
     n, total = np.maximum(linear.estimate(bottom), 1.0), linear.estimate(top)
     return np.maximum(linear.estimate(inside) - total**2 / n, 0.0)
 
@@ -498,40 +509,42 @@ def _compute_ratio(
     linear: Linear,
     top: sp.csr_matrix,
     bottom: sp.csr_matrix,
-    doubt: Floats,
+    placement_error: Floats,
     z: float,
     *,
-    part: bool = False,
-    more: float = 0.0,
+    is_share: bool = False,
+    added_rows: float = 0.0,
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Return Fieller's interval.
 
-    ``part``: the top is part of the bottom, so it is clipped to 0..bottom; ``more``: rows added to the top.
+    ``is_share``: the top is part of the bottom, so it is clipped to 0..bottom; ``added_rows``: rows added to the top.
     """
     covariances = (
-        linear.covariance(top, top) + doubt**2,
+        linear.covariance(top, top) + placement_error**2,
         linear.covariance(top, bottom),
         linear.covariance(bottom, bottom),
     )
     above, below = linear.estimate(top), linear.estimate(bottom)
     interval = compute_ratio(above, below, covariances, z)
-    if not part:
+    if not is_share:
         return interval
-    return *interval[:2], *compute_ratio(np.clip(above + more, 0.0, np.maximum(below, 0.0)), below, covariances, z)[2:]
+    return *interval[:2], *compute_ratio(
+        np.clip(above + added_rows, 0.0, np.maximum(below, 0.0)), below, covariances, z
+    )[2:]
 
 
-def _name_source(doubt: Floats) -> str:
-    return "implied" if doubt.any() else "measured"
+def _name_source(placement_error: Floats) -> str:
+    return "implied" if placement_error.any() else "measured"
 
 
-def _cut(answers: sp.csr_matrix, part: Floats, linear: Linear) -> Floats:
+def _cut(answers: sp.csr_matrix, selected_part: Floats, linear: Linear) -> Floats:
     """Return the standard deviation of a count due to the cells that a condition cuts.
 
     Twice it covers everything from no row to all rows of each, possibly more than the measured count because of its
     noise.
     """
-    is_outside = (part <= 0) | (part >= 1)
-    spread = np.where(is_outside, 0.0, np.maximum(part, 1 - part) / 2)
+    is_outside = (selected_part <= 0) | (selected_part >= 1)
+    spread = np.where(is_outside, 0.0, np.maximum(selected_part, 1 - selected_part) / 2)
     noise = np.asarray(answers @ (spread**2 * linear.bound_variance(np.flatnonzero(~is_outside)))).ravel()
     deviation: Floats = np.sqrt(np.asarray(answers @ (spread * np.maximum(linear.cells, 0.0))).ravel() ** 2 + noise)
     return deviation

@@ -108,7 +108,7 @@ def _bound_near_independence(released: ReleasedCounts, pair: Clique, weights: sp
 
 
 def _bound_generally(
-    released: ReleasedCounts, cells: ColumnCells, touched: sp.csr_matrix, weights: sp.csr_matrix, z: float
+    released: ReleasedCounts, cells: ColumnCells, touched_cells: sp.csr_matrix, weights: sp.csr_matrix, z: float
 ) -> Bounds:
     """Return bounds from the counts of measured subsets of the columns, whatever the relations between these are."""
     answers = weights.shape[0]
@@ -120,11 +120,11 @@ def _bound_generally(
         for part in combinations(cells.columns, size):
             linear = estimate_best_linear(released, part) if size > 1 else _estimate(released, part)
             if linear is not None:
-                hold = _project_condition(released, cells, touched, part)
+                hold = _project_condition(released, cells, touched_cells, part)
                 events[part] = linear.estimate(hold), np.sqrt(np.maximum(linear.covariance(hold, hold), 0.0))
                 most = np.maximum(events[part][0], 0.0) + z * events[part][1]  # no count is below 0
                 high = np.minimum(high, most)
-    if not _is_rectangular(cells, touched, weights):
+    if not _is_rectangular(cells, touched_cells, weights):
         return Bounds(low, np.maximum(high, 0.0))
     for one, other in combinations(events, 2):
         if set(one) | set(other) == set(cells.columns):
@@ -137,36 +137,36 @@ def _bound_generally(
     return Bounds(low, np.maximum(high, low))
 
 
-def _is_rectangular(cells: ColumnCells, touched: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
+def _is_rectangular(cells: ColumnCells, touched_cells: sp.csr_matrix, weights: sp.csr_matrix) -> bool:
     """Return whether every answer is a block of whole cells: a product of value sets, one for each column."""
     if weights.nnz and not np.allclose(weights.data, 1.0):
         return False
-    sizes = np.diff(touched.indptr)
-    block = np.ones(touched.shape[0])
+    sizes = np.diff(touched_cells.indptr)
+    block = np.ones(touched_cells.shape[0])
     index = np.indices(cells.shape).reshape(len(cells.shape), -1)
     for axis, size in enumerate(cells.shape):
         onto = sp.csr_matrix(
             (np.ones(index.shape[1]), (np.arange(index.shape[1]), index[axis])), shape=(index.shape[1], size)
         )
-        block *= np.diff(sp.csr_matrix((touched @ onto) > 0).indptr)
+        block *= np.diff(sp.csr_matrix((touched_cells @ onto) > 0).indptr)
     return bool((sizes == block).all())
 
 
 def _project_condition(
-    released: ReleasedCounts, cells: ColumnCells, touched: sp.csr_matrix, part: Clique
+    released: ReleasedCounts, cells: ColumnCells, touched_cells: sp.csr_matrix, attributes: Clique
 ) -> sp.csr_matrix:
-    """Return the cells of ``part`` that an answer's cells project to, of shape (answers, cells of part)."""
+    """Return the cells of ``attributes`` that an answer's cells project to, of shape (answers, cells of part)."""
     index = np.indices(cells.shape).reshape(len(cells.shape), -1)
-    axes = [cells.columns.index(c) for c in part]
+    axes = [cells.columns.index(c) for c in attributes]
     sizes = [cells.shape[a] for a in axes]
     target = np.ravel_multi_index([index[a] for a in axes], sizes)
     onto = sp.csr_matrix(
         (np.ones(len(target)), (np.arange(len(target)), target)), shape=(len(target), int(np.prod(sizes)))
     )
-    hold = sp.csr_matrix((touched @ onto) > 0, dtype=float)
-    if len(part) > 1:
+    hold = sp.csr_matrix((touched_cells @ onto) > 0, dtype=float)
+    if len(attributes) > 1:
         return hold
-    recode = released.recode[part[0]]
+    recode = released.recode[attributes[0]]
     fine = np.flatnonzero(recode.kept)
     to_fine = sp.csr_matrix((np.ones(len(fine)), (recode.coarse[fine], fine)), shape=(recode.size, len(recode.coarse)))
     return sp.csr_matrix(hold @ to_fine)

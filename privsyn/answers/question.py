@@ -152,16 +152,16 @@ def compute_left_out(question: Question, where: Condition | None, z: float) -> f
 
 
 def select_shown_answers(
-    answers: sp.csr_matrix, part: Floats, beyond: float = 0.0
+    answers: sp.csr_matrix, selected_part: Floats, rows_without_cell: float = 0.0
 ) -> tuple[sp.csr_matrix, NDArray[np.int64]]:
     """Return the weights of the answers with selected cells, and their positions.
 
-    Every answer if ``beyond`` is positive: rows without a cell may be selected.  Raises RequestError if no answer is
-    left.
+    Every answer if ``rows_without_cell`` is positive: rows without a cell may be selected.  Raises RequestError if no
+    answer is left.
     """
-    weights = sp.csr_matrix(answers.multiply(part))
+    weights = sp.csr_matrix(answers.multiply(selected_part))
     weights.eliminate_zeros()
-    shown = np.flatnonzero((np.diff(weights.indptr) > 0) | (beyond > 0))
+    shown = np.flatnonzero((np.diff(weights.indptr) > 0) | (rows_without_cell > 0))
     if not len(shown):
         raise EmptySelectionError(
             "no possible value fulfils the condition: the selection is empty",

@@ -284,7 +284,7 @@ def _find_obstacle(released: ReleasedCounts) -> str:
     return PRIOR_WARNING if released.request.has_prior else ""
 
 
-def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> pa.Table:
+def arrange_rows(released: ReleasedCounts, columns: Sequence[str], direction: int) -> pa.Table:
     """Return the rows' columns, numbers permuted inside cells to rise (1) or fall (-1) with another column.
 
     The first column follows the order of the second; all others follow the first.  Counts of cells stay.
@@ -296,7 +296,10 @@ def arrange_rows(released: ReleasedCounts, columns: Sequence[str], way: int) -> 
             other = released.language.attributes.get(needed[1] if name == needed[0] else needed[0], needed[0])
             cell = released.recode[name].coarse[read_row_codes(released, name)]
             numbers = compute_row_numbers(released, name)
-            target, source = np.lexsort((way * read_row_codes(released, other), cell)), np.lexsort((numbers, cell))
+            target, source = (
+                np.lexsort((direction * read_row_codes(released, other), cell)),
+                np.lexsort((numbers, cell)),
+            )
             moved[name] = released.table[name].combine_chunks().take(pa.array(source[np.argsort(target)]))
     return pa.table({c: compute_values(c, released.every_codec[c], released.language, moved) for c in columns})
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privsyn.api.check import CheckReport
-    from privsyn.api.estimate import Estimate
+    from privsyn.api.cost_estimate import Estimate
     from privsyn.evaluation.comparison.compare_methods import Compared
     from privsyn.evaluation.forecasts.forecast import Forecast
 
@@ -123,10 +123,10 @@ def estimate(spec: AnySpec, rows: int, *, workers: int = 0) -> Estimate:
     Privacy: no argument may be private.  It rehearses a small release of made-up rows in a temporary folder with its
     own ledger.  No table is read, and nothing is spent or kept.
     """
-    from privsyn.api.estimate import estimate as rehearsed
+    from privsyn.api.cost_estimate import estimate_cost
     from privsyn.engine.choose_accountant import assume_accountant
 
-    return rehearsed(assume_accountant(load_any_spec(spec), load_settings())[0], rows, workers=workers)
+    return estimate_cost(assume_accountant(load_any_spec(spec), load_settings())[0], rows, workers=workers)
 
 
 @check_arguments

@@ -31,21 +31,21 @@ def format_share(part: Fraction, whole: Fraction) -> str:
     return f"{text.rstrip('0').rstrip('.')} %"
 
 
-def describe_use(spent: Fraction, cap: Fraction, price: Fraction | None, like: str = "the last one") -> str:
+def describe_use(spent: Fraction, cap: Fraction, price: Fraction | None, priced_release: str = "the last one") -> str:
     """Return how much of a cap is used, and how many more releases of ``price`` fit; all in rho.
 
-    ``price``: of the release named by ``like``; None or 0 to return only the share.
+    ``price``: of the release named by ``priced_release``; None or 0 to return only the share.
     """
     used = f"{format_share(spent, cap)} used"
-    return f"{used}; {describe_room(cap - spent, price, like)}" if price else used
+    return f"{used}; {describe_room(cap - spent, price, priced_release)}" if price else used
 
 
-def describe_room(remaining: Fraction, price: Fraction, like: str = "the last one") -> str:
+def describe_room(remaining: Fraction, price: Fraction, priced_release: str = "the last one") -> str:
     """Return how many more releases of ``price`` fit into the remaining budget; both in rho."""
     more = int(max(remaining, Fraction(0)) / price)
     if more == 0:
-        return f"no further release like {like} fits"
-    return f"{more:,} more release{'s like' if more > 1 else ' like'} {like} fit{'' if more > 1 else 's'}"
+        return f"no further release like {priced_release} fits"
+    return f"{more:,} more release{'s like' if more > 1 else ' like'} {priced_release} fit{'' if more > 1 else 's'}"
 
 
 def describe_epsilon(epsilon: float, cap_epsilon: float, cap_delta: float) -> str:

@@ -50,7 +50,7 @@ class _Deferred:
             self.waiting.append(number)
         if self.closed:
             return
-        if (first and self.grace > 0) or _is_importing(frame, lately=time.monotonic() - self.since < GRACE):
+        if (first and self.grace > 0) or _is_importing(frame, or_loading=time.monotonic() - self.since < GRACE):
             self.changed.put(None)
             return
         self.waiting.clear()
@@ -82,12 +82,12 @@ class _Deferred:
         self.deliver()
 
 
-def _is_importing(frame: FrameType | None, *, lately: bool) -> bool:
-    """Return whether the main thread is in the import machinery or, if ``lately``, in a module being loaded."""
+def _is_importing(frame: FrameType | None, *, or_loading: bool) -> bool:
+    """Return whether the main thread is in the import machinery or, if ``or_loading``, in a module being loaded."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
-        frame = frame.f_back if lately else None
+        frame = frame.f_back if or_loading else None
     return False
 
 

@@ -56,12 +56,12 @@ def find_parts(group: Group) -> dict[str, EntryPoint]:
     return {part.name: part for part in sorted(parts, key=_is_own)}
 
 
-def _is_own(part: EntryPoint) -> bool:
-    return part.value.startswith("privsyn.")
+def _is_own(entry_point: EntryPoint) -> bool:
+    return entry_point.value.startswith("privsyn.")
 
 
-def _may_add(group: Group, part: EntryPoint) -> bool:
-    return group != "requests" or "-" in part.name
+def _may_add(group: Group, entry_point: EntryPoint) -> bool:
+    return group != "requests" or "-" in entry_point.name
 
 
 def load_part(group: Group, name: str, field: str = "") -> Any:

@@ -139,20 +139,20 @@ def release_command(
             )
 
 
-def _print_dry_run(ahead: FirstCharge, rows_about: int | None, *, as_json: bool) -> None:
-    forecasts = simulate_sizes(ahead.spec, rows_about)
+def _print_dry_run(first_charge: FirstCharge, rows_about: int | None, *, as_json: bool) -> None:
+    forecasts = simulate_sizes(first_charge.spec, rows_about)
     if as_json:
-        print_answer(json.dumps(ahead.as_json(forecasts)))
+        print_answer(json.dumps(first_charge.as_json(forecasts)))
     results = open_results(as_json=as_json)
-    print_price(ahead, results)
-    print_forecasts(ahead.spec, forecasts, results)
+    print_price(first_charge, results)
+    print_forecasts(first_charge.spec, forecasts, results)
     people.print("A dry run: nothing was read, nothing was charged.")
 
 
 def _print_estimate(
     spec: ReleaseSpec, settings: Settings, rows_about: int | None, workers: int, *, as_json: bool
 ) -> None:
-    from privsyn.api.estimate import estimate
+    from privsyn.api.cost_estimate import estimate_cost
     from privsyn.cli.forecasts import build_table
     from privsyn.engine.choose_accountant import assume_accountant
 
@@ -160,7 +160,7 @@ def _print_estimate(
         raise RequestError("is missing", "Say about how many rows, from public knowledge", "estimate.rows")
     people.print("Rehearsing the release on made-up rows ...", style="dim")
     spec, _ = assume_accountant(spec, settings)
-    result = estimate(spec, rows_about, workers=workers, loading=time.process_time())
+    result = estimate_cost(spec, rows_about, workers=workers, loading=time.process_time())
     if as_json:
         print_answer(json.dumps(result.as_json()))
     results = open_results(as_json=as_json)
@@ -524,19 +524,19 @@ def count_public_records(spec: ReleaseSpec) -> int | None:
     return min(max(-(-rows // (most or 1)), 1), MOST_ROWS)
 
 
-def print_price(ahead: FirstCharge, console: Console) -> None:
+def print_price(first_charge: FirstCharge, console: Console) -> None:
     """Print price and cap."""
     from privsyn.engine.choose_accountant import describe_use_after
 
-    spec, state = ahead.spec, ahead.state
+    spec, state = first_charge.spec, first_charge.state
     privacy, cap = spec.privacy, spec.budget
     price = (
-        f"epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (rho {float(ahead.rho):.4g}, "
+        f"epsilon {privacy.epsilon:g} at delta {privacy.delta:g} (rho {float(first_charge.rho):.4g}, "
         f"accountant {spec.effective_accountant}) at most"
     )
     whole = f"epsilon {cap.epsilon:g} at delta {cap.delta:g}"
     lines = [("Price", price)]
-    use, epsilons = describe_use_after(spec, ahead.rho, state)
+    use, epsilons = describe_use_after(spec, first_charge.rho, state)
     used = [("After", f"{use}."), ("", f"{epsilons}.")]
     if state is None:
         lines += [
@@ -554,8 +554,8 @@ def print_price(ahead: FirstCharge, console: Console) -> None:
         ]
     else:
         lines += [("Cap", f"{whole}, set for good by the first charge."), ("Before", f"{state.use}."), *used]
-    lines.append(("Table", CHECKED[ahead.checked]))
-    if ahead.no_pairs:
+    lines.append(("Table", CHECKED[first_charge.checked]))
+    if first_charge.no_pairs:
         lines.append(("Pairs", "No pair of columns will be measured: the release describes single columns only."))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -587,10 +587,10 @@ def print_forecasts(spec: ReleaseSpec, forecasts: Sequence[Forecast], console: C
             )
 
 
-def confirm(ahead: FirstCharge, rows_about: int | None) -> None:
+def confirm(first_charge: FirstCharge, rows_about: int | None) -> None:
     """Show what lies ahead and ask.  Ends with exit code 1 for a no, before anything was read."""
-    spec = ahead.spec
-    print_price(ahead, people)
+    spec = first_charge.spec
+    print_price(first_charge, people)
     print_forecasts(spec, simulate_sizes(spec, rows_about), people)
     try:
         wanted = typer.confirm(

@@ -374,8 +374,8 @@ def build_defaults_table(filled: Mapping[str, Mapping[str, Any]]) -> Table:
     return _build_table("Columns with fields from `defaults`", ["column", "fields"], rows)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} ({part / whole:.1%})" if part and whole else str(part)
+def _share(count: int, whole: int) -> str:
+    return f"{count:,} ({count / whole:.1%})" if count and whole else str(count)
 
 
 def _build_table(title: str, headers: list[str], rows: list[list[str]]) -> Table:

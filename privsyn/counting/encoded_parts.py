@@ -27,13 +27,13 @@ class EncodedParts:
     plan: EncodingPlan
     with_numbers: bool
 
-    def make(self, part: Partition, threads: int) -> Made:
+    def make(self, partition: Partition, threads: int) -> Made:
         """Return the codes of one part's rows, and their lattice numbers if wanted."""
         repairs = encode.Repairs()
 
         def batches() -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, ...]]:
-            rows, groups = choose_batch_rows(len(self.read)), range(part.first, part.stop)
-            for batch in read_parquet(part.path, self.read, rows, repairs.add, groups):
+            rows, groups = choose_batch_rows(len(self.read)), range(partition.first, partition.stop)
+            for batch in read_parquet(partition.path, self.read, rows, repairs.add, groups):
                 encode_one = encode.encode_batch_with_numbers if self.with_numbers else encode.encode_batch
                 yield encode_one(batch, self.plan, repairs)
 

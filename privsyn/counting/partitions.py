@@ -52,17 +52,17 @@ def list_parts(files: Sequence[Path]) -> list[Partition]:
     return parts if sum(part.rows for part in parts) > PART_ROWS else []
 
 
-def read_blocks(part: Partition, domain: Domain, *, padded: bool = False, threads: int = 1) -> Iterator[CodeTable]:
+def read_blocks(partition: Partition, domain: Domain, *, padded: bool = False, threads: int = 1) -> Iterator[CodeTable]:
     """Yield the partition's rows, with the columns of ``domain``, in blocks of bounded size.
 
     ``threads``: with at least one per core, Arrow reads columns in parallel.
     """
-    if part.first == part.stop:
+    if partition.first == partition.stop:
         return
     rows = block_rows(domain, padded=padded)
     use_threads = choose_thread_count(threads) >= pa.cpu_count()
-    with open_parquet(part.path) as file:
-        groups = range(part.first, part.stop)
+    with open_parquet(partition.path) as file:
+        groups = range(partition.first, partition.stop)
         batches = file.iter_batches(
             rows, row_groups=list(groups), columns=list(domain.attributes), use_threads=use_threads
         )
@@ -85,10 +85,10 @@ def gather_counts(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list
 
 
 def count_partition(
-    part: Partition, domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 1
+    partition: Partition, domain: Domain, cliques: Sequence[Clique], *, padded: bool = False, threads: int = 1
 ) -> list[np.ndarray]:
     """Return exact counts (int64, flat) of each clique over one partition, including filtered values."""
-    blocks = read_blocks(part, restrict_domain(domain, cliques), padded=padded)
+    blocks = read_blocks(partition, restrict_domain(domain, cliques), padded=padded)
     return count_blocks(blocks, domain, cliques, padded=padded, threads=threads)
 
 

@@ -17,7 +17,7 @@ class RecodedParts:
 
     recode: Recode
 
-    def make(self, part: Partition, threads: int) -> Made:
+    def make(self, partition: Partition, threads: int) -> Made:
         """Return the coarse codes of one part's rows."""
-        rows = iterate_batches(part.path, range(part.first, part.stop))
+        rows = iterate_batches(partition.path, range(partition.first, partition.stop))
         return Made(compress_domain.recode_rows(rows, self.recode))

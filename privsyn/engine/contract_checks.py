@@ -149,10 +149,10 @@ def validate_with_great_expectations(
 
 
 def _give_verdicts(
-    name: str, expectations: Sequence[Expectation], sure: Sequence[bool], held: Sequence[bool]
+    name: str, expectations: Sequence[Expectation], arrow_verdicts: Sequence[bool], library_verdicts: Sequence[bool]
 ) -> list[ContractVerdict]:
     """Return Great Expectations' verdicts; an expectation that only Arrow finds broken (skipped nulls) is broken."""
-    final = sure if all(held) else held
+    final = arrow_verdicts if all(library_verdicts) else library_verdicts
     return [_make_verdict(name, e, held=holds) for e, holds in zip(expectations, final, strict=True)]
 
 

@@ -182,9 +182,9 @@ def _has_other_steps(run: Mapping[str, Any], settings: Settings, current: Run) -
 
 
 def _find_unlike(
-    request: BaseModel, earlier: BaseModel, free: AbstractSet[str], *, explicit_only: bool, place: str = ""
+    request: BaseModel, earlier: BaseModel, ignored_fields: AbstractSet[str], *, explicit_only: bool, place: str = ""
 ) -> Iterator[str]:
-    """Yield the fields in which the two requests differ, dotted, without the ``free`` ones.
+    """Yield the fields in which the two requests differ, dotted, without the ``ignored_fields`` ones.
 
     ``explicit_only``: only fields that ``request`` gives explicitly.
     """
@@ -192,12 +192,14 @@ def _find_unlike(
     for name in names:
         requested, before = getattr(request, name), getattr(earlier, name, None)
         dotted = f"{place}.{name}" if place else name
-        if dotted in free or (place.startswith("columns.") and name in COLUMN_WORDS):
+        if dotted in ignored_fields or (place.startswith("columns.") and name in COLUMN_WORDS):
             continue
         if isinstance(requested, BaseModel) and isinstance(before, BaseModel):
-            yield from _find_unlike(requested, before, free, explicit_only=explicit_only, place=dotted)
+            yield from _find_unlike(requested, before, ignored_fields, explicit_only=explicit_only, place=dotted)
         elif isinstance(requested, dict) and isinstance(before, dict) and requested.keys() == before.keys():
             for key, value in requested.items():
-                yield from _find_unlike(value, before[key], free, explicit_only=explicit_only, place=f"{dotted}.{key}")
+                yield from _find_unlike(
+                    value, before[key], ignored_fields, explicit_only=explicit_only, place=f"{dotted}.{key}"
+                )
         elif requested != before:
             yield dotted

@@ -185,9 +185,9 @@ class Run:
         refs = self._read_recorded(step)
         return refs is not None and self.store.read_table(refs.tables["receipts"]).num_rows == 0
 
-    def has_drawn(self, besides: Collection[str] = ()) -> bool:
-        """Return whether any noise under these keys was paid for, ``besides`` the noise of these steps."""
-        states, looks = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in besides]
+    def has_drawn(self, except_steps: Collection[str] = ()) -> bool:
+        """Return whether any noise under these keys was paid for, ``except_steps`` the noise of these steps."""
+        states, looks = self.ledger.states(self.dataset), [s for s in self.release_steps if s.name not in except_steps]
         return any(states.get(self.keys[s.name]) in ("reserved", "spent") for s in looks)
 
     def has_drawn_all(self) -> bool:
@@ -333,7 +333,7 @@ class Run:
         if receipts:
             self.ledger.settle(self.dataset, self.keys[step.name])
         else:
-            self.ledger.abandon(self.dataset, self.keys[step.name], touched=False)
+            self.ledger.abandon(self.dataset, self.keys[step.name], data_was_read=False)
 
     def give_back(self) -> None:
         """Cancel the reservations of a failed run whose noise was not drawn.
@@ -347,7 +347,7 @@ class Run:
             key = self.keys[step.name]
             undrawn = not self.records.has_noise(key) and not self.is_whole(step)
             if undrawn and self.ledger.state(self.dataset, key) == "reserved":
-                self.ledger.abandon(self.dataset, key, touched=False)
+                self.ledger.abandon(self.dataset, key, data_was_read=False)
 
     def _is_drawn_elsewhere(self, step: ReleaseStep) -> bool:
         """Return whether the ledger has another draw for the step's charge than the one kept or used here."""

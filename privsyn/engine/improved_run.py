@@ -187,10 +187,10 @@ class _KeyInputs:
     fingerprint: str
     noise: type[NoiseSource]
 
-    def list_agreeing(self, keys: Mapping[str, str], generation: int, sure: Mapping[str, str]) -> dict[str, str]:
-        """Return the first steps whose ``keys`` equal the request's at this generation, given the keys ``sure``."""
+    def list_agreeing(self, keys: Mapping[str, str], generation: int, known_keys: Mapping[str, str]) -> dict[str, str]:
+        """Return the first steps whose ``keys`` equal the request's at this generation, given ``known_keys``."""
         expected = compute_lineage_keys(
-            self.plan.request, self.fingerprint, generation, self.noise, self.steps, known_keys=sure
+            self.plan.request, self.fingerprint, generation, self.noise, self.steps, known_keys=known_keys
         )
         return {
             step.name: expected[step.name] for step in takewhile(lambda s: expected[s.name] == keys[s.name], self.steps)

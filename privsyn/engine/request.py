@@ -68,11 +68,11 @@ class Basis:
         """Return whether this is the basis of exactly these facts."""
         return all(own is other for own, other in zip(self._facts, facts, strict=True))
 
-    def make_once(self, what: str, order: tuple[str, ...], make: Callable[[], Made]) -> Made:
+    def make_once(self, name: str, order: tuple[str, ...], make: Callable[[], Made]) -> Made:
         """Return the result of ``make``, cached for this order of the columns."""
-        if (what, order) not in self._made:
-            self._made[what, order] = make()
-        made: Made = self._made[what, order]
+        if (name, order) not in self._made:
+            self._made[name, order] = make()
+        made: Made = self._made[name, order]
         return made
 
 
@@ -169,8 +169,8 @@ class Request:
         """The codecs of the released columns, in ``column_order``."""
         return self._make_once("encoding", lambda: arrange_codecs(self._basis.codecs, self.column_order))
 
-    def _make_once(self, what: str, make: Callable[[], Made]) -> Made:
-        return self._basis.make_once(what, self.column_order, make)
+    def _make_once(self, name: str, make: Callable[[], Made]) -> Made:
+        return self._basis.make_once(name, self.column_order, make)
 
     def order_columns(self, order: tuple[str, ...], threads: int | None = None) -> Request:
         """Return the same request and codecs, with its columns in ``order`` unless it already has an order."""

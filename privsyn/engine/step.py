@@ -129,19 +129,19 @@ class Step:
         title: Its name for people.
         kind: What it may read and make.
         encodes: Whether it reads the private table; all such steps come before the first look.
-        serves: The look that it depends on: the step exists only with that look; empty: always.
-        instead: Look -> the step that replaces this one in releases with the look.
+        only_with_look: The look that it depends on: the step exists only with that look; empty: always.
+        replacements: Look -> the step that replaces this one in releases with the look.
         about: What it does, for the list of steps in the docs.
         paper: Its section in the PrivSyn paper; empty: none.
         when: Which releases have the step, for the docs; empty: all.
         inputs: Names ``step.table`` of earlier outputs; it can read no other table.
         may_read: The same for tables that only some mechanisms make.
-        wants: Kinds of looks whose released tables it reads, if earlier steps have taken such looks.
+        look_kinds: Kinds of looks whose released tables it reads, if earlier steps have taken such looks.
         looks: Kind -> the names of these looks, in order (:func:`connect`).
         outputs: Table -> its contract.
         only_after: Output -> the kind of look that it depends on.
         shares: Look -> its share of the request's budget (:func:`fund`).
-        divides: The look whose budget the step's result divides; its price enters the cache key.
+        splits_budget_of: The look whose budget the step's result divides; its price enters the cache key.
         fields: The spec's fields that it reads (:mod:`privsyn.engine.step`); they enter the cache key.
         settings: Other dependencies, by name, for the cache key.
         reads: Parts of public knowledge that it reads; they enter the cache key.
@@ -154,26 +154,26 @@ class Step:
         words: What it does with released counts, for the release's descriptions; empty: not described.
         limit: What the release cannot show because of this step, for its note.
         cuts: The table of cells that a look cut into parts; the step's request follows it.
-        finer: For releases with cut cells, input -> its replacement, with codes for the parts.
+        finer_inputs: For releases with cut cells, input -> its replacement, with codes for the parts.
     """
 
     name: str
     title: str
     kind: StepKind
-    serves: str = ""
-    instead: Mapping[str, Step] = field(default_factory=dict, repr=False)
+    only_with_look: str = ""
+    replacements: Mapping[str, Step] = field(default_factory=dict, repr=False)
     about: str = ""
     paper: str = ""
     when: str = ""
     encodes: bool = False
     inputs: tuple[str, ...]
     may_read: tuple[str, ...] = ()
-    wants: tuple[LookKind, ...] = ()
+    look_kinds: tuple[LookKind, ...] = ()
     looks: Mapping[LookKind, tuple[str, ...]] = field(default_factory=dict)
     outputs: Mapping[str, TableContract]
     only_after: Mapping[str, LookKind] = field(default_factory=dict)
     shares: Mapping[str, Fraction] = field(default_factory=dict, repr=False)
-    divides: str = ""
+    splits_budget_of: str = ""
     fields: tuple[str, ...] = ()
     settings: Callable[[Request], dict[str, Any]] = field(default=lambda request: {}, repr=False)
     reads: tuple[KnowledgePart, ...] = ()
@@ -185,7 +185,7 @@ class Step:
     words: Words = field(default="", repr=False)
     limit: str = ""
     cuts: str = ""
-    finer: Mapping[str, str] = field(default_factory=dict)
+    finer_inputs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -205,7 +205,7 @@ class Step:
         """Return the request that the step may know, with the cells that an earlier look cut, and its inputs."""
         restricted, cuts = self.restrict(request), inputs.cuts(self.cuts)
         if cuts:
-            restricted, inputs = restricted.cut_cells(cuts), inputs.replace_tables(self.finer)
+            restricted, inputs = restricted.cut_cells(cuts), inputs.replace_tables(self.finer_inputs)
         return restricted, self.lend(request, inputs)
 
     def lend(self, request: Request, inputs: Inputs) -> Inputs:
@@ -214,7 +214,7 @@ class Step:
 
     def build_key(self, request: Request) -> dict[str, Any]:
         """Return the step's own part of its cache key, JSON-ready: the fields and the public knowledge it reads."""
-        price = self.price(self.divides, request) if self.divides in self.shares else {}
+        price = self.price(self.splits_budget_of, request) if self.splits_budget_of in self.shares else {}
         declared = {**read_fields(request, self.fields), **self.settings(request)}
         return {**price, **declared, **request.public.key(self.reads)}
 

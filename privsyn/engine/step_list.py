@@ -29,10 +29,10 @@ def fund(steps: Iterable[Step], budget: Mapping[str, Fraction]) -> tuple[Step, .
     """
     funded = []
     for declared in steps:
-        step = next((other for look, other in declared.instead.items() if look in budget), declared)
-        needed = step.name if isinstance(step, ReleaseStep) else step.serves
+        step = next((other for look, other in declared.replacements.items() if look in budget), declared)
+        needed = step.name if isinstance(step, ReleaseStep) else step.only_with_look
         if needed in budget or not needed:
-            funded.append(replace(step, shares=budget, instead={}))
+            funded.append(replace(step, shares=budget, replacements={}))
     return tuple(funded)
 
 
@@ -45,8 +45,8 @@ def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
     connected: list[Step] = []
     for step in steps:
         made = {f"{s.name}.{table}" for s in connected for table in s.outputs}
-        looks = {kind: list_looks(connected, kind) for kind in step.wants}
-        read = [table for kind in step.wants for look in looks[kind] for table in look.released_tables]
+        looks = {kind: list_looks(connected, kind) for kind in step.look_kinds}
+        read = [table for kind in step.look_kinds for look in looks[kind] for table in look.released_tables]
         dropped = {table for table, kind in step.only_after.items() if not list_looks(connected, kind)}
         connected.append(
             replace(
@@ -56,7 +56,7 @@ def connect(steps: Iterable[Step]) -> tuple[Step, ...]:
                 outputs={table: contract for table, contract in step.outputs.items() if table not in dropped},
                 published={table: file for table, file in step.published.items() if table not in dropped},
                 may_read=(),
-                wants=(),
+                look_kinds=(),
                 only_after={},
             )
         )

@@ -187,11 +187,11 @@ def describe_pairs(
     return tuple(pairs)
 
 
-def _find_cause(part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
+def _find_cause(largest_part: PairError | None) -> Literal["noise", "synthesis", "not selected"]:
     """Return the larger part of a pair's error, or "not selected" if no measured marginal contains the pair."""
-    if part is None:
+    if largest_part is None:
         return "not selected"
-    return "noise" if part.consistent >= part.synthesis else "synthesis"
+    return "noise" if largest_part.consistent >= largest_part.synthesis else "synthesis"
 
 
 def list_sizes(errors: Sequence[tuple[Sequence[int], NDArray[np.float64]]]) -> tuple[SizeError, ...]:

@@ -427,12 +427,12 @@ class Ledger:
     def _list_marks(self, connection: Connection, dataset: str | None = None) -> list[Mark]:
         return mark_rows(connection, dataset) if self._database.has(connection, "marks") else []
 
-    def abandon(self, dataset: str, key: str, touched: bool) -> None:
-        """Record that the step failed.  ``touched``: the data was looked at, so the charge stays; else it is cancelled.
+    def abandon(self, dataset: str, key: str, data_was_read: bool) -> None:
+        """Record that the step failed.  ``data_was_read``: the charge stays; else it is cancelled.
 
         Raises LedgerError if a charge to be cancelled has a recorded draw (:meth:`claim`).
         """
-        self._close(dataset, key, "abandon" if touched else "cancel")
+        self._close(dataset, key, "abandon" if data_was_read else "cancel")
 
     @wait_out_restarts
     def state(self, dataset: str, key: str) -> StateName | None:

@@ -42,8 +42,8 @@ from privsyn.pipelines.one_shot import (
 )
 from privsyn.pipelines.synthesis_steps import (
     APPEND_ATTRIBUTES,
+    CONSISTENCY_LOOKS,
     CONSISTENCY_READS,
-    CONSISTENCY_WANTS,
     MAKE_CONSISTENT,
     REFINE_CODES,
     SYNTHESIS,
@@ -129,7 +129,7 @@ def make_rows_so_far(n: int) -> Step:
         title=f"Rows so far, round {n}",
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *list_refined(n)),
-        wants=CONSISTENCY_WANTS,
+        look_kinds=CONSISTENCY_LOOKS,
         outputs={"codes": tables.SYNTHETIC_CODES},
         fields=ROWS_SO_FAR,
         reads=CONSISTENCY_READS,
@@ -225,7 +225,7 @@ def _choose_again(n: int) -> Step:
         name=f"select_again_{n}",
         title=f"Select again, round {n}",
         kind=StepKind.POSTPROCESS,
-        divides=f"measure_again_{n}",
+        splits_budget_of=f"measure_again_{n}",
         inputs=(*list_released_tables(f"residual_scores_{n}"), RECODE, list_refined(n)[0]),
         outputs={"cliques": tables.CLIQUES},
         fields=CHOICE,

@@ -71,7 +71,7 @@ def _compress(request: Request, inputs: Inputs, progress: Progress) -> Mapping[s
 
 COMPRESS_FOR_SETS = replace(
     COMPRESS_DOMAIN,
-    divides=MEASURE_SETS,
+    splits_budget_of=MEASURE_SETS,
     reads=(*COMPRESS_DOMAIN.reads, KnowledgePart.TARGETS),
     run=_compress,
     words=lambda r: (
@@ -81,7 +81,7 @@ COMPRESS_FOR_SETS = replace(
 )
 """Chooses codes; columns of named sets get as many codes as the noise of the sets allows."""
 
-COMPRESS = replace(COMPRESS_DOMAIN, instead={MEASURE_SETS: COMPRESS_FOR_SETS})
+COMPRESS = replace(COMPRESS_DOMAIN, replacements={MEASURE_SETS: COMPRESS_FOR_SETS})
 
 
 def _plan_halves(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -95,7 +95,7 @@ PLAN_HALVES = Step(
     about="each column in two halves of about equal counts",
     when="before triple scores",
     kind=StepKind.POSTPROCESS,
-    serves=TRIPLE_SCORES,
+    only_with_look=TRIPLE_SCORES,
     inputs=(RECODE,),
     outputs={"merges": tables.MERGES},
     run=_plan_halves,
@@ -165,10 +165,10 @@ PLAN_SETS = Step(
     about="the cells of each named set, as many as the noise allows",
     when="before sets are measured",
     kind=StepKind.POSTPROCESS,
-    serves=MEASURE_SETS,
-    divides=MEASURE_SETS,
+    only_with_look=MEASURE_SETS,
+    splits_budget_of=MEASURE_SETS,
     inputs=(RECODE,),
-    wants=(LookKind.TRIPLES,),
+    look_kinds=(LookKind.TRIPLES,),
     outputs={"merges": tables.MERGES},
     reads=(KnowledgePart.TARGETS,),
     run=_plan_sets,
@@ -213,7 +213,7 @@ def _weigh(
     return list(weighed.items())
 
 
-def _build_merging(name: str, title: str, merges: str, serves: str, when: str) -> Step:
+def _build_merging(name: str, title: str, merges: str, only_with_look: str, when: str) -> Step:
     """Return the step that turns rows into the merged codes of the table ``merges``."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -227,7 +227,7 @@ def _build_merging(name: str, title: str, merges: str, serves: str, when: str) -
         about="the rows in the merged codes",
         when=when,
         kind=StepKind.TRANSFORM,
-        serves=serves,
+        only_with_look=only_with_look,
         inputs=(RECODED, merges),
         outputs={"merged_rows": tables.RECODED_ROWS},
         run=run,

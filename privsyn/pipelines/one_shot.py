@@ -219,7 +219,7 @@ def build_choice_step(
     scores: str,
     choose: Callable[[Request, Inputs], Sequence[Clique]],
     fields: tuple[str, ...] = (),
-    divides: str = "",
+    splits_budget_of: str = "",
     reads: tuple[KnowledgePart, ...] = (),
     words: str,
 ) -> Step:
@@ -231,7 +231,7 @@ def build_choice_step(
         name=name,
         title=title,
         kind=StepKind.POSTPROCESS,
-        divides=divides,
+        splits_budget_of=splits_budget_of,
         inputs=(*list_released_tables(scores), RECODE),
         outputs={"cliques": tables.CLIQUES},
         fields=fields,
@@ -278,9 +278,9 @@ SELECT_PAIRS = Step(
     about="DenseMarg, or the least expected error",
     paper="line 3, Algorithm 1",
     kind=StepKind.POSTPROCESS,
-    divides=MEASURED,
+    splits_budget_of=MEASURED,
     inputs=(*list_released_tables(SCORES.name), RECODE),
-    wants=(LookKind.TRENDS,),
+    look_kinds=(LookKind.TRENDS,),
     outputs={"pairs": tables.PAIRS},
     fields=(*CHOICE, *CRITERION),
     reads=(KnowledgePart.TARGETS,),
@@ -387,10 +387,10 @@ _MEASURE = measure_chosen(CLIQUES)
 
 MEASURE = replace(
     _MEASURE,
-    instead={
+    replacements={
         TRENDS: replace(
             _MEASURE,
-            wants=(LookKind.TRENDS,),
+            look_kinds=(LookKind.TRENDS,),
             look=replace(_MEASURE.look, reason=_explain_sum_of_signs),
             published=publish_noisy(
                 "measured", f"{COUNTS}; pairs after the single columns are sums, as in `trends.parquet`"

@@ -101,8 +101,8 @@ CHOOSE_CELLS = Step(
     about="narrow cells where the rough counts show rows",
     when="after rung counts",
     kind=StepKind.POSTPROCESS,
-    serves=RUNG_COUNTS,
-    divides=ONE_WAYS.name,
+    only_with_look=RUNG_COUNTS,
+    splits_budget_of=ONE_WAYS.name,
     inputs=list_released_tables(RUNG_COUNTS),
     outputs={"cuts": tables.CUT_CELLS},
     settings=ONE_WAYS.settings,
@@ -122,7 +122,7 @@ def _build_finer_step(encode: Step) -> Step:
         about="the rows as codes of the chosen cells",
         when="after rung counts",
         kind=StepKind.TRANSFORM,
-        serves=RUNG_COUNTS,
+        only_with_look=RUNG_COUNTS,
         inputs=(CUTS, *(place for table in outputs for place in _name_tables(table))),
         outputs=outputs,
         transient=tuple(table for table in encode.transient if table in outputs),
@@ -165,4 +165,4 @@ def _follow(step: Step, finer: Mapping[str, str]) -> Step:
     """Return the step with the cuts; ``finer``: table of codes -> the table in chosen cells to read instead."""
     replaced = {table: place for table, place in finer.items() if table in step.inputs}
     added: Any = dict.fromkeys((*step.inputs, CUTS, *replaced.values()))
-    return replace(step, inputs=tuple(added), cuts=CUTS, finer=replaced)
+    return replace(step, inputs=tuple(added), cuts=CUTS, finer_inputs=replaced)

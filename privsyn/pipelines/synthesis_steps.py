@@ -242,7 +242,7 @@ REFINE_CODES = Step(
     about="all counts of single columns pooled, and where rows lie inside a code",
     kind=StepKind.POSTPROCESS,
     inputs=(RECODE,),
-    wants=(LookKind.MARGINALS, LookKind.ONE_WAYS, LookKind.TRENDS),
+    look_kinds=(LookKind.MARGINALS, LookKind.ONE_WAYS, LookKind.TRENDS),
     outputs={"refined": tables.RECODE, "empty_cells": tables.EMPTY_CELLS},
     fields=(*COMPRESSION, "mechanism.consistency.pooled"),
     reads=(KnowledgePart.RULES, KnowledgePart.TOTALS),
@@ -264,7 +264,7 @@ def _make_consistent(request: Request, inputs: Inputs, progress: Progress) -> Ma
     return outputs
 
 
-CONSISTENCY_WANTS = (LookKind.MARGINALS, LookKind.SETS, LookKind.TRENDS)
+CONSISTENCY_LOOKS = (LookKind.MARGINALS, LookKind.SETS, LookKind.TRENDS)
 """The kinds of looks that :func:`read_consistent_marginals` reads."""
 
 MAKE_CONSISTENT = Step(
@@ -274,7 +274,7 @@ MAKE_CONSISTENT = Step(
     paper="line 6, section 4.3",
     kind=StepKind.POSTPROCESS,
     inputs=(RECODE, *REFINED),
-    wants=CONSISTENCY_WANTS,
+    look_kinds=CONSISTENCY_LOOKS,
     outputs=dict.fromkeys(("marginals", "set_marginals", "by_trend"), tables.MARGINALS),
     only_after={"set_marginals": LookKind.SETS, "by_trend": LookKind.TRENDS},
     fields=("mechanism.consistency",),
@@ -470,7 +470,7 @@ DECODE = Step(
     paper="section 5.3",
     kind=StepKind.POSTPROCESS,
     inputs=(CODES, *REFINED),
-    wants=(LookKind.VALUES,),
+    look_kinds=(LookKind.VALUES,),
     outputs={"synthetic": tables.SYNTHETIC},
     fields=(DECODED_COLUMNS, COLUMN_ORDER, *SHARDS, "mechanism.synthesis.related_inside"),
     reads=(KnowledgePart.RULES, KnowledgePart.TOGETHER, KnowledgePart.NEAR),
@@ -524,7 +524,7 @@ def build_drawing_step(
         title=title,
         kind=StepKind.POSTPROCESS,
         inputs=(RECODE, *REFINED),
-        wants=(LookKind.MARGINALS,),
+        look_kinds=(LookKind.MARGINALS,),
         outputs={"codes": tables.SYNTHETIC_CODES},
         fields=fields,
         reads=reads,

@@ -109,7 +109,7 @@ def _place(request: Request, step: Step, child: str, names: Mapping[str, str]) -
         inputs=(*map(place, step.inputs), *first),
         looks={},
         shares={},
-        divides="",
+        splits_budget_of="",
         fields=(),
         settings=lambda r: step.build_key(r.table_pairs[child]),
         reads=(),

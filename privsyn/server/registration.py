@@ -110,9 +110,9 @@ def _show(name: str, deployment: DeploymentResponse, page: str, state: str, log:
         log(_format_schedule(name, schedule))
 
 
-def _list_others(client: SyncPrefectClient, ours: set[Any], file: Path, page: str, log: Log) -> None:
+def _list_others(client: SyncPrefectClient, deployed_ids: set[Any], file: Path, page: str, log: Log) -> None:
     """Log the server's deployments that are not in the file."""
-    others = [d for d in read_all_deployments(client) if d.id not in ours]
+    others = [d for d in read_all_deployments(client) if d.id not in deployed_ids]
     names = {d.id: f"{client.read_flow(d.flow_id).name}/{d.name}" for d in others}
     for deployment in sorted(others, key=lambda d: names[d.id]):
         is_ours = str(deployment.entrypoint).startswith("privsyn.")

@@ -101,7 +101,7 @@ def iterate_group_shares(
     support: PublicSupport,
     levels: Sequence[NoisyLevel],
     codes: NDArray[np.integer],
-    turns: int,
+    rounds: int,
     seed: int,
     *,
     own_rows: bool,
@@ -120,10 +120,10 @@ def iterate_group_shares(
         for level, weight, shares_by_cell in zip(above, weights, shares_by_level, strict=False):
             cell = _compute_cell(group[[last.group.index(a) for a in level.group]], level.group, support.domain)
             if cell not in shares_by_cell:
-                shares_by_cell[cell] = _update_shares(shares, weight, level, cell, turns, seed)
+                shares_by_cell[cell] = _update_shares(shares, weight, level, cell, rounds, seed)
             shares = shares_by_cell[cell]
         cell = _compute_cell(group, last.group, support.domain)
-        yield _update_shares(support.start(shares, cell) if own_rows else shares, weights[-1], last, cell, turns, seed)
+        yield _update_shares(support.start(shares, cell) if own_rows else shares, weights[-1], last, cell, rounds, seed)
 
 
 def sort_by_group(answer: Floats, clique: Clique, groups: int, domain: Domain) -> Floats:
@@ -138,7 +138,7 @@ def _compute_cell(codes: NDArray[np.integer], group: Clique, domain: Domain) -> 
 
 
 def _update_shares(
-    shares: Floats, workload: Sequence[PartialWorkload], level: NoisyLevel, cell: int, turns: int, seed: int
+    shares: Floats, workload: Sequence[PartialWorkload], level: NoisyLevel, cell: int, rounds: int, seed: int
 ) -> Floats:
     """Return (PRIOR_UPDATE) the shares updated to a group's noisy counts, divided by its noisy number of rows."""
     total = round(float(level.number[cell]))
@@ -148,7 +148,7 @@ def _update_shares(
     if level.noise is not None:
         expected = [total * w.answers(shares) for w in workload]
         counts = [shrink_counts(c, t, s) for c, t, s in zip(counts, expected, level.noise, strict=True)]
-    return estimate(shares, workload, [c / total for c in counts], turns * len(workload), seed)
+    return estimate(shares, workload, [c / total for c in counts], rounds * len(workload), seed)
 
 
 UNCOUNTED_CELL = -1

@@ -103,14 +103,14 @@ def _fit_counts(
     return fits
 
 
-def _compute_odds(ahead: Mapping[str, float]) -> dict[str, float]:
+def _compute_odds(log_odds: Mapping[str, float]) -> dict[str, float]:
     """Return the probability that the public table informs each attribute, from its log odds and their common share."""
-    factor = np.exp(np.clip(np.array(list(ahead.values())), -50.0, 50.0))
+    factor = np.exp(np.clip(np.array(list(log_odds.values())), -50.0, 50.0))
     share = 0.5
     for _ in range(_ROUNDS):
         chance = share * factor / (share * factor + 1 - share)
         share = float((chance.sum() + 1) / (len(factor) + 2))
-    return dict(zip(ahead, (share * factor / (share * factor + 1 - share)).tolist(), strict=True))
+    return dict(zip(log_odds, (share * factor / (share * factor + 1 - share)).tolist(), strict=True))
 
 
 def count_noisy_rows(noisy: Sequence[Floats], sigma: Sequence[float]) -> float:

@@ -107,8 +107,8 @@ def sweep_block(
     best: bool,
     start: np.uint64,
     heat: float,
-    urgent: int,
-    vain: np.ndarray,
+    never_paused_below: int,
+    pauses: np.ndarray,
 ) -> int:
     """Pass once over every attribute of every row of a block; return the number of moves.
 
@@ -117,11 +117,11 @@ def sweep_block(
 
     With ``best``, a record in surplus moves to the value with the largest S, ties at random.  Otherwise it moves to a
     value that lowers the sum of squares, with probability proportional to the decrease.  A record with S below
-    ``urgent``, as in forbidden cells, always takes the best value.
+    ``never_paused_below``, as in forbidden cells, always takes the best value.
 
     start: the stream.  vain: uint8 (attributes, rows), changed in place: for how many more sweeps a record in surplus
-    without a better value is skipped.  A record with S below ``urgent`` is never skipped.  If ``vain`` has no rows, no
-    record is skipped.
+    without a better value is skipped.  A record with S below ``never_paused_below`` is never skipped.  If ``pauses``
+    has no rows, no record is skipped.
 
     heat: if above 0, every record, in surplus or not, draws a value, possibly its own, as in simulated annealing.  The
     probability is proportional to exp(-change of the weighted squares / (heat k)); ``best`` is ignored.
@@ -156,12 +156,12 @@ def sweep_block(
             keys,
             sums,
             scores[: views.size],
-            vain[a] if vain.size else never,
+            pauses[a] if pauses.size else never,
             best,
             start,
             cost,
             max(1, round(heat * cost)) if heat > 0 else 0,
-            urgent,
+            never_paused_below,
         )
     return moves
 
@@ -188,12 +188,12 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
     keys,
     sums,
     scores,
-    vain,
+    pauses,
     best,
     start,
     cost,
     unit,
-    urgent,
+    never_paused_below,
 ):
     """Visit attribute ``a`` of every row; return the number of moves.
 
@@ -207,13 +207,24 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
         n = min(_CHUNK, rows - begin)
         _sum_chunk(codes, a, first_places, other_starts, other_rows, stride, begin, n, work, keys, sums)
         for i in range(n):
-            if vain.shape[0] > 0 and unit == 0 and vain[begin + i] > 0 and sums[i] >= urgent:
-                vain[begin + i] -= 1
+            if pauses.shape[0] > 0 and unit == 0 and pauses[begin + i] > 0 and sums[i] >= never_paused_below:
+                pauses[begin + i] -= 1
             elif unit > 0 or sums[i] < -(cost // 4):
                 word = mix(start + np.uint64(a * rows + begin + i) * GAMMA)
                 old = np.int64(codes[a, begin + i])
                 new = _choose(
-                    keys, i, first_places.shape[0], counted, cost, old, work, scores, best, urgent, word, unit
+                    keys,
+                    i,
+                    first_places.shape[0],
+                    counted,
+                    cost,
+                    old,
+                    work,
+                    scores,
+                    best,
+                    never_paused_below,
+                    word,
+                    unit,
                 )
                 if new != old:
                     codes[a, begin + i] = new
@@ -221,8 +232,8 @@ def _sweep_attribute(  # type: ignore[no-untyped-def]
                         codes[merged_rows[m], begin + i] = merges[m, new]
                     _record_move(move_weights, merged, merges, old, new, keys, i, work)
                     moves += 1
-                elif vain.shape[0] > 0 and unit == 0:
-                    vain[begin + i] = _PAUSE
+                elif pauses.shape[0] > 0 and unit == 0:
+                    pauses[begin + i] = _PAUSE
     _store(cells, weights, scores.shape[0], work, means, residuals)
     return moves
 

@@ -160,8 +160,8 @@ def merge_bins(labels: Sequence[str], sizes: Sequence[int], *, null: int | None 
     return _build_hierarchy(labels, [[0] * len(labels), *groups[::-1]], [["(any)"], *names[::-1]], True, null)
 
 
-def _format_span(labels: Sequence[str], part: Sequence[int]) -> str:
-    return labels[part[0]] if len(part) == 1 else f"{labels[part[0]]} to {labels[part[-1]]}"
+def _format_span(labels: Sequence[str], codes: Sequence[int]) -> str:
+    return labels[codes[0]] if len(codes) == 1 else f"{labels[codes[0]]} to {labels[codes[-1]]}"
 
 
 def build_tree_hierarchy(

@@ -252,12 +252,12 @@ def _read_regression(table: PanelTable, outcome: str, others: Sequence[str]) -> 
     return y, x, person, spread
 
 
-def _demean(values: Floats, person: Integers, part: Floats) -> Floats:
-    """Return values minus ``part`` of their person's mean; column by column for two axes."""
+def _demean(values: Floats, person: Integers, share: Floats) -> Floats:
+    """Return values minus ``share`` of their person's mean; column by column for two axes."""
     counts = np.maximum(np.bincount(person), 1)
     if values.ndim > 1:
-        return np.column_stack([_demean(column, person, part) for column in values.T])
-    return np.asarray(values - part * (np.bincount(person, weights=values) / counts)[person])
+        return np.column_stack([_demean(column, person, share) for column in values.T])
+    return np.asarray(values - share * (np.bincount(person, weights=values) / counts)[person])
 
 
 def _solve(x: Floats, y: Floats) -> tuple[Floats, float]:

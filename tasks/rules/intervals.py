@@ -386,7 +386,7 @@ def _get_day(seconds: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _bound_cyclic(
-    part: Callable[..., NDArray[np.float64]], period: str, limit: float
+    read_part: Callable[..., NDArray[np.float64]], period: str, limit: float
 ) -> Callable[[Interval], Interval]:
     """Return the operation for a part of a date that runs from 1 to ``limit`` in every ``period``.
 
@@ -394,11 +394,11 @@ def _bound_cyclic(
     """
 
     def bound_part(a: Interval) -> Interval:
-        low = part(a.low)
+        low = read_part(a.low)
         if a.exact:
             return Interval(low, low, a.null, a.present)
         same = _to_dates(a.low).astype(f"datetime64[{period}]") == _to_dates(a.high).astype(f"datetime64[{period}]")
-        return Interval(np.where(same, low, 1.0), np.where(same, part(a.high), limit), a.null, a.present)
+        return Interval(np.where(same, low, 1.0), np.where(same, read_part(a.high), limit), a.null, a.present)
 
     return bound_part
 

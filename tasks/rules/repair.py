@@ -366,13 +366,13 @@ class _BrokenPersons:
         # a column that continues from another row carries a change through the whole person
         self._near = not rules.continued and all({*each} <= {"previous", "next"} for each in words)
 
-    def mend(self, way: str, times: int) -> None:
+    def mend(self, kind_of_change: str, times: int) -> None:
         """Change rows in one way until none breaks a rule, at most ``times`` times."""
         for _ in range(times):
-            if not self._change(way):
+            if not self._change(kind_of_change):
                 return
 
-    def _change(self, way: str) -> bool:
+    def _change(self, kind_of_change: str) -> bool:
         """Try one change of every group of rows that breaks a rule; return whether any group did."""
         across, weight = self._count(self.columns)
         if not across.any():
@@ -382,7 +382,7 @@ class _BrokenPersons:
         target, condition = self._choose(across, group)
         if not len(target):
             return True
-        changed, new = self._propose(way, target, condition)
+        changed, new = self._propose(kind_of_change, target, condition)
         proposed = self._put(self.columns, target, changed, new[1])
         after = np.bincount(group, weights=self._count(proposed)[1], minlength=len(bad))
         better = (after < bad) | ((after == bad) & (self._rng.random(len(bad)) < SIDE_MOVE_CHANCE))
@@ -424,20 +424,20 @@ class _BrokenPersons:
         return _turn_to_others(rows, condition, self._rows, self._words, self._rng), condition
 
     def _propose(
-        self, way: str, target: Integers, condition: Integers
+        self, kind_of_change: str, target: Integers, condition: Integers
     ) -> tuple[dict[str, Bools], tuple[Codes, Columns]]:
         """Return the mask of the rows ``target`` that change in each attribute, and their new codes and columns."""
         changed = {a: np.zeros(len(target), bool) for a in self._mending.columns}
         for number, attributes in enumerate(self._attributes):
             breaks_it = condition == number
-            if way == "donor" and len(attributes) > 1:  # change one attribute, or all
+            if kind_of_change == "donor" and len(attributes) > 1:  # change one attribute, or all
                 pick = self._rng.integers(len(attributes) + 1, size=len(target))
                 for i, a in enumerate(attributes):
                     changed[a] |= breaks_it & ((pick == i) | (pick == len(attributes)))
                 continue
             for a in attributes:
                 changed[a] |= breaks_it
-        if way == "copy":
+        if kind_of_change == "copy":
             neighbour = np.where(self._rng.random(len(target)) < 0.5, target - 1, target + 1)
             inside = (neighbour >= 0) & (neighbour < len(self._first))
             neighbour = np.where(inside, neighbour, target)
@@ -445,7 +445,7 @@ class _BrokenPersons:
             columns = {name: array.take(pa.array(neighbour)) for name, array in self.columns.items()}
             return changed, ({a: c[neighbour] for a, c in self._codes.items()}, columns)
         codes = {a: c[target] for a, c in self._codes.items()}
-        if way == "donor":
+        if kind_of_change == "donor":
             donor_rows = self._donors.draw(self._donor_groups[target])
             for a, rows in changed.items():
                 codes[a][rows] = self._donors.codes[a][donor_rows[rows]]

@@ -57,20 +57,25 @@ class GroupSizes(NamedTuple):
 
 
 def list_groups_with_rows(
-    public: CodeTable, group: Clique, noisy: Floats, sigma: float, rows: int, can: Sequence[NDArray[np.bool_]] | None
+    public: CodeTable,
+    group: Clique,
+    noisy: Floats,
+    sigma: float,
+    rows: int,
+    possible_rows: Sequence[NDArray[np.bool_]] | None,
 ) -> GroupSizes:
     """Return how many of ``rows`` rows each group has.
 
     noisy: the groups' noisy numbers of rows, shape (cells of ``group``,), each with standard deviation ``sigma``.  A
     group that the ``public`` table lacks has rows only if its noisy number stands out (STANDS_OUT).  A group without a
-    possible row (``can``, from :func:`list_possible_rows`) has none.  The numbers are the least-squares fit that is
-    nonnegative and sums to ``rows``, rounded.
+    possible row (``possible_rows``, from :func:`list_possible_rows`) has none.  The numbers are the least-squares fit
+    that is nonnegative and sums to ``rows``, rounded.
     """
     shape = public.domain.shape(group)
     has = np.zeros(noisy.size, bool)
     has[np.ravel_multi_index([public.column(a).astype(np.int64) for a in group], shape)] = True
     able = has | (noisy >= STANDS_OUT * sigma)
-    some = np.ones(noisy.size, bool) if can is None else np.array([rows.any() for rows in can])
+    some = np.ones(noisy.size, bool) if possible_rows is None else np.array([rows.any() for rows in possible_rows])
     able &= some if (able & some).any() else True
     cells = np.flatnonzero(able)
     wanted = apply_norm_sub(noisy[cells], float(rows))
@@ -103,20 +108,20 @@ def draw_rows(
     support: PublicSupport,
     groups: GroupSizes,
     shares: Iterable[Floats],
-    can: Sequence[NDArray[np.bool_]] | None,
+    possible_rows: Sequence[NDArray[np.bool_]] | None,
     seed: int,
 ) -> Iterator[CodeTable]:
     """Yield the rows, in random order, at most AT_A_TIME at once.
 
-    shares: one distribution over the distinct public rows per group, in order; ``can``: from
+    shares: one distribution over the distinct public rows per group, in order; ``possible_rows``: from
     :func:`list_possible_rows`.  Draws are systematic: among n rows, a public row of share p comes floor(n p) or ceil(n
     p) times, so counts match the distribution up to rounding.  Memory: two integers per row.
     """
     generator = np.random.default_rng([seed, _PURPOSE])
     shape, drawn = support.domain.shape(support.group), []
     for code, number, share in zip(groups.codes, groups.rows, shares, strict=True):
-        if can is not None:
-            possible = np.where(can[int(np.ravel_multi_index(tuple(code), shape))], share, 0.0)
+        if possible_rows is not None:
+            possible = np.where(possible_rows[int(np.ravel_multi_index(tuple(code), shape))], share, 0.0)
             share = possible if possible.sum() > 0 else share
         drawn.append(_draw_systematically(share, int(number), generator.random()))
     which = np.repeat(np.arange(len(drawn)), groups.rows)

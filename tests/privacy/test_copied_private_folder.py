@@ -191,7 +191,7 @@ def test_24_a_claimed_charge_is_not_given_back(copies: Copies, monkeypatch: pyte
     key = copies.ledger.entries()[int(claimed.subject) - 1].key
     assert copies.ledger.claimed("people", key) == claimed.text
     with pytest.raises(LedgerError, match="was drawn, so it is not given back"):
-        copies.ledger.abandon("people", key, touched=False)
+        copies.ledger.abandon("people", key, data_was_read=False)
     with pytest.raises(LedgerError, match="already drawn"):
         copies.ledger.claim("people", key, "another draw")
     with pytest.raises(LedgerError, match="is not reserved"):

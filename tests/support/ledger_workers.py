@@ -24,5 +24,5 @@ def reserve_many(url: str, worker: int, attempts: int) -> list[str]:
             ledger.reserve("people", f"run-{worker}", [ChargeLine("one_way", key, price)])
             got.append(key)
             if i % 2 == 0:
-                ledger.abandon("people", key, touched=worker % 2 == 0)
+                ledger.abandon("people", key, data_was_read=worker % 2 == 0)
     return got

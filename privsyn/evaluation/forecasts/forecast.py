@@ -194,7 +194,7 @@ class Forecast:
     def words(self) -> tuple[str, ...]:
         """How to read the tables, the assumption, and the figures that depend on it."""
         simulated = f"Means over {self.seeds} simulated releases" if self.seeds > 1 else "One simulated release"
-        fewer = f"; at other epsilons than the spec's, over {count_seeds(self.seeds, own=False)}"
+        fewer = f"; at other epsilons than the spec's, over {count_seeds(self.seeds, at_own_epsilon=False)}"
         return (
             READING_NOTE,
             f"Assumed: {self.assumption}. {simulated} of {self.size}{fewer if self.seeds > 1 else ''}.",
@@ -320,7 +320,7 @@ def forecast(
     _check_number(rows, seeds)
     wanted = _check_epsilons(unlinked, epsilons, budget_share)
     further = list_further_tables(spec.tables)
-    jobs_of_table = seeds + (len(wanted) - 1) * count_seeds(seeds, own=False)
+    jobs_of_table = seeds + (len(wanted) - 1) * count_seeds(seeds, at_own_epsilon=False)
     jobs = (1 + len(further)) * jobs_of_table
     simulate = partial(
         _simulate, rows=rows, wanted=wanted, seeds=seeds, earlier=earlier, public=public, strength=strength, jobs=jobs
@@ -345,9 +345,9 @@ def forecast(
     return replace(first, assumption=words, of=f"{person}s" if spec.panel is not None else "rows", further=by_table)
 
 
-def count_seeds(seeds: int, *, own: bool) -> int:
+def count_seeds(seeds: int, *, at_own_epsilon: bool) -> int:
     """Return the number of simulated releases at the spec's epsilon, or half as many (at least 1) at another one."""
-    return seeds if own else max(seeds // 2, 1)
+    return seeds if at_own_epsilon else max(seeds // 2, 1)
 
 
 def _progress_after(progress: Progress, before: int, done: int, jobs: int) -> None:
@@ -382,7 +382,9 @@ def _simulate(
     qualities: dict[float, list[ReleaseQuality]] = {epsilon: [] for epsilon in wanted}
     drawn = [(stand_in.table(seed), stand_in.prior(seed), stand_in.stored(seed)) for seed in range(seeds)]
     several = [
-        (epsilon, seed) for epsilon in wanted for seed in range(count_seeds(seeds, own=epsilon == spec.privacy.epsilon))
+        (epsilon, seed)
+        for epsilon in wanted
+        for seed in range(count_seeds(seeds, at_own_epsilon=epsilon == spec.privacy.epsilon))
     ]
     scored: dict[int, Floats] = {}
     with threadpool_limits(1):  # matrices of a few hundred rows: more threads only wait for each other

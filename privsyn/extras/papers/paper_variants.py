@@ -103,7 +103,7 @@ def _use_model(request: Request) -> Steps:
 
 
 def _synthesize_by_model(step: Step) -> Step:
-    return replace(step, run=_synthesize, wants=(LookKind.MARGINALS,))
+    return replace(step, run=_synthesize, look_kinds=(LookKind.MARGINALS,))
 
 
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:

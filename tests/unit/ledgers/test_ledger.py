@@ -52,7 +52,7 @@ def test_a_run_is_reserved_and_settled(ledger):
     assert ledger.state("people", "a") == "reserved"
     ledger.settle("people", "a")
     ledger.settle("people", "a")
-    ledger.abandon("people", "b", touched=True)
+    ledger.abandon("people", "b", data_was_read=True)
     assert [ledger.state("people", k) for k in ("a", "b", "c")] == ["spent", "abandoned", None]
     (summary,) = ledger.summary("people")
     assert summary.rho == CAP_RHO * Fraction(9, 10)
@@ -83,10 +83,10 @@ def test_a_known_key_is_not_charged_again(ledger):
 
 def test_untouched_is_given_back_and_touched_is_not(ledger):
     ledger.reserve("people", "run-1", [line("a", "8/10")])
-    ledger.abandon("people", "a", touched=False)
+    ledger.abandon("people", "a", data_was_read=False)
     assert ledger.summary("people")[0].rho == 0
     ledger.reserve("people", "run-2", [line("a", "6/10")])
-    ledger.abandon("people", "a", touched=True)
+    ledger.abandon("people", "a", data_was_read=True)
     assert ledger.summary("people")[0].rho == CAP_RHO * Fraction(6, 10)
     ledger.reserve("people", "run-3", [line("a", "3/10")])
     assert ledger.state("people", "a") == "reserved"
@@ -97,7 +97,7 @@ def test_untouched_is_given_back_and_touched_is_not(ledger):
 def test_only_a_reserved_charge_can_be_closed(ledger):
     ledger.reserve("people", "run-1", [line("a")])
     ledger.settle("people", "a")
-    for close in (lambda: ledger.abandon("people", "a", touched=False), lambda: ledger.settle("people", "never")):
+    for close in (lambda: ledger.abandon("people", "a", data_was_read=False), lambda: ledger.settle("people", "never")):
         with pytest.raises(LedgerError, match="only a reserved one"):
             close()
     assert ledger.state("people", "a") == "spent"
@@ -209,7 +209,7 @@ def test_the_database_itself_refuses_changes(ledger, url, statement):
 )
 def test_tampering_is_found_and_closes_the_ledger(ledger, url, statement, table):
     ledger.reserve("people", "run-1", [line("a"), line("b")])
-    ledger.abandon("people", "a", touched=True)
+    ledger.abandon("people", "a", data_was_read=True)
     tamper(url, statement, table)
     assert ledger.verify()
     with pytest.raises(LedgerError, match="does not add up"):

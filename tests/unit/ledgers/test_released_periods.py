@@ -82,10 +82,10 @@ def test_a_run_that_asks_for_no_charge_or_finds_none_may_begin_anew(ledger: Ledg
     ledger.reserve("people", "run-1", [line("a")], period="2026-11")
     ledger.reserve("people", "run-2", [line("a")], period="2026-11")  # on run-1's noise
     assert stands(ledger) == ("run-2", False)
-    ledger.abandon("people", "a", touched=False)
+    ledger.abandon("people", "a", data_was_read=False)
     ledger.reserve("people", "run-3", [line("c")], period="2026-11")
     assert stands(ledger) == ("run-3", False)
-    ledger.abandon("people", "c", touched=True)  # its noise was drawn: the period is run-3's for good
+    ledger.abandon("people", "c", data_was_read=True)  # its noise was drawn: the period is run-3's for good
     with pytest.raises(RequestError, match="run-3 has begun"):
         ledger.reserve("people", "run-4", [line("d")], period="2026-11")
     assert ledger.verify() == []

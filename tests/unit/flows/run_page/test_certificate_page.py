@@ -74,8 +74,8 @@ def test_this_release_is_what_its_charges_hold_whoever_paid_them(tmp_path: Path)
     for key, rho in prices.items():
         ledger.reserve("people", f"people-{key}", [ChargeLine("step", key, rho)])
     ledger.settle("people", "a")
-    ledger.abandon("people", "c", touched=True)  # it stays spent, but no release rests on it
-    ledger.abandon("people", "d", touched=False)
+    ledger.abandon("people", "c", data_was_read=True)  # it stays spent, but no release rests on it
+    ledger.abandon("people", "d", data_was_read=False)
     budget = read_budget(ledger, "people", ("a", "c", "d", "never seen"))
     assert budget is not None
     assert (budget.this, budget.parts()[OTHERS]) == (Fraction(1, 100), Fraction(6, 100))

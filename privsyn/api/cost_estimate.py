@@ -152,7 +152,7 @@ class Estimate:
         return format_html_table(self.headings(), self.step_rows()) + format_paragraph(*self.words)
 
 
-def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float = 0.0) -> Estimate:
+def estimate_cost(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float = 0.0) -> Estimate:
     """Estimate the cost of releasing a table of ``rows`` rows; arguments and errors as privsyn.estimate.
 
     ``loading``: CPU seconds that a new process takes to load, which are added; 0: for a running process.

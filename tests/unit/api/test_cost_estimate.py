@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import privsyn
-from privsyn.api.estimate import Estimate, _choose_factor, _compute_growth, _continue_power
+from privsyn.api.cost_estimate import Estimate, _choose_factor, _compute_growth, _continue_power
 from privsyn.api.rehearsal import Cost, Rehearsal, _AssumedEngine
 from privsyn.base.errors import RequestError
 from privsyn.engine.request import Request
