@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
@@ -19,8 +19,9 @@ from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import Schema
 from privsyn.data_contracts.frozen_model import FieldError, FrozenModel
+from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.promise import MOST_RECORDS, Unit
-from privsyn.data_contracts.rule_language import RowWords, drop_table_names
+from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -393,37 +394,14 @@ def _fold_unit(described: Any, most: Any, above: str, below: str, tables: Mappin
     return unit
 
 
-class WithTables(Protocol):
-    """The parts of a spec with public facts about its tables."""
-
-    tables: Any
-    unit: Unit
-    order: str | None
-    constant: tuple[str, ...]
-    columns: Any
-    rules: Any
-
-    @property
-    def released_columns(self) -> dict[str, Any]:
-        """The columns that are synthesized."""
-
-    @property
-    def measured_columns(self) -> dict[str, Any]:
-        """The columns that are measured."""
-
-    @property
-    def row_words(self) -> RowWords:
-        """The words that rules may use for other rows of a person, and for tables."""
-
-
-def list_constant_columns(spec: WithTables) -> tuple[str, ...]:
+def list_constant_columns(spec: SpecParts) -> tuple[str, ...]:
     """Return the measured columns of the root table, without those that rules compute."""
     computed = {name for rule in spec.rules for name in map_computed_columns(rule)}
     names = get_above(spec.tables)[1].columns
     return tuple(name for name in names if name in spec.measured_columns and name not in computed)
 
 
-def check_tables(spec: WithTables) -> None:
+def check_tables(spec: SpecParts) -> None:
     """Raise FieldError, with its place, if columns, order or rules do not fit the spec's tables."""
     if not spec.tables:
         return
@@ -463,7 +441,7 @@ def check_tables(spec: WithTables) -> None:
     _check_computed(spec, above, persons)
 
 
-def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
+def _check_computed(spec: SpecParts, above: str, persons: LinkedTable) -> None:
     """Raise FieldError if a parent-table column follows from a column of its rows."""
     behind = {
         name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()
