@@ -27,7 +27,7 @@ BAR = 20
 
 
 class BudgetReport(BaseModel):
-    """What the report shows: a row a data set, and whether the ledger adds up."""
+    """The report: one row per data set, and whether the ledger adds up."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,13 +43,13 @@ class BudgetReport(BaseModel):
     persist_result=False,
 )
 def budget_report(dataset: str | None = None) -> BudgetReport:
-    """Show what has been spent of each data set's lifetime budget, with the audit's verdict.
+    """Show the spent part of each data set's lifetime budget, with the audit's verdict.
 
     Args:
-        dataset: One data set; without it, all.
+        dataset: One data set; default: all.
 
-    Fails with a LedgerError when the ledger does not add up, after showing it.  A ledger that does not exist yet is no
-    error, and is not made.
+    Fails with a LedgerError when the ledger does not add up, after showing it.  A missing ledger is not an error, and
+    is not created.
     """
     try:
         with hide_private_errors("budget report"):
@@ -74,7 +74,7 @@ def budget_report(dataset: str | None = None) -> BudgetReport:
 
 
 def read_budgets(address: str, dataset: str | None = None) -> BudgetReport:
-    """Return the report of the ledger at ``address``.  Raises RequestError for a data set that it does not know."""
+    """Return the report of the ledger at ``address``.  Raises RequestError for an unknown data set."""
     view = LedgerView(Settings(ledger=address))
     try:
         ledger = view.opened(dataset)
@@ -116,6 +116,6 @@ def describe_budgets(report: BudgetReport) -> str:
 
 
 def describe_calendar(report: BudgetReport) -> str:
-    """Return in a sentence how many periods are missed, or refused for want of budget."""
+    """Return in one sentence the number of periods that are missed, or refused by the budget."""
     states = [row["state"] for row in report.calendar]
     return f"The last periods of each data set: {states.count('missed')} missed, {states.count('refused')} refused"

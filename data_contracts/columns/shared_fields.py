@@ -80,13 +80,13 @@ EXACT = "Values with their own bin, such as 0 or 99999, inside the bounds or not
 
 
 class Described(FrozenModel):
-    """What every column has."""
+    """The fields of every column."""
 
     description: str = Field(default="", description="Free text for the release's note.")
 
 
 class Nullable(Described):
-    """What every column of values has."""
+    """The fields of every column with values."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"measured"})
 

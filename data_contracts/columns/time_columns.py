@@ -121,7 +121,7 @@ RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 
 class Written(Zoned):
-    """Shared by the kinds whose texts may be written in any way."""
+    """Shared by the kinds with a ``format`` for their texts."""
 
     format: str = Field(default="", max_length=100, description=FORMAT)
 

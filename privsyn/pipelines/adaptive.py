@@ -21,7 +21,7 @@ from privsyn.data_contracts.mechanism_options import Adaptive, Aim
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
 from privsyn.pipelines.common_steps import (
     ONE_CELL,
     RECODE,
@@ -75,7 +75,7 @@ def measure_again(n: int, chosen: str) -> ReleaseStep:
         name=f"measure_again_{n}",
         title=f"Measure again, round {n}",
         chosen=chosen,
-        look=Look(what="joint counts where these were far", reason=ONE_CELL, round=n),
+        look=LookDescription(counted="joint counts where these rows were far from the table", reason=ONE_CELL, round=n),
         files=publish_noisy(f"round_{n}_measured"),
     )
 
@@ -174,7 +174,7 @@ def score_residuals(n: int) -> ReleaseStep:
 
     def exact(request: Request, inputs: Inputs, rows: Countable, queries: list[Query]) -> Iterator[NDArray[np.int64]]:
         so_far_rows = CodeTable.from_arrow(list(inputs.batches(codes)), inputs.domain())
-        total = estimate_total(inputs.refined())
+        total = estimate_total(inputs.read_pooled_recode())
         return residual_scores.count_exactly(rows, so_far_rows, total, queries, request.threads)
 
     return ReleaseStep(
@@ -187,8 +187,8 @@ def score_residuals(n: int) -> ReleaseStep:
         reads=(KnowledgePart.TARGETS,),
         plan=_plan_scores,
         exact=exact,
-        look=Look(
-            what="how far the rows made so far are from the private table",
+        look=LookDescription(
+            counted="how far the rows made so far are from the private table",
             reason=(
                 "k: the rows made so far follow from earlier releases alone. Each of a person's k records changes one "
                 "count by 1, and so the L1 distance by at most 1. Rounding down to whole records keeps the bound"
@@ -203,7 +203,7 @@ def score_residuals(n: int) -> ReleaseStep:
 
 
 def _choose(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    recode = inputs.refined()
+    recode = inputs.read_pooled_recode()
     fine = drop_attributes(request.encoding.domain, list_roundings(request.encoding.binning))
     queries, answers = inputs.noisy(f"residual_scores_{n}")
     weights = residual_scores.reselect_cliques(

@@ -17,7 +17,7 @@ from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, ReleaseStep, Step
 from privsyn.engine.step_list import repeat
 from privsyn.pipelines.common_steps import ONE_CELL, ONE_WAYS, RECODE, get_options, publish_noisy
 from privsyn.pipelines.named_sets import measure_sets_again
@@ -64,7 +64,7 @@ def _measure_more(n: int) -> ReleaseStep:
         name=f"measure_more_{n}",
         title=f"Measure more, release {n}",
         chosen=f"select_more_{n}.cliques",
-        look=Look(what=JOINT_COUNTS, reason=ONE_CELL, round=n, alone=SINGLE_COUNTS),
+        look=LookDescription(counted=JOINT_COUNTS, reason=ONE_CELL, round=n, counted_alone=SINGLE_COUNTS),
         files=publish_noisy(f"measured_{n}", f"has the counts of release {n}"),
     )
 

@@ -48,7 +48,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         RECODE_ROWS,
         SCORES,
         SELECT_TREE,
-        measure_chosen("select_pairs.cliques", LIMIT),
+        measure_chosen("select_tree.cliques", LIMIT),
         *(build_row_steps(request) if get_options(request, Mst).rows_by == "sweeps" else GRAPHICAL_STEPS),
     )
 

@@ -25,7 +25,7 @@ from privsyn.data_contracts.receipts import Query, sum_rho
 from privsyn.data_contracts.step_options import Selection
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, Step
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, Step
 from privsyn.engine.step_list import connect, fund
 from privsyn.pipelines.common_steps import (
     ENCODE,
@@ -188,8 +188,8 @@ SCORES = ReleaseStep(
     reads=(KnowledgePart.PRIOR_PAIRS, KnowledgePart.KNOWN_PAIRS, KnowledgePart.SCORED, KnowledgePart.NEAR),
     plan=_plan_scores,
     exact=_score_exactly,
-    look=Look(
-        what="how strongly each pair of columns is related",
+    look=LookDescription(
+        counted="how strongly each pair of columns is related",
         reason=_explain_score_sensitivity,
         noise_of="a score",
     ),
@@ -343,7 +343,7 @@ def _count_marginals(
 
 
 def build_measurement(
-    *, name: str, title: str, chosen: str, look: Look, files: Mapping[str, PublishedFile], limit: str = ""
+    *, name: str, title: str, chosen: str, look: LookDescription, files: Mapping[str, PublishedFile], limit: str = ""
 ) -> ReleaseStep:
     """Return the step that measures the cliques in the table ``chosen``; they share its budget by weight."""
     return ReleaseStep(
@@ -371,7 +371,7 @@ def measure_chosen(
         name=MEASURED,
         title="Measure marginals",
         chosen=chosen,
-        look=Look(what=JOINT_COUNTS, reason=explain_one_cell, alone=SINGLE_COUNTS),
+        look=LookDescription(counted=JOINT_COUNTS, reason=explain_one_cell, counted_alone=SINGLE_COUNTS),
         files=publish_noisy("measured", COUNTS),
         limit=limit,
     )

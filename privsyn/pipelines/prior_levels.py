@@ -34,7 +34,7 @@ from privsyn.data_contracts.mechanism_options import PriorLevels
 from privsyn.data_contracts.step_options import MAX_CELLS
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, Step
+from privsyn.engine.step import LookDescription, Output, Progress, Step
 from privsyn.pipelines.common_steps import (
     COMPRESS_DOMAIN,
     ENCODE,
@@ -136,8 +136,8 @@ ONE_CELL = (
 MEASURE_LARGE = build_measurement(
     name=MEASURED[0],
     title="Measure large groups",
-    chosen="prior_levels.large",
-    look=Look(what="joint counts of related columns in the large groups", reason=ONE_CELL),
+    chosen="public_workload.large",
+    look=LookDescription(counted="joint counts of related columns in the large groups", reason=ONE_CELL),
     files=publish_noisy("measured", "has the joint counts, cell by cell, the last attribute running fastest"),
     limit="Every row is a row of the public table, put into a group. Combinations that the public table lacks do not "
     "occur, and relations that were not counted come from it.",
@@ -145,15 +145,15 @@ MEASURE_LARGE = build_measurement(
 MEASURE_GROUPS = build_measurement(
     name=MEASURED[1],
     title="Measure groups",
-    chosen="prior_levels.groups",
-    look=Look(what="the number of rows of every group", reason=ONE_CELL),
+    chosen="public_workload.groups",
+    look=LookDescription(counted="the number of rows of every group", reason=ONE_CELL),
     files=publish_noisy("groups", "has the groups' rows"),
 )
 MEASURE_IN_GROUPS = build_measurement(
     name=MEASURED[2],
     title="Measure in groups",
-    chosen="prior_levels.in_groups",
-    look=Look(what="counts of single columns in every group", reason=ONE_CELL),
+    chosen="public_workload.in_groups",
+    look=LookDescription(counted="counts of single columns in every group", reason=ONE_CELL),
     files=publish_noisy("in_groups", "has counts of single columns by group"),
 )
 

@@ -55,7 +55,7 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         REFINE_CODES,
         MAKE_CONSISTENT,
         ANCESTRAL_ROWS,
-        decode_from("build_network.codes"),
+        decode_from("ancestral_rows.codes"),
     )
 
 

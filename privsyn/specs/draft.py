@@ -2,8 +2,9 @@
 
 Names and storage types come from the data's header or schema.  Bounds, values, null-ability, units and descriptions
 come only from a dictionary (dictionary_process.py).  Read off the data, these facts would be functions of private rows.
-Only a private look (privsyn/specs/look.py) guesses facts from rows: the kinds that neither source knows, and the values
-of a Categorical.  The draft is then marked.  ``load_spec`` refuses the draft, field by field, until no TODO is left.
+Only a private look (privsyn/specs/private_guesses.py) guesses facts from rows: the kinds that neither source knows, and
+the values of a Categorical.  The draft is then marked.  ``load_spec`` refuses the draft, field by field, until no TODO
+is left.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from privsyn.sources.public_table import refuse_private_file
 from privsyn.sources.stream_source import is_streamed, name_place, read_schema
 from privsyn.specs.dictionary_process import read_dictionary
 from privsyn.specs.facts import Dictionary, Facts, Scalar, list_values
-from privsyn.specs.look import guess_csv_kinds, list_categories
 from privsyn.specs.messages import DATASET_RULE, from_validation
+from privsyn.specs.private_guesses import guess_csv_kinds, list_categories
 from privsyn.specs.proposed_rules import propose_rules
 from privsyn.specs.spec_file import find_todos
 from privsyn.specs.yaml_file import parse_yaml

@@ -290,9 +290,9 @@ def _grow_clique(pair: Clique, edges: Information, names: Clique, domain: Domain
 
 
 def choose_independent_one_ways(
-    information: Information, domain: Domain, *, most: float = MAX_INDEPENDENT_INFORMATION
+    information: Information, domain: Domain, *, limit: float = MAX_INDEPENDENT_INFORMATION
 ) -> list[Clique]:
-    """Return single columns with at most ``most`` nats of mutual information between any two.
+    """Return single columns with at most ``limit`` nats of mutual information between any two.
 
     Columns are taken greedily by the sum of their mutual information with all others.
     """
@@ -300,6 +300,6 @@ def choose_independent_one_ways(
     summed_information = {a: sum(i for p, i in information.items() if a in p) for a in names}
     chosen: list[str] = []
     for a in sorted(names, key=lambda a: (-summed_information[a], domain.index(a))):
-        if all(information[domain.ordered((a, b))] <= most for b in chosen):
+        if all(information[domain.ordered((a, b))] <= limit for b in chosen):
             chosen.append(a)
     return [(a,) for a in domain.ordered(chosen)]

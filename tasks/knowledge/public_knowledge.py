@@ -332,7 +332,7 @@ def _describe_computation(rule: Derive | LookupRule, name: str) -> Any:
 
 def _describe_rules(public: PublicKnowledge) -> dict[str, Any]:
     rule_book = public.encoding.rules
-    only_rows = _list_across(public) - (set() if rule_book is None else {c.rule for c in rule_book.of_roles})
+    only_rows = _list_across(public) - (set() if rule_book is None else {c.rule for c in rule_book.role_conditions})
     rules = [_describe_rule(rule) for i, rule in enumerate(public.spec.rules) if i not in only_rows]
     return {"rules": rules, "keeping_rules": KEEPING_RULES} if rules else {}
 

@@ -335,9 +335,11 @@ def forecast(
     for number, name in enumerate(further, 1):
         parent_columns = frozenset(list_constant_columns(table_pairs[name]))
         request = replace(planned, spec=take_units_for_rows(table_pairs[name]), parent_columns=parent_columns)
-        of_table = simulate(request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table))
+        table_forecast = simulate(
+            request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table)
+        )
         by_table[name] = replace(
-            of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{person}s"
+            table_forecast, assumption=f"{table_forecast.assumption}. {describe_records(spec, name)}", of=f"{person}s"
         )
     progress(jobs, jobs)
     return replace(first, assumption=words, of=f"{person}s" if spec.panel is not None else "rows", further=by_table)

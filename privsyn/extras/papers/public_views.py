@@ -47,12 +47,12 @@ def priview(trial: MethodInput) -> MethodResult:
 def random_views(trial: MethodInput) -> MethodResult:
     """Draw as many views as the covering has, of attributes drawn with the trial's seed."""
 
-    def choose(domain: Domain, most: int) -> list[Clique]:
+    def choose(domain: Domain, limit: int) -> list[Clique]:
         generator = np.random.default_rng([trial.seed, 0x71E5])
         views: dict[Clique, None] = {}
-        for _ in list_covering_views(domain, most):
+        for _ in list_covering_views(domain, limit):
             order = [domain.attributes[i] for i in generator.permutation(len(domain.attributes))]
-            views[_widen_views(order[:1], order[1:], domain, min(most, CELLS))] = None
+            views[_widen_views(order[:1], order[1:], domain, min(limit, CELLS))] = None
         return [view for view in views if len(view) > 1]
 
     return _choose_views(trial, choose)
@@ -65,9 +65,9 @@ def manual_list(trial: MethodInput) -> MethodResult:
     """
     named = [set(m.columns) for m in trial.settings.workload]
 
-    def choose(domain: Domain, most: int) -> list[Clique]:
+    def choose(domain: Domain, limit: int) -> list[Clique]:
         cliques = [domain.ordered([a for a in domain.attributes if a in columns]) for columns in named]
-        return list(dict.fromkeys(c for c in cliques if len(c) > 1 and domain.cells(c) <= most))
+        return list(dict.fromkeys(c for c in cliques if len(c) > 1 and domain.cells(c) <= limit))
 
     return _choose_views(trial, choose)
 
@@ -112,17 +112,17 @@ def list_greedy_views(domain: Domain, most: int, first: Sequence[Clique] = ()) -
     return views
 
 
-def _widen_views(view: list[str], others: list[str], domain: Domain, most: int) -> Clique:
+def _widen_views(view: list[str], others: list[str], domain: Domain, limit: int) -> Clique:
     """Return ``view`` with the first of ``others`` that fit."""
     for attribute in others:
-        if len(view) < WIDTH and domain.cells([*view, attribute]) <= most:
+        if len(view) < WIDTH and domain.cells([*view, attribute]) <= limit:
             view = [*view, attribute]
     return domain.ordered(view)
 
 
-def _list_pairs(domain: Domain, most: int) -> list[Clique]:
-    """Return every pair of at most ``most`` cells."""
-    return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= most]
+def _list_pairs(domain: Domain, limit: int) -> list[Clique]:
+    """Return every pair of at most ``limit`` cells."""
+    return [p for p in combinations(domain.attributes, 2) if domain.cells(p) <= limit]
 
 
 def _choose_views(trial: MethodInput, choose: Choose) -> MethodResult:

@@ -57,11 +57,6 @@ def test_cliques_of_more_rows_than_one_block() -> None:
     np.testing.assert_array_equal(count(table, ("a", "b", "c", "d")), referee(table, ("a", "b", "c", "d")))
 
 
-def test_the_empty_clique_is_the_total() -> None:
-    assert count(random_table(17), ()) == 17
-    assert count(random_table(17), ()).shape == ()
-
-
 @pytest.mark.parametrize("clique", [("a",), ("a", "b"), ("a", "b", "c"), ()])
 def test_padded_tables_leave_filtered_values_out_unless_asked(clique: tuple[str, ...]) -> None:
     table = random_table(3_000, padded=True)
