@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
@@ -18,8 +18,9 @@ from pydantic_core import CoreSchema
 from privsyn.data_contracts.columns import Column, DropColumn
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.frozen_model import FieldError, FrozenModel, Schema
+from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.promise import MOST_RECORDS, Unit
-from privsyn.data_contracts.rule_language import RowWords, drop_table_names
+from privsyn.data_contracts.rule_language import drop_table_names
 from privsyn.data_contracts.rules import OneOf, Rule, list_expressions, map_computed_columns
 
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
@@ -392,37 +393,14 @@ def _fold_unit(described: Any, limit: Any, parent: str, child: str, tables: Mapp
     return unit
 
 
-class WithTables(Protocol):
-    """The parts of a spec with public facts about its tables."""
-
-    tables: Any
-    unit: Unit
-    order: str | None
-    constant: tuple[str, ...]
-    columns: Any
-    rules: Any
-
-    @property
-    def released_columns(self) -> dict[str, Any]:
-        """The columns that are synthesized."""
-
-    @property
-    def measured_columns(self) -> dict[str, Any]:
-        """The columns that are measured."""
-
-    @property
-    def row_words(self) -> RowWords:
-        """The words that rules may use for other rows of a person, and for tables."""
-
-
-def list_constant_columns(spec: WithTables) -> tuple[str, ...]:
+def list_constant_columns(spec: SpecParts) -> tuple[str, ...]:
     """Return the measured columns of the root table, without those that rules compute."""
     computed = {name for rule in spec.rules for name in map_computed_columns(rule)}
     names = get_above(spec.tables)[1].columns
     return tuple(name for name in names if name in spec.measured_columns and name not in computed)
 
 
-def check_tables(spec: WithTables) -> None:
+def check_tables(spec: SpecParts) -> None:
     """Raise FieldError, with its place, if columns, order or rules do not fit the spec's tables."""
     if not spec.tables:
         return
@@ -462,7 +440,7 @@ def check_tables(spec: WithTables) -> None:
     _check_computed(spec, above, persons)
 
 
-def _check_computed(spec: WithTables, parent: str, persons: LinkedTable) -> None:
+def _check_computed(spec: SpecParts, parent: str, persons: LinkedTable) -> None:
     """Raise FieldError if a parent-table column follows from a column of its rows."""
     behind = {
         name: node.columns for name, node in list_expressions(spec.rules, spec.released_columns, spec.row_words).items()

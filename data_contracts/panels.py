@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from privsyn.data_contracts.columns import CategoricalColumn, DateColumn, DatetimeColumn, IntegerColumn
 from privsyn.data_contracts.frozen_model import FieldError
 from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import OneOf, list_computed_columns, map_continued_columns
 
 ORDERS = (IntegerColumn, DateColumn, DatetimeColumn)
@@ -152,32 +153,47 @@ def name_later(attribute: str) -> str:
     return f"{attribute} (later member)"
 
 
-class WithPanel(Protocol):
-    """The parts of a spec with public facts about the rows of one person."""
+class SpecParts(Protocol):
+    """The parts of a release spec that checks between its fields read."""
 
     unit: Unit
     columns: Any
+    tables: Any
     order: str | None
     constant: tuple[str, ...]
     with_order: tuple[str, ...]
     once: tuple[Any, ...]
     rules: Any
+    focus: Any
+    workload: Any
+    totals: Any
+    together: Any
     mechanism: Any
     prior: Any
-    totals: Any
     improves: Any
-    together: Any
 
     @property
     def panel(self) -> Panel | None:
-        """The panel."""
+        """Public facts about the rows of one person."""
+
+    @property
+    def released_columns(self) -> dict[str, Any]:
+        """The columns that are synthesized."""
 
     @property
     def measured_columns(self) -> dict[str, Any]:
         """The columns that are measured."""
 
+    @property
+    def unmeasured_columns(self) -> dict[str, Any]:
+        """The columns that are not measured."""
 
-def check_panel(spec: WithPanel) -> None:
+    @property
+    def row_words(self) -> RowWords:
+        """The words that rules may use for other rows of a person, and for tables."""
+
+
+def check_panel(spec: SpecParts) -> None:
     """Raise FieldError, with its place, if the fields about the rows of one person do not fit the spec."""
     if spec.order is None:
         if spec.unit.household_id is not None:
@@ -228,7 +244,7 @@ def check_panel(spec: WithPanel) -> None:
 _ROLES = "Name the column of the relation to the head, a `categorical` one with the head first among its `values`"
 
 
-def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
+def _check_roles(spec: SpecParts, panel: Panel, computed: Collection[str]) -> None:
     column = spec.measured_columns.get(panel.order)
     if panel.order in computed:
         raise FieldError(
@@ -275,7 +291,7 @@ def _check_roles(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
         )
 
 
-def _check_order(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
+def _check_order(spec: SpecParts, panel: Panel, computed: Collection[str]) -> None:
     column = spec.measured_columns.get(panel.order)
     if column is None:
         raise FieldError(
@@ -297,7 +313,7 @@ def _check_order(spec: WithPanel, panel: Panel, computed: Collection[str]) -> No
             )
 
 
-def _check_carried(spec: WithPanel, panel: Panel, computed: Collection[str]) -> None:
+def _check_carried(spec: SpecParts, panel: Panel, computed: Collection[str]) -> None:
     seen = {panel.order}
     for field, names in (("constant", panel.constant), ("with_order", panel.with_order)):
         for name in names:
@@ -330,7 +346,7 @@ def _check_carried(spec: WithPanel, panel: Panel, computed: Collection[str]) -> 
             )
 
 
-def _check_rest(spec: WithPanel, panel: Panel) -> None:
+def _check_rest(spec: SpecParts, panel: Panel) -> None:
     if spec.mechanism.name != "privsyn":
         raise FieldError(
             f"the mechanism {spec.mechanism.name!r} does not link the rows of a person",

@@ -424,62 +424,34 @@ class ReleaseSpec(FrozenModel):
         return check_known_formats(formats)
 
     @model_validator(mode="after")
-    def _check_identifier(self) -> ReleaseSpec:
+    def _check_fields_together(self) -> ReleaseSpec:
         pid = self.unit.identifier
         if pid is not None and not isinstance(self.columns.get(pid), DropColumn):
             raise FieldError(
                 f"list the column {pid!r} under `columns` as {{kind: drop}}: an identifier is never released",
                 place=("unit", str(self.unit.by)),
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_panel(self) -> ReleaseSpec:
         _check_first_tables(self)
         check_tables(self)
         check_panel(self)
         for name in list_further_tables(self.tables):
             check_further_table(self, name, _check_table_pair)
-        return self
-
-    @model_validator(mode="after")
-    def _check_rules(self) -> ReleaseSpec:
         if self.rules:
             check_rules(self.rules, self.released_columns, self.row_words)
         check_unmeasured(self)
         check_levels(self.released_columns, self.rules, self.row_words)
-        return self
-
-    @model_validator(mode="after")
-    def _check_texts_of_source(self) -> ReleaseSpec:
         if self.like == "source":
             check_csv_texts(self.csv, self.released_columns)
-        return self
-
-    @model_validator(mode="after")
-    def _check_focus_and_workload(self) -> ReleaseSpec:
         _check_targets(self)
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_improved(self) -> ReleaseSpec:
         if self.improves is not None:
             check_poolable(self.mechanism.name)
-        return self
-
-    @model_validator(mode="after")
-    def _check_prior(self) -> ReleaseSpec:
-        check_prior(self.mechanism, self.prior, self.measured_columns, list_computed_columns(self.rules))
-        return self
-
-    @model_validator(mode="after")
-    def _check_totals_and_groups(self) -> ReleaseSpec:
-        tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
-        computed = tied | set(list_computed_columns(self.rules))
+        computed = list_computed_columns(self.rules)
+        check_prior(self.mechanism, self.prior, self.measured_columns, computed)
+        settled = {*computed, *(name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of)}
         if self.totals:
-            check_totals(self.totals, self.measured_columns, computed, self.mechanism)
-        check_together(self.together, self.released_columns, computed)
-        check_compared(self.compare, self.measured_columns, computed)
+            check_totals(self.totals, self.measured_columns, settled, self.mechanism)
+        check_together(self.together, self.released_columns, settled)
+        check_compared(self.compare, self.measured_columns, settled)
         if self.compare and self.order is not None:
             raise FieldError(
                 "differences of columns are not kept for linked rows",

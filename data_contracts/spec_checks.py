@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from privsyn.data_contracts.columns.category_columns import name_level_attribute
 from privsyn.data_contracts.columns.number_columns import IntegerColumn, NumberColumn
 from privsyn.data_contracts.columns.shared_fields import Binned
 from privsyn.data_contracts.columns.time_columns import RESOLUTION_SECONDS, DatetimeColumn
 from privsyn.data_contracts.frozen_model import FieldError
+from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.rule_language import RowWords
 from privsyn.data_contracts.rules import (
     Derive,
@@ -33,30 +34,7 @@ MIN_OVERLAP = 0.5
 Place = tuple[str | int, ...]
 
 
-class Named(Protocol):
-    """The parts of a spec that name columns."""
-
-    rules: Any
-    focus: Any
-    workload: Any
-    totals: Any
-    together: Any
-    mechanism: Any
-
-    @property
-    def released_columns(self) -> dict[str, Any]:
-        """The columns that are synthesized."""
-
-    @property
-    def unmeasured_columns(self) -> dict[str, Any]:
-        """The columns that are not measured."""
-
-    @property
-    def row_words(self) -> RowWords:
-        """The words that rules may use for other rows of a person."""
-
-
-def check_unmeasured(spec: Named) -> None:
+def check_unmeasured(spec: SpecParts) -> None:
     """Raise FieldError, with its place, if no column is measured, or something depends on an unmeasured column.
 
     The spec's rules must fit its columns.
@@ -85,7 +63,7 @@ def check_unmeasured(spec: Named) -> None:
 
 
 def list_named_columns(
-    spec: Named, columns: Mapping[str, Any], words: RowWords
+    spec: SpecParts, columns: Mapping[str, Any], words: RowWords
 ) -> Iterator[tuple[Place, Sequence[str]]]:
     """Yield every part of a spec that names columns, by its place; rules may use ``columns`` and ``words``.
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil, floor, inf, isfinite, nextafter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.frozen_model import FieldError
-from privsyn.data_contracts.panels import Panel
-from privsyn.data_contracts.promise import Unit
+from privsyn.data_contracts.panels import SpecParts
 from privsyn.data_contracts.rule_language import (
     Node,
     Type,
@@ -175,26 +174,7 @@ def list_measured_summaries(statements: Sequence[Summary], limit: int) -> tuple[
     return tuple(by_name.values())
 
 
-class WithSummaries(Protocol):
-    """The parts of a spec that its person questions depend on."""
-
-    unit: Unit
-    workload: Any
-
-    @property
-    def panel(self) -> Panel | None:
-        """Public facts about the rows of one person."""
-
-    @property
-    def released_columns(self) -> dict[str, Any]:
-        """The columns that are synthesized."""
-
-    @property
-    def measured_columns(self) -> dict[str, Any]:
-        """The columns that are measured."""
-
-
-def check_summaries(spec: WithSummaries) -> None:
+def check_summaries(spec: SpecParts) -> None:
     """Raise FieldError, with its place, for a person question that the spec's rows cannot answer."""
     types = {name: infer_type(column) for name, column in spec.released_columns.items()}
     for i, marginal in enumerate(spec.workload):
@@ -225,7 +205,7 @@ def list_summary_columns(
                 yield ("workload", i, "question"), tuple(marginal.summary.read(types).columns)
 
 
-def _check_summary(summary: Summary, by: Sequence[str], types: Mapping[str, Type], spec: WithSummaries) -> None:
+def _check_summary(summary: Summary, by: Sequence[str], types: Mapping[str, Type], spec: SpecParts) -> None:
     panel = spec.panel
     if panel is None:
         raise FieldError(

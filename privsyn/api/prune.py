@@ -66,7 +66,8 @@ def prune(settings: Settings, *, rows: bool = False, reports: bool = False, dele
     held: list[str] = []
     left_out: list[str] = []
     with ExitStack() as locks:
-        for dataset in _list_data_sets(private):
+        places = [*_list_children(private / "store"), *_list_children(private / "records")]
+        for dataset in sorted({path.name for path in places if path.is_dir()}):
             try:
                 locks.enter_context(
                     Store(private, settings.released_root, dataset).lock(f"release-{dataset}", HELD_FOR)
@@ -149,11 +150,6 @@ def _find_results(private: Path, references: Collection[Path], needed: Collectio
             continue
         if result.is_file() and result.resolve().is_relative_to((private / "prefect" / "results").resolve()):
             yield _get_data_set(result, "a flow's result of a step of no run")
-
-
-def _list_data_sets(private: Path) -> list[str]:
-    places = [*_list_children(private / "store"), *_list_children(private / "records")]
-    return sorted({path.name for path in places if path.is_dir()})
 
 
 def _list_notes(private: Path) -> list[dict[str, Any]]:

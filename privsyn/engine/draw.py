@@ -54,6 +54,8 @@ class RunMaker:
         """Return the run of this generation, for the data with this fingerprint."""
         plan, books, source, engines = self.plan, self.books, self.source, self.engines
         keys, order = self.compute_keys(generation, fingerprint), RowOrder(books.store.row_key)
+        early = self.proposal.read_reason_for_early_period()
+        noted = {STORE: self.books.store.identity, REQUEST: self.books.request}
         return Run(
             plan=plan,
             private=PrivateAccess(
@@ -71,14 +73,8 @@ class RunMaker:
             noise=self.proposal.noise,
             report=self.proposal.report,
             public_work=None if engines.makes is None else self._open_public_work,
-            charged_as=self._describe_charges(),
+            charged_as={**noted, "early": early} if early else noted,
         )
-
-    def _describe_charges(self) -> dict[str, str]:
-        """Return the ledger's notes on each charge: the private folder's identity, the request, and any reason."""
-        early = self.proposal.read_reason_for_early_period()
-        noted = {STORE: self.books.store.identity, REQUEST: self.books.request}
-        return {**noted, "early": early} if early else noted
 
     def _open_public_work(self) -> RowWork:
         """Return the work of post-processing in parts, by workers that see only a folder of unfinished rows."""
@@ -109,7 +105,10 @@ def prepare_runs(
 
     Raises RequestError if the releases that it improves were made of another table or request.
     """
-    plan, noise = _order_columns(proposal, source), type(proposal.noise)
+    released = proposal.spec.released_columns
+    order = tuple(name for name in source.columns if name in released)
+    request = proposal.plan.request.order_columns(order, proposal.settings.threads)
+    plan, noise = replace(proposal.plan, request=request), type(proposal.noise)
     settings, store, records, ledger = proposal.settings, books.store, books.records, books.ledger
     given = read_earlier_keys(plan, fingerprints[0], noise, settings, store, records, ledger)
     return RunMaker(proposal, books, source, engines, plan, given)
@@ -145,14 +144,6 @@ def choose_draw(maker: RunMaker, fingerprints: tuple[str, ...]) -> Draw:
         generation = replace(generation, number=generation.number + 1, finished=False)
         run = maker.build_run(generation.number, fingerprint)
     return Draw(proposal, maker.source, maker.engines, fingerprints, generation, run)
-
-
-def _order_columns(proposal: Proposal, source: Source) -> Plan:
-    """Return the run's plan: its columns in the table's order, unless the request has an order, and the threads."""
-    released = proposal.spec.released_columns
-    order = tuple(name for name in source.columns if name in released)
-    request = proposal.plan.request.order_columns(order, proposal.settings.threads)
-    return replace(proposal.plan, request=request)
 
 
 def _encode_parts(source: Source, encoding: EncodingPlan, with_numbers: bool) -> tuple[Make, list[Partition]] | None:

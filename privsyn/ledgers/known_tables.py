@@ -171,7 +171,8 @@ def refuse_second_name(rows: Sequence[Mark], dataset: str, table: KnownTable) ->
     new = set(table.fingerprints) - table.own
     new -= {f for row in rows if row.dataset == dataset for f in _find_matches(row, table, new)}
     others = {row.dataset for row in rows if _find_matches(row, table, new)} | table.elsewhere
-    open_names = sorted(others - {dataset} - _list_reasoned(rows, dataset))
+    pairs = [{row.dataset, row.subject} for row in rows if row.kind == "reason"]
+    open_names = sorted(others - {dataset} - {name for pair in pairs if dataset in pair for name in pair})
     if open_names and not table.reason:
         names = " and ".join(map(repr, open_names))
         raise RequestError(
@@ -209,11 +210,6 @@ def _find_matches(row: Mark, table: KnownTable, fingerprints: Collection[str]) -
     if row.kind != "table":
         return []
     return [f for f in fingerprints if table.mark(row.dataset, row.subject, f) == row.text]
-
-
-def _list_reasoned(rows: Sequence[Mark], dataset: str) -> set[str]:
-    pairs = [{row.dataset, row.subject} for row in rows if row.kind == "reason"]
-    return {name for pair in pairs if dataset in pair for name in pair}
 
 
 STORE, REQUEST, PRIVATE_ROOT = "store", "request", "private_root"

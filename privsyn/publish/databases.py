@@ -87,6 +87,8 @@ class Transaction(ABC):
     schema = ""
     """The schema of the tables; empty if the database has no schemas."""
 
+    _connection: Any
+
     @abstractmethod
     def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows; empty for a statement without a result."""
@@ -99,13 +101,13 @@ class Transaction(ABC):
     def insert(self, table: NewTable) -> None:
         """Insert the rows into the table."""
 
-    @abstractmethod
     def commit(self) -> None:
         """Commit the transaction."""
+        self.fetch("COMMIT")
 
-    @abstractmethod
     def close(self) -> None:
         """Close the connection and roll back what was not committed."""
+        self._connection.close()
 
     def list_tables(self) -> set[str]:
         """Return the names of the schema's tables and views."""
@@ -161,9 +163,6 @@ class _Postgres(Transaction):
     def commit(self) -> None:
         self._connection.commit()
 
-    def close(self) -> None:
-        self._connection.close()
-
 
 class _Duckdb(Transaction):
     def __init__(self, url: DataUrl, schema: str | None) -> None:
@@ -180,12 +179,6 @@ class _Duckdb(Transaction):
         self._connection.register("rows_to_publish", pa.RecordBatchReader.from_batches(table.schema, table.rows))
         self.fetch(f"INSERT INTO {self.name(table.name)} {build_select(['*'], 'rows_to_publish')}")
         self._connection.unregister("rows_to_publish")
-
-    def commit(self) -> None:
-        self.fetch("COMMIT")
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 class _Sqlite(Transaction):
@@ -217,12 +210,6 @@ class _Sqlite(Transaction):
         places = ", ".join("?" * len(table.schema))
         rows = (row for batch in table.rows for row in zip(*map(_list_plain, batch.columns), strict=True))
         self._connection.executemany(f"INSERT INTO {self.name(table.name)} VALUES ({places})", rows)  # noqa: S608
-
-    def commit(self) -> None:
-        self.fetch("COMMIT")
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 _DATABASES: dict[str, type[Any]] = {"postgresql": _Postgres, "duckdb": _Duckdb, "sqlite": _Sqlite}

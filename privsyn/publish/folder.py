@@ -356,7 +356,8 @@ def add_formats(release: str, formats: Sequence[Format], settings: Settings) -> 
     with store.lock(f"release-{dataset}"):
         manifest, certificate = read_manifest(folder), read_certificate(folder)  # a run may have just written them
         if folder.name != manifest.run or not is_whole(folder):
-            raise _make_damage_error(folder)
+            problem = f"{folder} is not a whole release: files are missing, changed or added"
+            raise RequestError(problem, "Run the release again, which puts them right", ADD_FIELD)
         public_spec = read_public_spec(manifest, ADD_FIELD)
         spec = public_spec.with_formats(check_known_formats((*public_spec.formats, *formats)))
         if spec.formats != public_spec.formats:
@@ -384,11 +385,6 @@ def _locate_folder(release: str, settings: Settings) -> Path:
             ADD_FIELD,
         )
     return folder
-
-
-def _make_damage_error(folder: Path) -> RequestError:
-    problem = f"{folder} is not a whole release: files are missing, changed or added"
-    return RequestError(problem, "Run the release again, which puts them right", ADD_FIELD)
 
 
 def _build(new: Path, old: Path, manifest: Manifest, certificate: Certificate, spec: ReleaseSpec) -> None:

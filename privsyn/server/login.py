@@ -81,13 +81,8 @@ def make_login_error(api: str, *, brought: str | None) -> RequestError:
 
 def is_here(api: str) -> bool:
     """Return whether a web address names this computer by a loopback name."""
-    return _check_name(api) in LOOPBACK
-
-
-def _check_name(address: str) -> str:
-    """Return the host of a web address in lower case, with the brackets of IPv6."""
-    host = urlsplit(address).hostname or ""
-    return f"[{host}]" if ":" in host else host
+    host = urlsplit(api).hostname or ""
+    return (f"[{host}]" if ":" in host else host) in LOOPBACK
 
 
 def _make(file: Path) -> None:

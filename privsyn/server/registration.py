@@ -107,7 +107,9 @@ def _find(client: SyncPrefectClient, full_name: str) -> DeploymentResponse | Non
 def _show(name: str, deployment: DeploymentResponse, page: str, state: str, log: Log) -> None:
     log(f"{name:<40} {page}/deployments/deployment/{deployment.id}   {state}")
     for schedule in deployment.schedules:
-        log(_format_schedule(name, schedule))
+        now, other = ("on", "pause") if schedule.active else ("off", "resume")
+        when = getattr(schedule.schedule, "cron", schedule.schedule)
+        log(f"  schedule {when}: {now}; `prefect deployment schedule {other} {name} {schedule.id}`")
 
 
 def _list_others(client: SyncPrefectClient, deployed_ids: set[Any], file: Path, page: str, log: Log) -> None:
@@ -231,10 +233,3 @@ def _format_start(program: str, written: Sequence[WrittenDeployment], address: A
         words.append(f'{CLIENT}="$(cat {quote(str(login))})"')
     words += [program, "deployment", "run", quote(first.full_name)]
     return " ".join(words if first.is_filled_in else [*words, "--params", '"$(privsyn spec json SPEC)"'])
-
-
-def _format_schedule(name: str, schedule: DeploymentSchedule) -> str:
-    """Return a line on a schedule: when it runs, whether it is on, and the command to switch it."""
-    now, other = ("on", "pause") if schedule.active else ("off", "resume")
-    when = getattr(schedule.schedule, "cron", schedule.schedule)
-    return f"  schedule {when}: {now}; `prefect deployment schedule {other} {name} {schedule.id}`"

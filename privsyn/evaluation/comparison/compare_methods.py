@@ -31,7 +31,6 @@ from privsyn.evaluation.comparison.method import (
     DomainTooLargeError,
     Method,
     MethodInput,
-    MethodResult,
     MethodSettings,
     spread_evenly,
 )
@@ -167,6 +166,7 @@ def run_all(
 
     methods = [METHODS[name] for name in asked.methods]
     runs = tuple(_iterate_runs(asked, methods, rows, encoding, threads, score, report))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Comparison(
         dataset=spec.dataset,
         rows_real=real.bins.rows,
@@ -175,7 +175,7 @@ def run_all(
         delta=spec.privacy.delta,
         unit_of_protection=spec.unit.describe(),
         settings=asked.evaluation,
-        machine=_describe_machine(),
+        machine=f"{cores} cores, {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}",
         methods=tuple(
             ComparedMethod(name=m.name, title=m.title, description=m.description, source=m.source, private=m.private)
             for m in methods
@@ -245,25 +245,15 @@ def run_method(method: Method, trial: MethodInput, score: Score) -> MethodRun:
     spent = result.epsilon(trial.delta) if result.zcdp or result.pure or result.choices else None
     if spent is not None and spent > trial.epsilon:
         return describe(outcome="failed", note=f"its receipts cost epsilon {spent:.6g}")
+    fine = result.fine if result.fine is not None else spread_evenly(result.table, trial.binning, trial.seed)
     return describe(
         outcome="done",
         seconds=seconds,
         rows=result.table.rows,
         marginals=result.marginals,
         receipts_epsilon=spent,
-        metrics=score(_encode_tables(result, trial)),
+        metrics=score(CodedTable(fine, result.table)),
     )
-
-
-def _encode_tables(result: MethodResult, trial: MethodInput) -> CodedTable:
-    """Return both forms of the table; a method that knows only public bins gets fine codes spread evenly."""
-    fine = result.fine if result.fine is not None else spread_evenly(result.table, trial.binning, trial.seed)
-    return CodedTable(fine, result.table)
-
-
-def _describe_machine() -> str:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores, {platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}"
 
 
 def _write(results: Comparison, settings: Settings) -> Path:

@@ -73,6 +73,7 @@ def render(evaluation: Evaluation) -> str:
         "coded": _mark_code,
     }
     library, script = _read_library(), _read_part("report.js")
+    most = max([*(p.l1 for p in evaluation.pairs), *(o.l1 for o in evaluation.one_ways)], default=0.0)
     return environment.get_template("page.html.j2").render(
         e=evaluation,
         words=words,
@@ -88,7 +89,7 @@ def render(evaluation: Evaluation) -> str:
         setting_words={name: field.description or "" for name, field in type(evaluation.settings).model_fields.items()},
         earth_mover=sorted(evaluation.earth_mover, key=lambda m: -m.aemc * m.weight)[:SHOWN_MARGINALS],
         shown=SHOWN_ROWS,
-        data={"specs": _build_specs(evaluation), "tables": build_tables(evaluation)},
+        data={"specs": charts.build_chart_specs(evaluation.columns, most), "tables": build_tables(evaluation)},
         style=Markup(_read_part("report.css")),  # noqa: S704  (our own file)
         library=Markup(library),  # noqa: S704  (the chart library as installed)
         script=Markup(script),  # noqa: S704  (our own file)
@@ -223,11 +224,6 @@ def _make_distinct(labels: Sequence[str]) -> list[str]:
         seen[label] = seen.get(label, 0) + 1
         distinct.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return distinct
-
-
-def _build_specs(evaluation: Evaluation) -> dict[str, Any]:
-    most = max([*(p.l1 for p in evaluation.pairs), *(o.l1 for o in evaluation.one_ways)], default=0.0)
-    return charts.build_chart_specs(evaluation.columns, most)
 
 
 def _allow_breaks(name: str) -> Markup:

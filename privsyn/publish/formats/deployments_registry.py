@@ -36,9 +36,12 @@ _PAPER = {
 
 def build_registry_entry(release: DescribedRelease) -> dict[str, Any]:
     """Return the entry as a mapping without empty fields."""
+    about = release.about
+    words = (release.title, about.publisher, str(about.published.year) if about.published else "")
+    slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
     return _fill(
         {
-            "url_slug": _make_slug(release),
+            "url_slug": slug or release.certificate.run,
             "deployment": {
                 "basic": _describe_basics(release),
                 "dp_variant": _describe_variant(release),
@@ -100,24 +103,16 @@ def _describe_variant(release: DescribedRelease) -> dict[str, Any]:
 
 def _describe_privacy_loss(release: DescribedRelease) -> dict[str, Any]:
     c = release.certificate
+    estimated = release.spec.mechanism.synthesis.rows == "auto" and release.certificate.records_per_person == 1
     return {
         "privacy_unit": "Person-level",
         "privacy_unit_details": describe_unit(release),
-        "number_of_privacy_units": _compute_units(release),
+        "number_of_privacy_units": release.rows if estimated else None,
         "privacy_parameters": {"epsilon": c.epsilon, "delta": c.delta},
         "privacy_parameters_details": f"The release may cost rho {format_rho(c.rho_budget)} and spent "
         f"{format_rho(c.rho_spent)} of "
         f"it, in the price that its accountant ({c.accountant}) adds up: {c.price}.",
     }
-
-
-def _compute_units(release: DescribedRelease) -> int | None:
-    """Return the noisy number of people.
-
-    None unless each person has one record and the number of rows comes from the noisy counts.
-    """
-    estimated = release.spec.mechanism.synthesis.rows == "auto" and release.certificate.records_per_person == 1
-    return release.rows if estimated else None
 
 
 def _describe_model(release: DescribedRelease) -> dict[str, Any]:
@@ -173,13 +168,6 @@ def _describe_administration(release: DescribedRelease) -> dict[str, Any]:
         "registry_authors": [about.publisher] if about.publisher else [],
         "tier": 3,
     }
-
-
-def _make_slug(release: DescribedRelease) -> str:
-    about = release.about
-    words = (release.title, about.publisher, str(about.published.year) if about.published else "")
-    slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
-    return slug or release.certificate.run
 
 
 def _fill(value: Any) -> Any:
