@@ -5,9 +5,8 @@ The ledger holds no private value, so all of it may be shown to those who may se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, cast
+from typing import cast
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -110,7 +109,9 @@ def describe_budgets(report: BudgetReport) -> str:
         return f"The ledger {report.ledger} has no data set yet: the first release makes its entry."
     verdict = "\n".join(f"- **PROBLEM:** {problem}" for problem in report.problems)
     verdict = verdict or "The chain of entries and every sum were recomputed: no problem found."
-    table = _format_markdown_table(report.rows)
+    head = list(report.rows[0])
+    lines = [" | ".join(head), "|".join("---" for _ in head), *(" | ".join(row.values()) for row in report.rows)]
+    table = "\n".join(f"| {line} |" for line in lines)
     return f"# Privacy budgets\n\n{table}\n\n{AT_CAP_DELTA}\n\n{verdict}\n\nLedger: `{report.ledger}`\n"
 
 
@@ -118,9 +119,3 @@ def describe_calendar(report: BudgetReport) -> str:
     """Return in one sentence the number of periods that are missed, or refused by the budget."""
     states = [row["state"] for row in report.calendar]
     return f"The last periods of each data set: {states.count('missed')} missed, {states.count('refused')} refused"
-
-
-def _format_markdown_table(rows: Sequence[dict[str, Any]]) -> str:
-    head = list(rows[0])
-    lines = [" | ".join(head), "|".join("---" for _ in head), *(" | ".join(row.values()) for row in rows)]
-    return "\n".join(f"| {line} |" for line in lines)

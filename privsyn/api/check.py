@@ -211,19 +211,19 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
     check_keepable(public.request)
     columns = tuple(_plan_columns(public.request))
     warnings = [*_list_warnings(public), *_list_column_warnings(public.request, columns)]
-    fit = None if source is None else fit_of(spec, source, public.request.encoding.of_rows.codecs)
+    fit = None if source is None else fit_of(spec, source, public.request.encoding.row_plan.codecs)
     warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
     for name in list_further_tables(spec.tables):
-        of_table, described = public.request.table_pairs[name], spec.tables[name].columns
-        planned = tuple(_plan_columns(of_table, name))
+        pair_request, described = public.request.table_pairs[name], spec.tables[name].columns
+        planned = tuple(_plan_columns(pair_request, name))
         columns += planned
-        warnings += _list_column_warnings(of_table, planned, name)
+        warnings += _list_column_warnings(pair_request, planned, name)
         if isinstance(source, JoinedSource):
             rows = source.get_rows(name)
-            codecs = tuple(c for c in of_table.encoding.of_rows.codecs if {*c.sources} <= {*described})
-            further[name] = fit_of(of_table.spec, rows, codecs, compares=False)
-            warnings += _list_stored_decimals(_keep_own_columns(of_table.spec, name), rows)
+            codecs = tuple(c for c in pair_request.encoding.row_plan.codecs if {*c.sources} <= {*described})
+            further[name] = fit_of(pair_request.spec, rows, codecs, compares=False)
+            warnings += _list_stored_decimals(_keep_own_columns(pair_request.spec, name), rows)
     accountant, sets = f"{spec.effective_accountant}: {reason}", tuple(_predict_sets(public))
     budget = _describe_budget(public, settings)
     shares = {look.look.words: look.share for look in release_steps(public.steps)}
@@ -256,17 +256,19 @@ def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
     """Yield the plan of each column; for a further ``table``, its own columns and the figures of rows above."""
     spec, encoding = request.spec, request.encoding
     above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
-    of_table = f", of {table}" if table else ""
+    table_suffix = f", of {table}" if table else ""
     place_column = name_one_place(table)  # no column of the user's
     for c in encoding.codecs:
         if c.attribute not in above and not c.attribute.startswith(place_column):
             of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
-            yield ColumnPlan(c.attribute, (of_above or _name_kind(spec, c)) + of_table, c.size, int(c.groups.max()) + 1)
+            yield ColumnPlan(
+                c.attribute, (of_above or _name_kind(spec, c)) + table_suffix, c.size, int(c.groups.max()) + 1
+            )
     for c in encoding.computed:
-        yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{of_table}", 0, 0)
+        yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{table_suffix}", 0, 0)
     for name, column in spec.unmeasured_columns.items():
         if name not in above:
-            yield ColumnPlan(name, f"{column.kind}, not measured{of_table}", 0, 0)
+            yield ColumnPlan(name, f"{column.kind}, not measured{table_suffix}", 0, 0)
 
 
 def open_for_check(spec: ReleaseSpec, data: Table | None, settings: Settings) -> Source | None:

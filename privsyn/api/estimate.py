@@ -167,8 +167,8 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
     estimates, rehearsals = [], []
     with tempfile.TemporaryDirectory(prefix="privsyn-estimate-") as folder:
         start = loading + _measure_start(Path(folder) / "start")
-        for table, of_table in _split_tables(spec).items():
-            rehearsal = Rehearsal(of_table, Path(folder) / f"rehearsal {table}", rows, rows_out)
+        for table, table_spec in _split_tables(spec).items():
+            rehearsal = Rehearsal(table_spec, Path(folder) / f"rehearsal {table}", rows, rows_out)
             rehearsal.run()
             steps = [
                 _continue(rehearsal, name, cost, threads, by, _count_parts(rehearsal, name, spec))
@@ -192,7 +192,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
         *(f"{name}: {describe_records(spec, name)}." for name in list_further_tables(spec.tables)),
     )
-    columns = len({name for of_table in _split_tables(spec).values() for name in of_table.released_columns})
+    columns = len({name for table_spec in _split_tables(spec).values() for name in table_spec.released_columns})
     return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)
 
 

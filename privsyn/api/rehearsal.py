@@ -43,7 +43,7 @@ from privsyn.storage.table_files import StoredTable
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.estimation.recode import Recode, recode_from_table
 from privsyn.tasks.kernels.blocks import PASS_CELLS
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps.decode import as_released
 from privsyn.tasks.synthesis.implied_pairs import compute_row_factor
 
@@ -335,7 +335,7 @@ def _time_counting(counted: _Asked, rows: int) -> float:
 
 def _time_counts(codes: CodeTable, cliques: Iterable[Clique]) -> float:
     start = time.process_time()
-    for _ in count_all(codes, cliques, threads=1):
+    for _ in codes.counts(cliques, threads=1):
         pass
     return time.process_time() - start
 

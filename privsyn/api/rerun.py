@@ -19,8 +19,9 @@ from typing import ClassVar, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privsyn.base.errors import ContractError, PrivsynError, RequestError
+from privsyn.base.errors import PrivsynError, RequestError
 from privsyn.base.settings import Settings
+from privsyn.base.wording import API
 from privsyn.data_contracts.artifacts import ArtifactRef, StepKind, Zone
 from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -270,12 +271,10 @@ def _make(
     try:
         reproduction.run()
         return reproduction.publish(), reproduction.problems
-    except ContractError as error:
-        return None, [*reproduction.problems, f"the release cannot be made again: {error.problem}"]
-    except RequestError as error:
-        return None, [*reproduction.problems, str(error.problem)]
     except PrivsynError as error:
-        return None, [*reproduction.problems, f"the release cannot be made again: {error.problem}"]
+        problem = API.text(error.problem)
+        told = problem if isinstance(error, RequestError) else f"the release cannot be made again: {problem}"
+        return None, [*reproduction.problems, told]
     except _UNFIT as error:  # nothing of it is private: only the folder was read
         return None, [*reproduction.problems, f"the release cannot be made again from its noisy tables: {error!r}"]
 

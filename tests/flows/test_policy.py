@@ -81,8 +81,10 @@ BEYOND: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", BEYOND)
-@pytest.mark.parametrize("surface", ["python", "command"])
+@pytest.mark.parametrize(
+    ("surface", "what"),
+    [*(("python", what) for what in BEYOND), *(("command", w) for w in ("file", "epsilon", "name"))],
+)
 def test_what_the_policy_does_not_allow_is_refused_before_the_data_is_opened(
     spec: ReleaseSpec, places: Path, monkeypatch: pytest.MonkeyPatch, surface: str, what: str
 ) -> None:

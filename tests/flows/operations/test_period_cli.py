@@ -38,11 +38,16 @@ columns:
 """
 
 
+def write_spec(places: Path, text: str) -> Path:
+    """A spec and its table."""
+    pq.write_table(people(80).select(["age", "happy"]), places / "people.parquet")
+    (places / "people.yaml").write_text(text, encoding="utf-8")
+    return places / "people.yaml"
+
+
 @pytest.fixture
 def spec(places: Path) -> Path:
-    pq.write_table(people(80).select(["age", "happy"]), places / "people.parquet")
-    (places / "people.yaml").write_text(SPEC, encoding="utf-8")
-    return places / "people.yaml"
+    return write_spec(places, SPEC)
 
 
 def test_a_period_is_released_once_and_then_said_to_be(spec: Path) -> None:
