@@ -404,7 +404,7 @@ CHECK = "key-check"
 _BYTES = 32
 _FILLED = ("store", "records", "noise")
 _CURE = (
-    "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release "
+    "Restore the whole private folder from its backup, including dot files, or release "
     f"into another folder with {mention('settings.out')}, where every request is charged anew: "
     f"{refer_to_action('redraw')}"
 )

@@ -70,7 +70,7 @@ def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save
         folder = released(save, unit=unit, dataset=f"visits{number}", new_dataset="a test of the note")
         note = read_note(folder)
         limits, capped = note.partition("## Limits")[2], "person_id" in unit
-        many = "Of the records of a person at most 3 were kept" if capped else "A person may have up to 3 records"
+        many = "At most 3 records of a person were kept" if capped else "A person may have up to 3 records"
         assert f"Rows of one person are not linked. {many}" in limits
         assert ("**At most 3 rows of a person were kept.**" in note.partition("##")[0]) == capped
         answers = privsyn.open_release(folder).count()
@@ -79,7 +79,7 @@ def test_the_note_says_that_rows_of_one_person_are_not_linked(places: Path, save
 
 def test_the_certificate_holds_the_argument(usual: Path) -> None:
     certificate = json.loads((usual / "certificate.json").read_text(encoding="utf-8"))
-    assert "against the noisy one-ways" in certificate["stages"][1]["reason"]
+    assert "the noisy one-ways were released before" in certificate["stages"][1]["reason"]
     assert "sensitivity^2 / (2 sigma^2)" in certificate["price"]
     assert certificate["sensitivity"].startswith("L2 norm")
     assert [stage["reason"].partition(":")[0].partition(",")[0] for stage in certificate["stages"]] == ["k", "k", "k"]

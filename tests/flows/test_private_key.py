@@ -57,7 +57,7 @@ def test_a_lost_or_changed_key_is_refused_and_charges_nothing(
     with watched(Path(spec.data)) as events:
         for fresh in (False, True):
             with pytest.raises(
-                PrivsynError, match=rf"the key .*\.key.*{words}.*[Rr]estore.*begin with a dot.*PRIVSYN_OUT"
+                PrivsynError, match=rf"the key .*\.key.*{words}.*[Rr]estore.*dot files.*PRIVSYN_OUT"
             ) as e:
                 run(spec, fresh=fresh)
             assert e.value.exit_code == 1
