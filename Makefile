@@ -20,7 +20,7 @@ help:
 	@echo "make bench     the figures of benchmarks/README.md"
 	@echo "make results   the papers' figures, and their methods on UCI Adult: docs/results/papers.md"
 	@echo "make compare   AIM, MST and other peers on public tables, into docs/results/peers.md: hours, resumable, needs Python 3.11"
-	@echo "make rulers    SDNist's and SDMetrics' reports, into docs/results.md and README: hours, resumable; SDNIST_SOURCE names a clone"
+	@echo "make rulers    SDNist's, SDMetrics' and SynMeter's figures, into docs/results.md and README: hours, resumable; SDNIST_SOURCE names a clone"
 	@echo "make server    a Prefect server with its page, and a worker, until Ctrl-C (docs/operations/server.md)"
 	@echo "make deploy    in another terminal: register the deployments; the page then has the run form"
 	@echo "make worker    a worker for a server elsewhere (PREFECT_API_URL)"
@@ -147,7 +147,7 @@ compare: $(VENV)/.dev peers
 	$(BIN)/python -m benchmarks.compare
 
 # dpsynth needs Python 3.12: make .venv-peers/dpsynth/.done PEERS_PYTHON=python3.12
-rulers: $(VENV)/.dev $(addprefix $(PEERS)/,$(addsuffix /.done,sdnist sdmetrics dpmm opendp sdv dpsynth))
+rulers: $(VENV)/.dev $(addprefix $(PEERS)/,$(addsuffix /.done,sdnist sdmetrics synmeter dpmm opendp sdv dpsynth))
 	$(BIN)/python -m benchmarks.rulers
 
 server worker: $(VENV)/.demo

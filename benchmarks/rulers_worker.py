@@ -58,9 +58,16 @@ def judge_by_synmeter(folder: Path) -> None:
     if not source:
         raise ImportError("SYNMETER_SOURCE names no clone of zealscott/SynMeter")
     sys.path.append(source)
-    sys.modules |= {name: MagicMock() for name in ("torch", "torch.nn")}
+    import ot  # noqa: F401 - it would ask a torch that is not there, as scikit-learn would
     import pandas as pd
+    import sklearn.preprocessing  # noqa: F401
+
+    absent = ("torch", "torch.nn")
+    sys.modules |= {name: MagicMock() for name in absent}
     from evaluator.fidelity.wasserstein import cal_fidelity
+
+    for name in absent:
+        del sys.modules[name]
 
     kinds = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))["columns"]
     tables = [pd.read_parquet(folder / f"{name}.parquet") for name in ("real", "made")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.compare_store import Run
-from benchmarks.tab_bench import BINS, METHODS, REAL, Coder, list_lines, make, split
+from benchmarks.tab_bench import BINS, METHODS, OWN_SPLIT, REAL, Coder, list_lines, load_table, make, split
 from benchmarks.tab_bench_figures import (
     compute_disclosure,
     compute_query_error,
@@ -103,3 +105,20 @@ def test_the_page_has_means_and_spreads_and_who_did_not_finish() -> None:
     heads = lines[1].count("|")
     assert {line.count("|") for line in lines[1:6]} == {heads}
     assert set(METHODS) >= {run.method for run in runs}
+
+
+def test_margnets_own_parts_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "data" / "adult"
+    folder.mkdir(parents=True)
+    for place, part in enumerate(("train", "pretrain", "val")):
+        np.save(folder / f"X_num_{part}.npy", np.array([[7.0, place]]))
+        np.save(folder / f"X_cat_{part}.npy", np.array([["3"]], dtype=object))
+        np.save(folder / f"y_{part}.npy", np.array([1]))
+    monkeypatch.setenv("TAB_BENCH_SOURCE", str(tmp_path))
+    assert load_table(OWN_SPLIT, None) is None  # no clone of MargNet: its codes are not described
+    (folder / "domain.json").write_text("{}", encoding="utf-8")
+    table = load_table(OWN_SPLIT, None)
+    assert table is not None
+    assert (table.numbers, table.label) == (("num0", "num1"), "y")
+    rows = [part.iloc[0].tolist() for part in (table.train, table.val, table.test)]
+    assert rows == [[7.0, place, "3", "1"] for place in (0.0, 1.0, 2.0)]
