@@ -31,7 +31,7 @@ from privsyn.pipelines.synthesis_steps import make_core_parts
 from privsyn.tasks.estimation import marginals
 from privsyn.tasks.estimation.marginals import Marginal
 from privsyn.tasks.estimation.recode import Recode, build_coarse_domain, recode_from_table
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.steps import append_attributes
 from privsyn.tasks.synthesis import shards
 
@@ -75,7 +75,7 @@ def made(found: Sequence[Marginal], domain: Domain, rows: int, number: int) -> C
 
 def distance(table: CodeTable, targets: Sequence[Marginal]) -> float:
     """Return mean L1 between the table's shares and the targets'."""
-    counts = count_all(table, [m.attributes for m in targets])
+    counts = table.counts([m.attributes for m in targets])
     return float(
         np.mean(
             [np.abs(c / table.rows - m.counts / m.counts.sum()).sum() for c, m in zip(counts, targets, strict=True)]
@@ -103,7 +103,7 @@ def main() -> None:
         ),
     )
     pairs = list(itertools.combinations(domain.attributes, 2))
-    truth = [Marginal(p, n.astype(float)) for p, n in zip(pairs, count_all(private, pairs), strict=True)]
+    truth = [Marginal(p, n.astype(float)) for p, n in zip(pairs, private.counts(pairs), strict=True)]
     cells = sum(m.counts.size for m in larger)
     print(f"{table.rows:,} x {len(domain.attributes)}, {len(larger)} measured pairs with {cells:,} cells\n")
     print("| shards | rows each | L1 to the measured pairs | L1 to the private table, all pairs | CPU |")

@@ -149,7 +149,7 @@ class PanelFigure(PrivateResult):
     sample: float | None = None
     sample_distance: float | None = None
 
-    def of_table(self, name: str) -> PanelFigure:
+    def with_table(self, name: str) -> PanelFigure:
         """Return the figure with the name of its further table in front."""
         return PanelFigure(
             name=f"{name}: {self.name}",

@@ -33,7 +33,7 @@ MOST_AIM_ROUNDS = 16
 
 
 class Mechanism(FrozenModel):
-    """What the options of every mechanism have."""
+    """The options of every mechanism."""
 
     name: str
     synthesis: Rows = Field(default=Rows(), description="How many synthetic rows are made.")

@@ -92,10 +92,10 @@ class Panel:
         return frozenset({self.order, *self.constant, *self.with_order})
 
 
-def count_compositions(roles: int, once: int, most: int) -> int:
-    """Return the number of compositions of households of 1 to ``most`` members; ``once``: number of limited roles."""
+def count_compositions(roles: int, once: int, limit: int) -> int:
+    """Return the number of compositions of households of 1 to ``limit`` members; ``once``: number of limited roles."""
     free = roles - once
-    several = (comb(once, j) * comb(most - j + free, free) for j in range(min(once, most) + 1))
+    several = (comb(once, j) * comb(limit - j + free, free) for j in range(min(once, limit) + 1))
     return sum(several) - 1
 
 

@@ -647,7 +647,7 @@ class ReleaseSpec(FrozenModel):
 
     @property
     def effective_accountant(self) -> Literal["gaussian", "tight", "paper"]:
-        """The accountant; where the spec names none, the accountant of a data set that is new to the ledger."""
+        """The accountant; if the spec names none, the default for a new data set."""
         return self.accountant or DEFAULT_ACCOUNTANT
 
     def with_rows(self, **values: Any) -> ReleaseSpec:

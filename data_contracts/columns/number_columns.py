@@ -114,10 +114,6 @@ class IntegerColumn(Stepped):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> IntegerColumn:
-        if self.min > self.max:
-            raise FieldError(f"`min` ({self.min}) is greater than `max` ({self.max})", "Swap them")
-        if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
-            raise FieldError("`edges` must start at `min` and end at `max`")
         bits = int(self.type.lstrip("uint"))
         low, high = (0, 2**bits - 1) if self.type.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         if self.min < low or self.max > high:
@@ -188,10 +184,6 @@ class NumberColumn(Stepped):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> NumberColumn:
-        if not self.min < self.max:
-            raise FieldError(f"`min` ({self.min}) must be less than `max` ({self.max})")
-        if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
-            raise FieldError("`edges` must start at `min` and end at `max`")
         if self.step is not None and self.decimals is not None and round(self.step, self.decimals) != self.step:
             raise FieldError(f"`step` ({self.step:g}) has more decimals than `decimals`", "Leave `decimals` out")
         if self.type == "float32" and any(abs(value) > float(np.finfo(np.float32).max) for value in self.exact):

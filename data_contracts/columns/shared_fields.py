@@ -5,7 +5,6 @@ A grid is the multiples of a step, as exact fractions, so that 3 steps of 0.1 ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -81,13 +80,13 @@ EXACT = "Values with their own bin, such as 0 or 99999, inside the bounds or not
 
 
 class Described(FrozenModel):
-    """What every column has."""
+    """The fields of every column."""
 
     description: str = Field(default="", description="Free text for the release's note.")
 
 
 class Nullable(Described):
-    """What every column of values has."""
+    """The fields of every column with values."""
 
     OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"measured"})
 
@@ -141,15 +140,18 @@ class Binned(Nullable):
             raise FieldError("`edges` must name both ends, `min` first and `max` last")
         if not all(0 < b - a < inf for a, b in pairwise(values)):  # written so that NaN, from far bounds, is refused
             raise self._describe_bad_edges(values)
-        self._check_exact(getattr(self, "exact", ()))
-        return self
-
-    def _check_exact(self, exact: Sequence[Any]) -> None:
+        low, high = (getattr(self, bound, None) for bound in ("min", "max"))
+        if low is not None and high is not None and low > high:
+            raise self._describe_bad_edges(values)
+        if edges is not None and (edges[:1] != (low,) or edges[-1:] != (high,)):
+            raise FieldError("`edges` must start at `min` and end at `max`")
+        exact = getattr(self, "exact", ())
         if len(exact) > MOST_EXACT:
             raise FieldError(f"`exact` has at most {MOST_EXACT} values", "Use `edges` for the others")
         twice = next((value for i, value in enumerate(exact) if value in exact[:i]), None)
         if twice is not None:
             raise FieldError(f"`exact` names {twice} twice", "Remove one")
+        return self
 
     def _describe_bad_edges(self, values: tuple[float, ...]) -> FieldError:
         low, high = getattr(self, "min", None), getattr(self, "max", None)

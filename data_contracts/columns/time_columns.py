@@ -121,7 +121,7 @@ RESOLUTION_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 
 class Written(Zoned):
-    """Shared by the kinds whose texts may be written in any way."""
+    """Shared by the kinds with a ``format`` for their texts."""
 
     format: str = Field(default="", max_length=100, description=FORMAT)
 
@@ -177,8 +177,6 @@ class DatetimeColumn(Written):
 
     @model_validator(mode="after")
     def _check_bounds(self) -> DatetimeColumn:
-        if not self.min < self.max:
-            raise FieldError(f"`min` ({self.min}) must be before `max` ({self.max})")
         if self.type == "date" and any(moment.time() != dt.time() for moment in self.exact):
             raise FieldError("`exact` of a column of dates must be dates", "Leave the time of day out")
         return self
@@ -231,14 +229,6 @@ class DateColumn(Written):
     @classmethod
     def _are_days(cls, values: Any) -> Any:
         return [_check_day(value) for value in values] if isinstance(values, list | tuple) else values
-
-    @model_validator(mode="after")
-    def _check_bounds(self) -> DateColumn:
-        if self.min > self.max:
-            raise FieldError(f"`min` ({self.min}) is later than `max` ({self.max})", "Swap them")
-        if self.edges is not None and (self.edges[:1] != (self.min,) or self.edges[-1:] != (self.max,)):
-            raise FieldError("`edges` must start at `min` and end at `max`")
-        return self
 
     def edge_values(self) -> tuple[float, ...]:
         """Return the first days of the bins, in days since 1970-01-01; the last edge is the day after ``max``."""

@@ -396,7 +396,7 @@ def _read_formula(formula: str, columns: Sequence[str]) -> tuple[str, list[str]]
     Raises RequestError.
     """
     try:
-        target, terms = split_formula(formula, of_names=True)
+        target, terms = split_formula(formula, only_names=True)
     except FieldError as error:
         raise RequestError(error.problem, error.cure, "query.formula") from None
     names = [part if part in columns else strip_quotes(part) for part in (target, *terms)]

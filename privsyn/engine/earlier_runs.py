@@ -101,12 +101,12 @@ def _are_same_figures(run: Mapping[str, Any], settings: Settings, spec: ReleaseS
 
 
 def _describe_origin(
-    run: Mapping[str, Any], settings: Settings, of_figures: ReleaseSpec
+    run: Mapping[str, Any], settings: Settings, figures_spec: ReleaseSpec
 ) -> tuple[str | None, ReleaseSpec | None]:
     """Return the version that made a run, and its spec.
 
-    From the run's note or, before 0.3.0, from its released folder.  The manifest of figures has no spec; ``of_figures``
-    takes its place.
+    From the run's note or, before 0.3.0, from its released folder.  The manifest of figures has no spec;
+    ``figures_spec`` takes its place.
     """
     if "version" in run and "spec" in run:
         try:
@@ -118,7 +118,7 @@ def _describe_origin(
     if manifest is None:
         return None, None
     if "decode" not in run.get("keys", ("decode",)):
-        return manifest.versions.get("privsyn-flows"), of_figures
+        return manifest.versions.get("privsyn-flows"), figures_spec
     try:
         return manifest.versions.get("privsyn-flows"), read_public_spec(manifest)
     except RequestError:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def show_progress(steps: Sequence[Step]) -> AbstractContextManager[ReportProgress]:
-    """Return a bar a step, where people look: in the notebook's cell, or on standard error."""
+    """Return one bar per step, in the notebook's cell or on standard error."""
     return show_notebook_bars(steps) if is_in_notebook() else show_progress_bars(steps)
 
 
 @contextmanager
 def show_progress_bars(steps: Sequence[Step], console: Console | None = None) -> Iterator[ReportProgress]:
-    """Show a bar a step on the console (default: standard error); one line a step where that is not a terminal."""
+    """Show one bar per step on the console (default: standard error), or one line per step outside a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -54,7 +54,7 @@ def show_progress_bars(steps: Sequence[Step], console: Console | None = None) ->
 
 @contextmanager
 def show_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Show one bar on standard error, gone at its end, for (done, total); none where that is not a terminal."""
+    """Show a bar for (done, total) on standard error, removed at its end; no bar outside a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -228,31 +228,31 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class LookDescription:
     """A look at private rows, described for the note and the certificate.
 
     Attributes:
-        what: What is counted.
+        counted: What is counted.
         reason: Why its queries have their sensitivity, by the public request.
         noise_of: What the noise is added to.
         round: The number of its round of measuring, from 1; None: there is only one.
-        alone: What is counted if no relation was measured, where it differs from ``what``.
+        counted_alone: What is counted if no relation was measured, where it differs from ``counted``.
     """
 
-    what: str
+    counted: str
     reason: Words = field(repr=False)
     noise_of: str = "a count"
     round: int | None = None
-    alone: str = ""
+    counted_alone: str = ""
 
     @property
     def words(self) -> str:
         """The name of the look, with the number of its round if there are several."""
-        return self.what if self.round is None else f"{self.what}, round {self.round}"
+        return self.counted if self.round is None else f"{self.counted}, round {self.round}"
 
-    def words_of(self, *, related: bool) -> str:
+    def describe(self, *, related: bool) -> str:
         """Return :attr:`words`, for a release with measured relations (``related``) or without."""
-        return self.words if related or not self.alone else replace(self, what=self.alone).words
+        return self.words if related or not self.counted_alone else replace(self, counted=self.counted_alone).words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +271,7 @@ class ReleaseStep(Step):
     read_with: tuple[str, ...] = ()
     plan: Callable[[Request, Inputs, Fraction], list[Query]] = field(repr=False)
     exact: Callable[[Request, Inputs, Countable, list[Query]], Iterator[NDArray[np.int64]]] = field(repr=False)
-    look: Look = field(repr=False)
+    look: LookDescription = field(repr=False)
     rows: str
     rows_domain: Callable[[Request, Inputs], Domain] = field(
         default=lambda request, inputs: inputs.domain(), repr=False

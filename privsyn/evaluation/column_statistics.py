@@ -207,7 +207,7 @@ class _Noise:
 
     middles: Floats
     variance: Floats
-    of_code: Mapping[int, float]
+    variance_by_code: Mapping[int, float]
     centre: float
     width: float
     rows: int
@@ -218,11 +218,11 @@ class _Noise:
         """Return the noise of the column of ``codec``."""
         middles = _compute_middles(codec)
         finite = ~np.isnan(middles)
-        of_code = {i: float(v) for i, v in enumerate(noise.variance)}
+        variance_by_code = {i: float(v) for i, v in enumerate(noise.variance)}
         return cls(
             middles[finite],
             noise.variance[finite],
-            of_code,
+            variance_by_code,
             synthetic.mean,
             synthetic.sd,
             synthetic.numbers,
@@ -247,4 +247,4 @@ class _Noise:
     def share(self, codec: OrderedCodec, value: float) -> float:
         """Return the standard deviation of the share of an exact value's own cell."""
         nearest = int(np.nanargmin(np.abs(_compute_middles(codec) - value)))
-        return sqrt(self.of_code[nearest]) / self.all_rows
+        return sqrt(self.variance_by_code[nearest]) / self.all_rows

@@ -20,7 +20,7 @@ from privsyn.data_contracts.mechanism_options import Mst
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
 from privsyn.pipelines.one_shot import RECODE_ROWS, SCORES, build_choice_step, measure_chosen, read_noisy_scores
 from privsyn.pipelines.rung_steps import build_first_look
 from privsyn.pipelines.synthesis_steps import (
@@ -48,8 +48,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         RECODE_ROWS,
         SCORES,
         SELECT_TREE,
-        measure_chosen("select_pairs.cliques", LIMIT),
-        *(build_row_steps(request) if get_options(request).rows_by == "sweeps" else GRAPHICAL_STEPS),
+        measure_chosen("select_tree.cliques", LIMIT),
+        *(build_row_steps(request) if get_options(request, Mst).rows_by == "sweeps" else GRAPHICAL_STEPS),
     )
 
 
@@ -57,11 +57,6 @@ LIMIT = (
     "The rows keep the relations along one tree that links all columns; any others only as far as they follow from "
     "these."
 )
-
-
-def get_options(request: Request) -> Mst:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, Mst)
 
 
 def _choose_tree(request: Request, inputs: Inputs) -> list[Clique]:

@@ -26,7 +26,7 @@ from privsyn.engine.step import (
     COLUMN_ORDER,
     DECODED_COLUMNS,
     Batches,
-    Look,
+    LookDescription,
     Output,
     Progress,
     ReleaseStep,
@@ -94,7 +94,7 @@ NoisyTables: TypeAlias = Mapping[str, tuple[NDArray[np.float64], float]]
 """Attribute -> its noisy counts, and their sigma."""
 
 TRANSITIONS = "measure_transitions"
-KEPT, PAIRS, LINKED = "pair_rows.kept", "pair_rows.pairs", "link_rows.linked"
+KEPT, PAIRS, LINKED = "keep_rows.kept", "pair_rows.pairs", "link_rows.linked"
 ROWS, RUNS = "encode.rows_of_persons", "encode.runs"
 NUMBERS = f"encode.{NUMBERS_OF['rows_of_persons']}"
 
@@ -115,8 +115,8 @@ def build_encode_step(request: Request) -> Step:
 def _encode_persons(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     plan, rows, repairs = request.encoding, inputs.private.rows, encode_rows.Repairs()
     persons = encode.PersonEncoding.of(rows, plan)
-    of_rows = stream_codes((), plan.of_rows.domain)
-    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": of_rows, "without_rows": of_rows}
+    row_stream = stream_codes((), plan.row_plan.domain)
+    streams = {"encoded_rows": stream_codes((), plan.domain), "rows_of_persons": row_stream, "without_rows": row_stream}
     numbered = _list_numbers(plan)
     streams |= dict.fromkeys(numbered, stream_numbers((), plan))
 
@@ -188,8 +188,8 @@ MEASURE_TRANSITIONS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan_transitions,
     exact=count_cells,
-    look=Look(
-        what="counts of a row's value by the next row's, from one pair of rows per person (two per household)",
+    look=LookDescription(
+        counted="counts of a row's value by the next row's, from one pair of rows per person (two per household)",
         reason=lambda r: (
             f"1: one record of a pair of rows is drawn from each {r.spec.unit.one}, by a rule that knows it alone"
         ),
@@ -245,8 +245,8 @@ MEASURE_ROWS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan_rows,
     exact=count_cells,
-    look=Look(
-        what="counts of every column over all rows",
+    look=LookDescription(
+        counted="counts of every column over all rows",
         reason=lambda r: f"K: all {r.spec.unit.records} rows kept for a person may fall into one cell",
         noise_of="a count of rows",
     ),
@@ -338,7 +338,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
         from privsyn.tasks.panels.link_rows import Linker  # these here: compiled code loads slowly
         from privsyn.tasks.synthesis.related_places import fit_related_places
 
-        recode, plan = with_tails(inputs.refined(), request.encoding)
+        recode, plan = with_tails(inputs.read_pooled_recode(), request.encoding)
         follows, counted = (bool(inputs.list_looks(kind)) for kind in (LookKind.TRANSITIONS, LookKind.LINKED_ROWS))
         domain = build_coarse_domain(recode)
         consistent = marginals.from_table(inputs.table(MARGINALS), domain)
@@ -389,7 +389,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
 
 
 def _decode(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-    plan = with_tails(inputs.refined(), request.encoding)[1]
+    plan = with_tails(inputs.read_pooled_recode(), request.encoding)[1]
     order, settings = request.column_order, get_synthesis(request)
     rows = decode_linked(inputs.batches(LINKED), plan, order, settings.seed)
     parts = shards.plan_shards(inputs.stored(LINKED).num_rows, settings)

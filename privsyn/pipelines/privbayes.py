@@ -19,7 +19,7 @@ from privsyn.data_contracts.mechanism_options import PrivBayes
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
 from privsyn.engine.step import Progress, Step
-from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options_as
+from privsyn.pipelines.common_steps import COMPRESS_DOMAIN, ENCODE, ONE_WAYS, get_options
 from privsyn.pipelines.one_shot import (
     MEASURED,
     RECODE_ROWS,
@@ -55,17 +55,12 @@ def build_steps(request: Request) -> tuple[Step, ...]:
         REFINE_CODES,
         MAKE_CONSISTENT,
         ANCESTRAL_ROWS,
-        decode_from("build_network.codes"),
+        decode_from("ancestral_rows.codes"),
     )
 
 
-def get_options(request: Request) -> PrivBayes:
-    """Return the request's options.  Raises TypeError if it asks for another mechanism."""
-    return get_options_as(request, PrivBayes)
-
-
 def _choose_families(request: Request, inputs: Inputs) -> list[Clique]:
-    scores, options, domain = read_noisy_scores(inputs), get_options(request), inputs.domain()
+    scores, options, domain = read_noisy_scores(inputs), get_options(request, PrivBayes), inputs.domain()
     total, rho = estimate_total(inputs.recode()), inputs.rho[MEASURED]
     useful = build_network.count_useful_cells(
         total, len(domain.attributes) - 1, rho, request.records, options.usefulness

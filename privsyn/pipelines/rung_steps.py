@@ -20,7 +20,7 @@ from privsyn.data_contracts.domain import Domain
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
+from privsyn.engine.step import LookDescription, Output, Progress, PublishedFile, ReleaseStep, RowStream, Step
 from privsyn.pipelines.common_steps import (
     ENCODE_WITH_NUMBERS,
     ENCODED,
@@ -74,8 +74,8 @@ COUNT_RUNGS = ReleaseStep(
     outputs=RELEASED,
     plan=_plan_rungs,
     exact=count_cells,
-    look=Look(
-        what="rough counts of intervals that double in width, to choose cells where rows are",
+    look=LookDescription(
+        counted="rough counts of intervals that double in width, to choose cells where rows are",
         reason=explain_one_cell,
         noise_of="a rough count",
     ),
@@ -138,7 +138,7 @@ def _name_tables(table: str) -> tuple[str, str]:
 
 
 def _encode_finer(request: Request, inputs: Inputs, table: str) -> RowStream:
-    encoding = request.encoding if table == "encoded_rows" else request.encoding.of_rows
+    encoding = request.encoding if table == "encoded_rows" else request.encoding.row_plan
     if not request.cuts or encoding.uncut is None:  # no pass over the rows
         return stream_codes((), encoding.domain)
     finer = partial(encode_rows.encode_finer, before=encoding.uncut, after=encoding)

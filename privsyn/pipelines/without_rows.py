@@ -13,7 +13,16 @@ from privsyn.data_contracts.linked_tables import get_above
 from privsyn.data_contracts.receipts import Query
 from privsyn.engine.inputs import Inputs
 from privsyn.engine.request import Request
-from privsyn.engine.step import COLUMN_ORDER, DECODED_COLUMNS, Look, Output, Progress, ReleaseStep, RowStream, Step
+from privsyn.engine.step import (
+    COLUMN_ORDER,
+    DECODED_COLUMNS,
+    LookDescription,
+    Output,
+    Progress,
+    ReleaseStep,
+    RowStream,
+    Step,
+)
 from privsyn.pipelines.common_steps import (
     RECODE,
     RELEASED,
@@ -26,7 +35,7 @@ from privsyn.tasks.estimation.recode import estimate_total
 from privsyn.tasks.knowledge.public_knowledge import KnowledgePart
 from privsyn.tasks.steps import make_without_rows, one_way_marginals
 
-ROWS = "make_without_rows.without_rows"
+ROWS = "list_without_rows.without_rows"
 
 
 def _list(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
@@ -65,8 +74,8 @@ MEASURE_WITHOUT_ROWS = ReleaseStep(
     inherits=(KnowledgePart.CODES,),
     plan=_plan,
     exact=count_cells,
-    look=Look(
-        what="counts of persons, or households, without rows, by each of their columns",
+    look=LookDescription(
+        counted="counts of persons, or households, without rows, by each of their columns",
         reason=lambda r: f"1: a {r.spec.unit.one} without rows is one record, which depends on that {r.spec.unit.one}",
         noise_of="a count of those without rows",
     ),

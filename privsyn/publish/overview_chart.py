@@ -233,16 +233,16 @@ class Bins:
         if any(len(other) != len(self.labels) for other in others):
             raise ValueError("labels, shares and noise must have one entry for each bin")
 
-    def merged(self, most: int = SHOWN_BINS) -> Bins:
-        """Return at most ``most`` bins, merging runs of neighbours of about equal length.
+    def merged(self, limit: int = SHOWN_BINS) -> Bins:
+        """Return at most ``limit`` bins, merging runs of neighbours of about equal length.
 
         Shares add up; variances of independent noise add up.  A run's label has its first and its last label.
-        Raises ValueError for ``most`` below 1.
+        Raises ValueError for ``limit`` below 1.
         """
         n = len(self.labels)
-        if self._has_room(most):
+        if self._has_room(limit):
             return self
-        edges = [i * n // most for i in range(most + 1)]
+        edges = [i * n // limit for i in range(limit + 1)]
         runs = [slice(a, b) for a, b in pairwise(edges)]
         return Bins(
             tuple(_format_span(self.labels[r]) for r in runs),
@@ -251,16 +251,16 @@ class Bins:
             None if self.noise_sd is None else tuple(sqrt(sum(s * s for s in self.noise_sd[r])) for r in runs),
         )
 
-    def largest(self, most: int) -> Bins:
-        """Return at most ``most`` bins of an unordered column: the largest bins in order, and the rest as one bin.
+    def largest(self, limit: int) -> Bins:
+        """Return at most ``limit`` bins of an unordered column: the largest bins in order, and the rest as one bin.
 
-        Raises ValueError for ``most`` below 1.
+        Raises ValueError for ``limit`` below 1.
         """
         n = len(self.labels)
-        if self._has_room(most):
+        if self._has_room(limit):
             return self
         size = [max(a, b) for a, b in zip(self.first, self.second, strict=True)]
-        largest = sorted(sorted(range(n), key=lambda i: (-size[i], i))[: most - 1])
+        largest = sorted(sorted(range(n), key=lambda i: (-size[i], i))[: limit - 1])
         rest = sorted(set(range(n)) - set(largest))
         sd = self.noise_sd
         return Bins(
@@ -270,10 +270,10 @@ class Bins:
             None if sd is None else (*(sd[i] for i in largest), sqrt(sum(sd[i] ** 2 for i in rest))),
         )
 
-    def _has_room(self, most: int) -> bool:
-        if most < 1:
-            raise ValueError(f"a picture needs at least one bin: {most}")
-        return len(self.labels) <= most
+    def _has_room(self, limit: int) -> bool:
+        if limit < 1:
+            raise ValueError(f"a picture needs at least one bin: {limit}")
+        return len(self.labels) <= limit
 
 
 def _format_span(labels: Sequence[str]) -> str:

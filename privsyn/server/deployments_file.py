@@ -95,7 +95,9 @@ def _read_entry(entry: Any, number: int, file: Path, steps: Mapping[str, Any]) -
     name, entrypoint = map(str, texts)
     parameters = entry.get("parameters") or {}
     try:
-        _check_fields(entry)
+        unknown = next((str(field) for field in entry if field not in FIELDS), None)
+        if unknown is not None:
+            raise RequestError(f"`{unknown}` is not registered by this command", f"It takes {', '.join(FIELDS)}")
         flow = _check_flow(entrypoint, parameters)
         for arguments in _iterate_spec_steps(entry):
             _check_spec(arguments)
@@ -108,12 +110,6 @@ def _read_entry(entry: Any, number: int, file: Path, steps: Mapping[str, Any]) -
         said = f"the deployment {name!r} of {file} will not do, and nothing was registered: "
         raise RequestError(said + where + error.problem, error.cure, FIELD) from None
     return WrittenDeployment(flow, entrypoint, name, entry, steps)
-
-
-def _check_fields(entry: Mapping[str, Any]) -> None:
-    unknown = next((str(field) for field in entry if field not in FIELDS), None)
-    if unknown is not None:
-        raise RequestError(f"`{unknown}` is not registered by this command", f"It takes {', '.join(FIELDS)}")
 
 
 def _check_flow(entrypoint: str, parameters: Any) -> Flow[..., Any]:

@@ -35,7 +35,7 @@ RECENT = timedelta(days=1)
 """How far back to look for crashed runs."""
 
 HOLD = timedelta(minutes=2)
-"""How long a run is postponed while an earlier one waits; the next look comes sooner."""
+"""How long a run is postponed while an earlier one waits; the next check comes sooner."""
 
 SKIPPED, HELD = "Skipped", "AwaitingEarlierRun"
 """State names of a run replaced by a later one, and of a run that waits for an earlier one."""

@@ -125,11 +125,11 @@ class JoinedSource(Source):
 
     @classmethod
     def _join_two(
-        cls, opened: Mapping[str, Source], spec: ReleaseSpec, order: RowOrder, above: Source | None = None
+        cls, opened: Mapping[str, Source], spec: ReleaseSpec, order: RowOrder, parent: Source | None = None
     ) -> JoinedSource:
-        """Join the opened tables of a spec of two; ``above``: rows that replace the upper table."""
+        """Join the opened tables of a spec of two; ``parent``: rows that replace the upper table."""
         (upper, persons), (below, _) = get_above(spec.tables), get_below(spec.tables)
-        one, many, key = above or opened[upper], opened[below], str(persons.key)
+        one, many, key = parent or opened[upper], opened[below], str(persons.key)
         person = one.rows.key if isinstance(one, DrawnSource) and one.rows.key in many.columns else None
         columns = (*one.columns, *(c for c in many.columns if c not in (key, person)))
         read = {*spec.measured_columns, key}

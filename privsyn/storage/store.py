@@ -62,8 +62,9 @@ class TableSeals:
     def mac(self, path: Path) -> str:
         """Return the HMAC-SHA256 (hex) of one file's content."""
         digest = hmac.new(self._key, b"artifact", hashlib.sha256)
-        with translate_os_errors(path):
-            _feed_digest(digest, path)
+        with translate_os_errors(path), path.open("rb") as file:
+            while block := file.read(_BUFFER):
+                digest.update(block)
         return digest.hexdigest()
 
     def verify(self, ref: ArtifactRef, *, afresh: bool = False) -> bool:
@@ -371,12 +372,6 @@ def _read_stamp(path: Path) -> Stamp:
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
 
 
-def _feed_digest(digest: hmac.HMAC, path: Path) -> None:
-    with path.open("rb") as file:
-        while block := file.read(_BUFFER):
-            digest.update(block)
-
-
 def _derive_row_key(key: bytes) -> bytes:
     return hmac.new(key, b"row order", hashlib.sha256).digest()
 
@@ -404,11 +399,9 @@ CHECK = "key-check"
 _BYTES = 32
 _FILLED = ("store", "records", "noise")
 _CURE = (
-    "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release into "
-    "another folder with "
-    + mention("settings.out")
-    + ", where every request is charged anew: "
-    + refer_to_action("redraw")
+    "Restore the whole private folder from its backup, with the files whose names begin with a dot, or release "
+    f"into another folder with {mention('settings.out')}, where every request is charged anew: "
+    f"{refer_to_action('redraw')}"
 )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privsyn.data_contracts.domain import Clique, Domain, choose_code_dtype
 from privsyn.tasks.estimation.projection import apply_norm_sub
 from privsyn.tasks.estimation.shrink_departures import shrink_counts
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 
 Floats = NDArray[np.float64]
 
@@ -246,9 +246,7 @@ Information = Mapping[Clique, float]
 def compute_mutual_information(public: CodeTable, attributes: Clique, threads: int = 0) -> dict[Clique, float]:
     """Return the mutual information, in nats, of every pair of ``attributes`` (in domain order) in the public rows."""
     pairs = list(combinations(attributes, 2))
-    return {
-        p: sum_information(counts) for p, counts in zip(pairs, count_all(public, pairs, threads=threads), strict=True)
-    }
+    return {p: sum_information(counts) for p, counts in zip(pairs, public.counts(pairs, threads=threads), strict=True)}
 
 
 def sum_information(counts: NDArray[np.int64]) -> float:
@@ -292,9 +290,9 @@ def _grow_clique(pair: Clique, edges: Information, names: Clique, domain: Domain
 
 
 def choose_independent_one_ways(
-    information: Information, domain: Domain, *, most: float = MAX_INDEPENDENT_INFORMATION
+    information: Information, domain: Domain, *, limit: float = MAX_INDEPENDENT_INFORMATION
 ) -> list[Clique]:
-    """Return single columns with at most ``most`` nats of mutual information between any two.
+    """Return single columns with at most ``limit`` nats of mutual information between any two.
 
     Columns are taken greedily by the sum of their mutual information with all others.
     """
@@ -302,6 +300,6 @@ def choose_independent_one_ways(
     summed_information = {a: sum(i for p, i in information.items() if a in p) for a in names}
     chosen: list[str] = []
     for a in sorted(names, key=lambda a: (-summed_information[a], domain.index(a))):
-        if all(information[domain.ordered((a, b))] <= most for b in chosen):
+        if all(information[domain.ordered((a, b))] <= limit for b in chosen):
             chosen.append(a)
     return [(a,) for a in domain.ordered(chosen)]

@@ -214,17 +214,17 @@ class _Located(NamedTuple):
         return rows.order.sort((self.person, self.number), self.hashes, read)
 
 
-def find_kept_rows(rows: RowsOfPersons, identifier: str, most: int, group_rows: int) -> NDArray[np.bool_]:
+def find_kept_rows(rows: RowsOfPersons, identifier: str, limit: int, group_rows: int) -> NDArray[np.bool_]:
     """Return which rows are kept of persons whose rows have no order, shape (rows,).
 
-    At most ``most`` rows of each person are kept; rows without an identifier are not.  ``group_rows``: about how many
+    At most ``limit`` rows of each person are kept; rows without an identifier are not.  ``group_rows``: about how many
     rows are held in memory; the result does not depend on it.
     """
     keep = np.zeros(rows.count(), bool)
     groups = -(-len(keep) // group_rows)
     for group in range(groups):
         located = _locate_rows(rows, identifier, None, group, groups)
-        keep[located.place[located.sort(rows).find_first(located.person, most)]] = True
+        keep[located.place[located.sort(rows).find_first(located.person, limit)]] = True
     return keep
 
 

@@ -92,8 +92,8 @@ class SortedRows:
             raise TypeError("rows are put in order by RowOrder.sort alone")
         self.order = order
 
-    def find_first(self, group: NDArray[Any], most: int = 1) -> NDArray[np.int64]:
-        """Return the positions of the first ``most`` rows of each group; ``group``: integers, shape (rows,).
+    def find_first(self, group: NDArray[Any], limit: int = 1) -> NDArray[np.int64]:
+        """Return the positions of the first ``limit`` rows of each group; ``group``: integers, shape (rows,).
 
         Groups must be the groups that the rows were sorted by, or unions of them.
         """
@@ -101,7 +101,7 @@ class SortedRows:
         begins = np.flatnonzero(np.append(True, sorted_group[1:] != sorted_group[:-1])[: len(sorted_group)])
         sizes = np.diff(np.append(begins, len(sorted_group)))
         rank = np.arange(len(sorted_group)) - np.repeat(begins, sizes)
-        return self.order[rank < most]
+        return self.order[rank < limit]
 
 
 def _sort_by_content(order: NDArray[np.int64], same: NDArray[np.bool_], read: ReadRows) -> None:

@@ -153,7 +153,7 @@ class CompiledRules:
         return list_thresholds([c.node for c in (*self.conditions, *self.across)], self.columns)
 
     @property
-    def of_roles(self) -> tuple[ForbiddenCondition, ...]:
+    def role_conditions(self) -> tuple[ForbiddenCondition, ...]:
         """The conditions across rows that depend only on the roles of a household's members."""
         column, _ = self.roles
         return tuple(c for c in self.across if column and {*c.node.columns} <= {column})

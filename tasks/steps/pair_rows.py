@@ -187,7 +187,7 @@ def plan_transition_queries(plan: EncodingPlan, domain: Domain, rho: Fraction, r
 
 def build_kept_domain(plan: EncodingPlan, recode: Recode) -> Domain:
     """Return the domain of the kept rows: coarse codes of the columns that every row has, under separate names."""
-    counted = plan.attributes_of([name for codec in plan.of_rows.codecs for name in codec.ranges()])
+    counted = plan.attributes_of([name for codec in plan.row_plan.codecs for name in codec.ranges()])
     return Domain.of({name_all_rows(a): recode[a].size for a in counted})
 
 

@@ -31,7 +31,7 @@ from privsyn.tasks.estimation.pair_departures import (
     estimate_one_way_departures,
 )
 from privsyn.tasks.estimation.recode import Recode
-from privsyn.tasks.kernels.counting import CodeTable, Countable, count_all
+from privsyn.tasks.kernels.counting import CodeTable, Countable
 from privsyn.tasks.steps.combine_cliques import with_one_ways
 from privsyn.tasks.steps.indif_scores import compute_l1_distance, plan_score_queries
 
@@ -122,8 +122,8 @@ def count_exactly(
     cliques = [q.attributes for q in queries]
     scale = max(total, 0.0) / max(synthetic.rows, 1)
     counted, so_far = (
-        count_all(rows, cliques, threads=threads),
-        count_all(synthetic, cliques, threads=threads),
+        rows.counts(cliques, threads=threads),
+        synthetic.counts(cliques, threads=threads),
     )
     for counts, reference in zip(counted, so_far, strict=True):
         wanted = np.rint(np.ldexp(reference * scale, FRACTION_BITS)).astype(np.int64)

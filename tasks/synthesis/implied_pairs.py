@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.tasks.estimation.marginals import Marginal
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 
 MOST_ROWS = 120_000
 """Largest number of rows of the larger table: above it, sampling error is small beside the noise, but time is not."""
@@ -66,7 +66,7 @@ def imply_pairs(
     """
     scale = total / max(synthetic.rows, 1)
     marginals = []
-    for pair, counts in zip(pairs, count_all(synthetic, pairs, threads=threads), strict=True):
+    for pair, counts in zip(pairs, synthetic.counts(pairs, threads=threads), strict=True):
         chance = scale * math.sqrt(synthetic.rows / counts.size)
         marginals.append(Marginal(pair, counts * scale, math.hypot(IMPLIED_SIGMA_FACTOR * sigma, chance)))
     return marginals
@@ -78,8 +78,8 @@ L1 distances within a block, to neighbours and further away: .073, .072, .060 wi
 .079, .054 with 12; .089, .122, .075 with 6; .077, .077, .055 with all, which took 1.6 times as long as 16."""
 
 
-def choose_strongest(pairs: Sequence[Marginal], most: int = MOST_FOLLOWED) -> list[Marginal]:
-    """Return the pairs that are among the ``most`` of largest mutual information for one of their attributes.
+def choose_strongest(pairs: Sequence[Marginal], limit: int = MOST_FOLLOWED) -> list[Marginal]:
+    """Return the pairs that are among the ``limit`` of largest mutual information for one of their attributes.
 
     pairs: marginals of two attributes; they keep their order, and the first of equal ones wins.
     """
@@ -88,7 +88,7 @@ def choose_strongest(pairs: Sequence[Marginal], most: int = MOST_FOLLOWED) -> li
         for a in pair.attributes:
             holding.setdefault(a, []).append(i)
     chosen = {
-        i for pair_numbers in holding.values() for i in sorted(pair_numbers, key=lambda i: -information[i])[:most]
+        i for pair_numbers in holding.values() for i in sorted(pair_numbers, key=lambda i: -information[i])[:limit]
     }
     return [pair for i, pair in enumerate(pairs) if i in chosen]
 

@@ -17,7 +17,7 @@ import pytest
 from privsyn.data_contracts import tables
 from privsyn.data_contracts.artifacts import StepKind, Zone
 from privsyn.engine.request import Request
-from privsyn.engine.step import Look, ReleaseStep, Step, get_step, release_steps, say
+from privsyn.engine.step import LookDescription, ReleaseStep, Step, get_step, release_steps, say
 from privsyn.engine.step_list import run_steps
 from privsyn.pipelines import registry
 from privsyn.pipelines.budget import split_budget
@@ -283,7 +283,7 @@ def mutants() -> dict[str, Step]:
         "a release step by its kind only": replace(step["decode"], kind=StepKind.RELEASE),
         "a release step of another kind": replace(measure, kind=StepKind.POSTPROCESS),
         "a release without a look": replace(measure, look=None),
-        "a look without words": replace(measure, look=replace(measure.look, what="")),
+        "a look without words": replace(measure, look=replace(measure.look, counted="")),
         "a look without a reason": replace(measure, look=replace(measure.look, reason=lambda request: "")),
         "a release whose receipts are something else": replace(
             measure, outputs={**measure.outputs, "receipts": tables.MARGINALS}
@@ -328,7 +328,7 @@ def is_receipted(step: Step, zones: Mapping[str, Zone], request: Request) -> boo
     """Whether a release step says what it looks at and why at this price, and publishes all that follows from it."""
     return (
         isinstance(step, ReleaseStep)
-        and isinstance(step.look, Look)
+        and isinstance(step.look, LookDescription)
         and bool(step.look.words)
         and bool(say(step.look.reason, request))
         and step.outputs == {"noisy": tables.NOISY, "receipts": tables.RECEIPTS}

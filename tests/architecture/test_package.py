@@ -182,7 +182,7 @@ def test_where_the_repository_is_known_its_links_are_absolute() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     page = script.make_readme_for_index(text, "1.2", "https://host/owner/name/")
     assert "](https://host/owner/name/raw/v1.2/docs/img/gss.png)" in page
-    assert "](https://host/owner/name/blob/v1.2/docs/spec.md)" in page
+    assert "](https://host/owner/name/blob/v1.2/docs/api.md)" in page
     targets = re.findall(r"\]\(([^)]+)\)", page)
     assert len(targets) == len(re.findall(r"\]\(([^)]+)\)", text)) > 20
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []

@@ -73,7 +73,7 @@ def test_a_release_with_a_focus_scores_triples_pays_for_them_and_is_made_again(k
     assert {len(q.attributes) for q in asked} == {3} and all("happy" in q.attributes for q in asked)
     step = get_step(release_steps(build_steps(Request(spec))), "triple_scores")
     assert step.rho(Request(spec)) * Fraction(999, 1000) < sum_rho(asked) <= step.rho(Request(spec))
-    assert "two columns together say of one in focus" in released.note
+    assert "two columns together predict one in focus" in released.note
     assert rerun(released).agrees and not LedgerView(Settings()).verify().problems
     assert len(open_release(released.folder).count("happy", where="age >= 40")) == 2
 

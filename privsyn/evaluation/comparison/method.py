@@ -153,13 +153,13 @@ class DomainTooLargeError(Exception):
     """A method does not work on a domain of this size; the message has public figures only, and is shown."""
 
 
-def check_cells(domain: Domain, most: int, method: str) -> None:
-    """Raise DomainTooLargeError unless the full contingency table of ``domain`` has at most ``most`` cells."""
+def check_cells(domain: Domain, limit: int, method: str) -> None:
+    """Raise DomainTooLargeError unless the full contingency table of ``domain`` has at most ``limit`` cells."""
     cells = domain.cells(domain.attributes)
-    if cells > most:
+    if cells > limit:
         cells_text = f"{cells:,}" if cells < 10**12 else f"about 10^{len(str(cells)) - 1}"
         raise DomainTooLargeError(
-            f"{method} holds the full contingency table: at most {most:,} cells, not {cells_text}"
+            f"{method} holds the full contingency table: at most {limit:,} cells, not {cells_text}"
         )
 
 

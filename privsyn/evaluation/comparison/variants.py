@@ -104,7 +104,7 @@ def _decode_fine_rows(step: Step) -> Step:
     """Return in the place of decode: fine codes of the rows, which metrics count, and no values."""
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
-        recode, fine = inputs.refined(), request.encoding.domain
+        recode, fine = inputs.read_pooled_recode(), request.encoding.domain
         codes = CodeTable.from_arrow(list(inputs.batches(step.inputs[0])), build_coarse_domain(recode))
         generator = decode.seed_generator(request.spec.mechanism.synthesis.seed)
         schema = tables.build_code_schema(fine)

@@ -42,7 +42,7 @@ from privsyn.pipelines.value_steps import NO_VALUE_COUNTS
 from privsyn.tasks.codecs.binning import list_counted_alone
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch_with_numbers
-from privsyn.tasks.kernels.counting import CodeTable, count_all
+from privsyn.tasks.kernels.counting import CodeTable
 from privsyn.tasks.metrics.marginal_distance import compute_l1_distances, draw_cliques
 from privsyn.tasks.metrics.subsample import find_equivalent_share, score_subsamples
 
@@ -335,9 +335,11 @@ def forecast(
     for number, name in enumerate(further, 1):
         parent_columns = frozenset(list_constant_columns(table_pairs[name]))
         request = replace(planned, spec=take_units_for_rows(table_pairs[name]), parent_columns=parent_columns)
-        of_table = simulate(request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table))
+        table_forecast = simulate(
+            request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table)
+        )
         by_table[name] = replace(
-            of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{person}s"
+            table_forecast, assumption=f"{table_forecast.assumption}. {describe_records(spec, name)}", of=f"{person}s"
         )
     progress(jobs, jobs)
     return replace(first, assumption=words, of=f"{person}s" if spec.panel is not None else "rows", further=by_table)
@@ -635,7 +637,7 @@ class ReleaseQuality:
 def draw_strengths(bins: CodeTable, cliques: list[Clique]) -> Floats:
     """Return the strength of each pair: the share of rows that must change for independence, in [0, 1)."""
     strengths = []
-    for counts in count_all(bins, cliques, threads=1):
+    for counts in bins.counts(cliques, threads=1):
         shares = counts / max(int(counts.sum()), 1)
         strengths.append(0.5 * float(np.abs(shares - np.outer(shares.sum(axis=1), shares.sum(axis=0))).sum()))
     return np.array(strengths)

@@ -64,11 +64,11 @@ def draw_heat_map(columns: Sequence[str], most_l1: float) -> dict[str, Any]:
     return _finish_chart(alt.LayerChart(layer=layers, width=alt.Step(step), height=alt.Step(step)))
 
 
-def draw_association_map(columns: Sequence[str], field: str, title: str, most: float) -> dict[str, Any]:
+def draw_association_map(columns: Sequence[str], field: str, title: str, limit: float) -> dict[str, Any]:
     """Return the lower triangle of associations (-1..1): blue above 0, vermilion below, more opaque if larger."""
     labels = len(columns) <= 30
     step = _choose_step(columns, 250 if labels else 340, 3.4, 24)
-    scale = alt.Scale(type="sqrt", domain=[0, most], range=[0, 1], clamp=True)
+    scale = alt.Scale(type="sqrt", domain=[0, limit], range=[0, 1], clamp=True)
     chart = (
         alt.Chart(_ROWS)
         .mark_rect()
@@ -82,7 +82,7 @@ def draw_association_map(columns: Sequence[str], field: str, title: str, most: f
                 legend=alt.Legend(
                     orient="top",
                     title=None,
-                    values=[0.1 * most, 0.4 * most, most],
+                    values=[0.1 * limit, 0.4 * limit, limit],
                     format=".2~f",
                     symbolType="square",
                     symbolFillColor="#8c8c8c",
@@ -228,13 +228,13 @@ def _thin_axis(**options: Any) -> alt.Axis:
     return alt.Axis(ticks=False, domain=False, labelPadding=5, **options)
 
 
-def _choose_step(columns: Sequence[str], room: float, least: float, most: float) -> float:
-    return max(least, min(most, room / max(1, len(columns))))
+def _choose_step(columns: Sequence[str], room: float, least: float, limit: float) -> float:
+    return max(least, min(limit, room / max(1, len(columns))))
 
 
-def _list_ticks(most: float) -> list[float]:
-    """Return legend values: an eighth, a quarter, a half and the whole of ``most``, to two digits."""
-    return [float(f"{most * part:.2g}") for part in (1 / 8, 1 / 4, 1 / 2, 1)] if most else [0.0]
+def _list_ticks(limit: float) -> list[float]:
+    """Return legend values: an eighth, a quarter, a half and the whole of ``limit``, to two digits."""
+    return [float(f"{limit * part:.2g}") for part in (1 / 8, 1 / 4, 1 / 2, 1)] if limit else [0.0]
 
 
 def _lay_out_grid(columns: Sequence[str], step: float, *, labels: bool = True, room: int = 160) -> dict[str, Any]:

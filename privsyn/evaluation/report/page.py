@@ -280,7 +280,8 @@ def format_statistic(value: float | None, statistic: Statistic, column: ColumnSt
     if statistic.kind == "width":
         return _format_duration(value)
     if column.form == "time":
-        return _format_clock(value)
+        minutes = round(value / 60)
+        return f"{minutes // 60:02}:{minutes % 60:02}"
     try:
         moment = _EPOCH + dt.timedelta(seconds=value)
     except OverflowError:
@@ -293,11 +294,6 @@ def is_beyond_noise(statistic: Statistic) -> bool:
     if statistic.low is None or statistic.high is None:
         return False
     return not statistic.low <= statistic.real <= statistic.high
-
-
-def _format_clock(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}"
 
 
 def _format_duration(seconds: float) -> str:

@@ -24,7 +24,7 @@ from privsyn.evaluation.comparison.method import (
     compute_laplace_scale,
 )
 from privsyn.tasks.estimation.projection import apply_norm_sub
-from privsyn.tasks.kernels.counting import CodeTable, count, count_all
+from privsyn.tasks.kernels.counting import CodeTable, count
 from privsyn.tasks.kernels.streams import draw_systematically
 from privsyn.tasks.privacy.accountant import convert_epsilon_to_rho
 
@@ -76,7 +76,7 @@ def mwem(trial: MethodInput) -> MethodResult:
     check_cells(domain, MWEM_CELLS, "mwem")
     rows, rho = trial.to_bins(trial.rows), split_rho(trial)
     workload = list_pairs(domain)
-    truth = list(count_all(rows, workload, threads=trial.threads))
+    truth = list(rows.counts(workload, threads=trial.threads))
     rho_each = rho * (1 - TOTAL_SHARE) / (2 * ROUNDS)
     spread, sigma = spread_for(rho_each), compute_sigma(rho_each, records)
     counted_rows, total = measure_number_of_rows(trial, rho * TOTAL_SHARE)

@@ -115,6 +115,6 @@ def find_fewest_changes(current: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
 def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     domain, settings = inputs.domain(), get_synthesis(request)
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain)
-    total = estimate_total(inputs.refined())
+    total = estimate_total(inputs.read_pooled_recode())
     rows = follow(core.marginals, core.domain, synthesize.compute_output_rows(total, settings), settings.seed)
     return {"core_codes": stream_codes(iter(rows.to_arrow().to_batches()), core.domain)}

@@ -110,7 +110,7 @@ def _synthesize(request: Request, inputs: Inputs, progress: Progress) -> Mapping
     """Make rows as the step does, from the noisy counts instead of the consistent ones, which the model fits itself."""
     domain, settings = inputs.domain(), get_synthesis(request)
     core = append_attributes.select_core_marginals(marginals.from_table(inputs.table(MARGINALS), domain), domain).domain
-    recode = inputs.refined()
+    recode = inputs.read_pooled_recode()
     measured = [
         m
         for m in make_consistent.build_measured_marginals(*inputs.measured(), domain)

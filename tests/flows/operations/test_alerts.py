@@ -96,12 +96,12 @@ class Desk:
 
 
 def look(service: AlertService) -> None:
-    service.look(dt.datetime.now(dt.UTC))
+    service.check_runs(dt.datetime.now(dt.UTC))
 
 
 @pytest.fixture
 def desk(prefect_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setattr(alert_service, "SLOW_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(alert_service, "SLOW_CHECK_SECONDS", 0.0)
     with get_client(sync_client=True) as client:
         value = {"to": "custom-webhook/privsyn-notify", "off": []}
         if client.read_variable_by_name(ON_SERVER) is not None:  # of another module's deployments
@@ -183,18 +183,18 @@ def test_what_ended_before_the_first_start_is_not_told(desk: Desk) -> None:
 def test_what_cannot_be_delivered_is_told_later_and_its_address_is_in_no_log(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(alert_service, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(alert_service, "CHECK_SECONDS", 0.0)
     service = desk.start()
     run = desk.run("undelivered", Failed())
     desk.taker.broken = True
     until = service.memory.told_until
     look(service)
-    assert service.memory.untold >= 1
+    assert service.memory.unsent >= 1
     assert service.memory.told_until == until  # a restart looks as far back
     assert "OSError" in caplog.text and "secret" not in caplog.text
     desk.taker.broken = False
     look(service)
-    assert (len(desk.taker.about(run)), service.memory.untold) == (1, 0)
+    assert (len(desk.taker.about(run)), service.memory.unsent) == (1, 0)
 
 
 def test_a_mark_that_fails_is_made_later_and_the_alert_is_not_sent_again(

@@ -76,15 +76,6 @@ def test_limits_are_said_and_repeated_and_those_of_an_optional_number_are_said()
     ]
 
 
-def test_a_part_is_shown_by_its_own_name_not_its_model_s() -> None:
-    fields = ReleaseSpec.model_json_schema()["properties"]
-    assert [fields[name]["title"] for name in ("privacy", "budget", "null_values")] == [
-        "Privacy",
-        "Budget",
-        "Null Values",
-    ]
-
-
 def test_a_field_of_the_preset_is_empty_and_says_both_values() -> None:
     number = {"type": "number", "default": 0.3, "description": "A share."}
     leave_to_preset(number, 0.3, "paper", 0.1)
@@ -363,8 +354,3 @@ def test_no_form_of_a_deployment_shows_raw_markup() -> None:
         raw = {place: text for place, text in texts if RAW.search(text) or text.count("`") % 2}
         assert raw == {}, entrypoint
         assert len(texts) > 1
-
-
-def test_the_form_says_of_the_unit_how_to_name_persons_and_households() -> None:
-    unit = release.parameters.model_dump()["definitions"]["ReleaseSpec"]["properties"]["unit"]
-    assert all(f"`{name}`" in unit["description"] for name in ("records_per_person", "person_id", "household_id"))

@@ -150,11 +150,6 @@ def test_one_figure_in_two_spellings_is_measured_once() -> None:
     assert len(made.person_groups) == 2
 
 
-def test_lists_in_two_kinds_of_brackets_are_one_figure() -> None:
-    spelled = {getattr(parse_summary(f"ever(job in {values})"), "name", "") for values in ("['none']", "('none',)")}
-    assert spelled == {"ever(job in ['none'])"}
-
-
 def test_more_spells_than_rows_have_are_known_to_be_none() -> None:
     statement = parse_summary("spells(job == 'none') > 4")
     assert statement is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +73,6 @@ def test_a_request_is_checked_without_a_run(proposal: Proposal, opened: list[str
     admission.check_request(proposal)
     assert opened == list(OPENED)[:3]
     assert Ledger(proposal.settings.ledger).summary("people") == []
-
-
-def test_a_proposal_opens_nothing(proposal: Proposal) -> None:
-    before = dict(vars(proposal))
-    assert proposal.spec is proposal.plan.request.spec
-    assert vars(proposal) == before
-    with pytest.raises(FrozenInstanceError):
-        proposal.fresh = True  # type: ignore[misc]
 
 
 def test_the_lists_are_every_check_there_is_in_one_order() -> None:

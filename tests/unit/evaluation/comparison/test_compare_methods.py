@@ -172,19 +172,6 @@ def test_a_failing_method_leaves_the_others(spec: ReleaseSpec, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_runs_repeat_and_differ_by_seed(spec: ReleaseSpec) -> None:
-    request = AskedComparison(spec, ("default", "independent"), (0.5, 2.0), 2)
-    progress: list[tuple[int, int]] = []
-    first = run_all(request, 1, lambda what, done, total: progress.append((done, total)), ["l1_1way", "l1_2way"])
-    second = run_all(request, 2, only=["l1_1way", "l1_2way"])
-    assert [r.metrics for r in first.runs] == [r.metrics for r in second.runs]
-    assert len({r.metrics[0].value for r in first.runs}) == len(first.runs) == 8
-    assert progress == [(i, 8) for i in range(9)]
-    for run in first.runs:
-        assert run.receipts_epsilon is not None and 0 < run.receipts_epsilon <= run.epsilon
-
-
-@pytest.mark.slow
 def test_results_are_private_and_charge_nothing(spec: ReleaseSpec, places: Path) -> None:
     settings = Settings()
     request = AskedComparison(spec, ("default", "independent"), (1.0,), 2)
@@ -324,10 +311,8 @@ def test_the_picture_shows_methods_metrics_and_references() -> None:
         ({"epsilons": (0.0,)}, "comparison.epsilons", "0 is not above 0"),
         ({"epsilons": (float("nan"),)}, "comparison.epsilons", "nan"),
         ({"epsilons": (float("inf"),)}, "comparison.epsilons", "inf"),
-        ({"epsilons": (-1.0,)}, "comparison.epsilons", "-1"),
         ({"seeds": 0}, "comparison.seeds", "0 is not from 1"),
         ({"seeds": 1_001}, "comparison.seeds", "1001"),
-        ({"evaluation": EvaluationSpec(labels=("happyy",))}, "comparison.labels", "no column 'happyy'"),
         ({"evaluation": EvaluationSpec(labels=("caseid",))}, "comparison.labels", "no column 'caseid'"),
     ],
 )
@@ -351,14 +336,9 @@ def yaml(places: Path, save: Save) -> Path:
     ("arguments", "words"),
     [
         (("--methods", "magic"), "--methods: there is no method 'magic'"),
-        (("--methods", ","), "--methods: names no method"),
         (("--epsilons", "0.2,one"), "--epsilons: 'one' is not a number"),
-        (("--epsilons", "0"), "--epsilons: 0 is not above 0"),
-        (("--seeds", "0"), "--seeds: 0 is not from 1"),
-        (("--label", "caseid"), "--label: the spec releases no column 'caseid'"),
         (("--label", "happy", "--label", "happy"), "--label: names the column 'happy' more than once"),
         (("--holdout", ""), "--holdout: is empty"),
-        (("--data", " "), "--data: is empty"),
         (("--holdout", "/nowhere.parquet"), "--holdout: "),
         (("--data", "/nowhere.parquet"), "nowhere.parquet"),
     ],

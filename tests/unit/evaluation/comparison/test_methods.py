@@ -11,14 +11,11 @@ import numpy as np
 import pytest
 
 from privsyn.data_contracts.domain import Domain
-from privsyn.data_contracts.mechanism_options import PrivSyn
 from privsyn.data_contracts.receipts import Query, sum_rho
-from privsyn.data_contracts.step_options import Selection, Split, Synthesis
 from privsyn.evaluation.comparison.method import (
     LaplaceQuery,
     MethodInput,
     MethodResult,
-    MethodSettings,
     compute_laplace_scale,
     spread_evenly,
 )
@@ -59,8 +56,6 @@ NAMES += [
     "manual-list",
 ]
 NAMES += ["mcf", "priview", "random-views"]
-OPTIONAL = ["mst-pgm", "non-private-selection-pgm"]
-"""What needs a package of an extra: tests/unit/tasks/synthesis/test_graphical_rows.py."""
 WITHOUT_STEPS = ["privbayes-exponential", "mwem", "dual-query", "laplace-table", "sampling"]
 """Methods that are no steps of a release: test_references.py has what holds for each."""
 
@@ -83,18 +78,6 @@ def trial(**changes: Any) -> MethodInput:
 def l1(trial: MethodInput, made: MethodResult, clique: tuple[str, ...]) -> float:
     real = trial.to_bins(trial.rows)
     return float(np.abs(count(real, clique) / real.rows - count(made.table, clique) / made.table.rows).sum())
-
-
-def test_the_names_are_stable_and_every_entry_is_told() -> None:
-    assert sorted(METHODS) == sorted(NAMES + WITHOUT_STEPS + OPTIONAL)
-    for name, method in METHODS.items():
-        assert method.name == name
-        assert method.title and method.description and method.source
-    assert {m.name for m in METHODS.values() if not m.private} == {
-        "sampling",
-        *(name for name in METHODS if name.startswith("non-private")),
-    }
-    assert all(("NOT private" in m.description) != m.private for m in METHODS.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -241,22 +224,6 @@ def test_noise_addition_variants_measure_the_same_marginals() -> None:
     assert len(laplace.pure) == measured
     noise = [sum(q.cells * q.sigma for q in made.zcdp[-measured:]) for made in (weighted, equal)]
     assert noise[0] < 0.95 * noise[1]  # section 4.2: the weighted split minimizes the summed expected L1 noise
-
-
-def test_the_paper_settings_replace_the_specs() -> None:
-    options = PrivSyn(
-        split=Split(one_way=0.2, selection=0.2, measurement=0.6),
-        selection=Selection(gamma=7, combine_cliques=False, max_cells=50),
-        synthesis=Synthesis(rows=123, alpha=0.1, duplicate_share=0.0, iterations=3),
-    )
-    settings = MethodSettings(mechanism=options).as_in_the_paper()
-    paper = settings.mechanism
-    assert settings.accountant == "paper" and isinstance(paper, PrivSyn)
-    assert paper.split.exact() == (Fraction(1, 10), Fraction(1, 10), Fraction(8, 10))
-    assert (paper.selection.gamma, paper.selection.combine_cliques) == (5_000, True)
-    assert (paper.synthesis.duplicate_share, paper.synthesis.alpha) == (0.5, 1.0)
-    assert paper.compression.enabled and paper.compression.sigmas == 3.0
-    assert (paper.selection.max_cells, paper.synthesis.rows) == (50, 123)  # public choices about size stay
 
 
 def test_selection_variants_measure_what_they_say() -> None:

@@ -37,11 +37,6 @@ def test_integers_modulo_8_are_no_field(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(Counter(pair for line in build_affine_plane(64) for pair in combinations(line, 2)).values()) > 1
 
 
-def test_64_attributes_have_the_known_design_of_72_views_of_8() -> None:
-    views = public_views.list_covering_views(Domain.of({f"a{i}": 2 for i in range(64)}), 5_000)
-    assert (len(views), {len(view) for view in views}) == (72, {8})
-
-
 @pytest.mark.parametrize("columns", keep_first([5, 20, 64], 2))
 def test_what_does_not_fit_is_covered_all_the_same(columns: int) -> None:
     """Columns of many codes: lines that are too large give way to smaller views, and no view is too large."""

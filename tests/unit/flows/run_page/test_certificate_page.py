@@ -90,7 +90,10 @@ def test_every_round_is_told_apart_on_the_certificate_s_page() -> None:
     looks = list_looks(build_steps(Request(make_spec(mechanism={"name": "adaptive", "rounds": 2}))))
     page = format_certificate_page(CERTIFICATE.model_copy(update={"stages": [*CERTIFICATE.stages, *again]}), looks)
     for n in (2, 3):
-        for words in ("how far the rows made so far are from the private table", "joint counts where these were far"):
+        for words in (
+            "how far the rows made so far are from the private table",
+            "joint counts where these rows were far from the table",
+        ):
             assert f"\n| {words}, round {n} | " in page
             assert f"\n- {words.capitalize()}, round {n}: sensitivity " in page
     assert "_2" not in page
