@@ -141,6 +141,11 @@ def modules_of_a_worker() -> list[str]:
     return sorted(sys.modules)
 
 
+def list_forbidden(loaded: list[str], forbidden: tuple[str, ...]) -> list[str]:
+    """What is loaded of these modules and of what is in them."""
+    return [name for name in loaded if f"{name}.".startswith(tuple(f"{module}." for module in forbidden))]
+
+
 def test_two_workers_give_the_local_counts_with_one_draw(
     places: Path, folder: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +159,7 @@ def test_two_workers_give_the_local_counts_with_one_draw(
     assert len(loaded) == 2
     for names in loaded.values():
         assert "privsyn.counting.partitions" in names, "this worker has counted nothing"
-        assert [name for name in names if name.startswith(FORBIDDEN)] == []
+        assert list_forbidden(names, FORBIDDEN) == []
     with monkeypatch.context() as patch:
         patch.setattr(DaskEngine, "open", lambda self: pytest.fail("the second run needs no cluster"))
         patch.setattr(LocalEngine, "rows", lambda *a, **k: pytest.fail("the second run counts nothing"))
@@ -443,7 +448,7 @@ def test_the_scratch_of_a_cluster_of_ones_own_lies_in_the_private_folder(places:
 @pytest.mark.parametrize(
     "place",
     [
-        "part_files.write_parquet",
+        "part_files.TableWriter.write",
         *(f"synthetic_parts.{name}" for name in ("CoreParts.refine", "WholeParts.make", "DecodedParts.make")),
     ],
 )
@@ -457,7 +462,7 @@ def test_a_worker_that_is_killed_while_it_makes_rows_changes_none(
     with killing(cluster, places, place) as client:
         there = run(on(spec, kind="dask"), noise=NoNoise())
         for names in client.run(modules_of_a_worker).values():
-            assert [name for name in names if name.startswith(FORBIDDEN_TO_MAKERS)] == []
+            assert list_forbidden(names, FORBIDDEN_TO_MAKERS) == []
     check_money()
     check_same_here(spec, there)
     assert len(list((Path(there.released) / "synthetic").iterdir())) == 3
@@ -471,7 +476,7 @@ def test_workers_encode_and_recode_and_one_that_is_killed_changes_nothing(
     spec = few(folder)
     here = run(spec, noise=NoNoise())
     monkeypatch.setattr("privsyn.counting.partitions.PART_ROWS", 100)
-    with killing(cluster, places, "part_files.write_parquet"):
+    with killing(cluster, places, "part_files.TableWriter.write"):
         again = spec.model_copy(update={"dataset": "again"})
         there = run(on(again, kind="dask"), noise=NoNoise(), new_dataset="the same, there")
     assert tables(here.released) == tables(there.released)
@@ -514,7 +519,7 @@ def test_workers_that_make_rows_are_told_of_no_private_file(
         with distributed.Client(makers, set_as_default=False) as client:
             (names,) = client.run(modules_of_a_worker).values()
     assert "privsyn.counting.synthetic_parts" in names
-    assert [name for name in names if name.startswith(FORBIDDEN_TO_MAKERS)] == []
+    assert list_forbidden(names, FORBIDDEN_TO_MAKERS) == []
     private = [str(places / "out" / "private").encode(), folder.encode()]
     assert all(place in sent["settings.dask"] for place in private)
     assert not any(place in sent["settings.dask_public"] for place in private)

@@ -161,9 +161,9 @@ def test_the_policy_may_name_priors_alone_and_what_it_does_not_name_is_not_looke
     policy = {"datasets": {"people": {**rules, "priors": ["last_year.parquet"]}}}
     (tmp_path / "policy.yaml").write_text(yaml.safe_dump(policy))
     monkeypatch.setenv("PRIVSYN_POLICY", str(tmp_path / "policy.yaml"))
-    assert release(spec).rows
     with pytest.raises(RequestError, match=r"is not among the policy's datasets.people.public or datasets.people.pri"):
-        release(spec.model_copy(update={"prior": spec.prior.at("/no/such/file")}))
+        release(few(data, prior={"table": "/no/such/file", "sha256": spec.prior.sha256, "statement": STATEMENT}))
+    assert release(spec).rows
 
 
 def test_what_a_release_or_the_private_folder_does_not_give_away_is_no_prior(save: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -212,6 +213,10 @@ def test_the_run_page_shows_what_the_released_folder_says_and_nothing_else(first
     assert shown["overview-people"].type == "image"
     assert shown["overview-people"].data == picture
     assert shown["certificate-people"].data == format_certificate_page(read_certificate(folder), list_looks(STEPS))
+    promise = json.loads((folder / "certificate.json").read_text())
+    told = [f"| {float(Fraction(stage['rho_spent'])):.6g} |" for stage in promise["stages"]]
+    told.append(f"({summary.epsilon:g}, {summary.delta:g})-differential privacy")
+    assert [words for words in told if words not in str(shown["certificate-people"].data)] == []
     private = Settings().private_root
     places = (folder, private / "runs" / summary.run, private / "reports" / summary.run / "report.html")
     assert shown["files-people"].data == format_files_page(read_manifest(folder), *places, "")
