@@ -232,6 +232,14 @@ def _list_rows_cases() -> list[Case]:
             privacy={"epsilon": 4.0, "delta": 1e-9},
             options={"split": {"trends": 0.15, "values": 0.09}},
         ),
+        _build_rows_case(
+            "privsyn",
+            two,
+            (*THREE, "value_counts", "trend_scores"),
+            "cells of an earlier release",
+            options=whole,
+            cells=EARLIER,
+        ),
         _build_rows_case("privsyn", two, THREE, "the paper's method", preset="paper"),
         _build_rows_case("privsyn", two, (*THREE, *INSIDE), "a public prior", prior=STATED),
         _build_rows_case(
@@ -276,6 +284,16 @@ def _list_rows_cases() -> list[Case]:
         ),
     ]
 
+
+EARLIER: dict[str, Any] = {
+    "run": "referee-1",
+    "columns": {
+        "wage": {"low": [1, 200, *range(500, 4_000, 250), 5_000], "doubtful": [16]},
+        "price": {"low": [*range(0, 600, 50), 1_000, 3_000]},
+        "start": {"low": [14_396, *range(14_600, 15_800, 100)]},
+    },
+}
+"""Cells of all columns that a first look would cut."""
 
 TOTAL = {"rows": 300, "statement": STATEMENT, "hold": "close"}
 

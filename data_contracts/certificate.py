@@ -93,6 +93,8 @@ class Certificate(_Model):
     further table by its name; None where it has none.
     ``prior``: the field of that name without the place of its file, and why it changes nothing of the promise; None
     without one.
+    ``cells``: the columns whose cells another release's counts chose, and what this changes of the promise; None
+    without any.
     ``totals``: the known totals without their counts, which the manifest has, and what they change of the promise; None
     without any.
     ``not_measured``: the columns that no look asked about, and what their values tell; None without any.
@@ -126,6 +128,7 @@ class Certificate(_Model):
     targets: dict[str, Any] | None = None
     improves: list[str] | None = None
     prior: dict[str, Any] | None = None
+    cells: dict[str, Any] | None = None
     totals: dict[str, Any] | None = None
     not_measured: dict[str, Any] | None = None
     relations: (

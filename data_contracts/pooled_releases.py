@@ -1,8 +1,10 @@
-"""Earlier releases of the same unchanged data whose counts are pooled with a new release."""
+"""Earlier releases that a spec names: to pool their counts of the same unchanged data, or to take their cells."""
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import ClassVar
+
+from pydantic import Field, field_validator, model_validator
 
 from privsyn.data_contracts.field_error import FieldError
 from privsyn.data_contracts.frozen_model import FrozenModel
@@ -54,3 +56,46 @@ def check_poolable(mechanism: str) -> None:
             "Take the field out, or improve a release by the mechanism privsyn",
             ("improves",),
         )
+
+
+MOST_CELLS = 4_096
+"""The most cells of one column that a spec takes from an earlier release."""
+
+
+class ColumnCells(FrozenModel):
+    """The cells of one column in an earlier release."""
+
+    low: tuple[float, ...] = Field(
+        min_length=1, max_length=MOST_CELLS, description="Where each cell begins, ascending; one: equal cells."
+    )
+    doubtful: tuple[int, ...] = Field(
+        default=(), max_length=MOST_CELLS, description="Numbers, from 0, of the cells where its first look saw no rows."
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> ColumnCells:
+        if any(low >= after for low, after in zip(self.low, self.low[1:], strict=False)):
+            raise FieldError("the cells do not ascend", "Name the release with `release: FOLDER`", ("low",))
+        if any(not 0 <= number < len(self.low) for number in self.doubtful):
+            raise FieldError(
+                "numbers a cell that is not there", "Name the release with `release: FOLDER`", ("doubtful",)
+            )
+        return self
+
+
+class EarlierCells(FrozenModel):
+    """The earlier release whose cells are used in place of a first look."""
+
+    OMITTED_AT_DEFAULT: ClassVar[frozenset[str]] = frozenset({"release"})
+
+    release: str = Field(default="", description="Folder of an earlier release.")
+    run: str = Field(default="", pattern=rf"^$|{RUN}", description="Its run, filled in when the spec is read.")
+    columns: dict[str, ColumnCells] = Field(
+        default_factory=dict, description="Its cells by column, filled in when the spec is read."
+    )
+
+    @model_validator(mode="after")
+    def _check_place(self) -> EarlierCells:
+        if bool(self.release) == bool(self.columns):
+            raise FieldError("must name one earlier release", "Write `cells: {release: FOLDER}`")
+        return self

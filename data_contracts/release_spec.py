@@ -49,7 +49,7 @@ from privsyn.data_contracts.linked_tables import (
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
-from privsyn.data_contracts.pooled_releases import Improvement, check_poolable
+from privsyn.data_contracts.pooled_releases import EarlierCells, Improvement, check_poolable
 from privsyn.data_contracts.presets import (
     DEFAULT_ACCOUNTANT,
     PAPER,
@@ -175,6 +175,7 @@ class ReleaseSpec(FrozenModel):
             "workload",
             "improves",
             "prior",
+            "cells",
             "totals",
             "together",
             "like",
@@ -292,6 +293,11 @@ class ReleaseSpec(FrozenModel):
         default=None,
         description='Public table of similar rows that noisy counts are drawn towards: `{"table": '
         '"last_year.parquet", "statement": "whose data, and why public"}`. Its statistics show.',
+    )
+    cells: EarlierCells | None = Field(
+        default=None,
+        description='Earlier release whose cells numbers, dates and moments have, at no cost: `{"release": '
+        '"../released/visits-1a2b3c4d"}`. No first look is then taken (docs/algorithm.md).',
     )
     totals: tuple[KnownTotal, ...] = Field(
         default=(),
@@ -449,6 +455,13 @@ class ReleaseSpec(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _check_cells(self) -> ReleaseSpec:
+        name = next((n for n in (self.cells.columns if self.cells else ()) if n not in self.measured_columns), None)
+        if name is not None:
+            raise FieldError(f"the spec measures no column {name!r}", "Take its cells out", ("cells", "columns", name))
+        return self
+
+    @model_validator(mode="after")
     def _check_totals_and_groups(self) -> ReleaseSpec:
         tied = {name for rule in self.rules if isinstance(rule, OneOf) for name in rule.one_of}
         computed = tied | set(list_computed_columns(self.rules))
@@ -565,7 +578,8 @@ class ReleaseSpec(FrozenModel):
         """Return the spec with equal cells for columns with open bins."""
         options = self.mechanism
         compression = options.compression.model_copy(update={"ladder": False})
-        return self.by(options.model_copy(update={"compression": compression}))
+        mechanism = options.model_copy(update={"compression": compression})
+        return self.model_copy(update={"mechanism": mechanism, "cells": None})
 
     @property
     def looks_for_triples(self) -> bool:
@@ -662,6 +676,10 @@ class ReleaseSpec(FrozenModel):
     def with_prior(self, prior: Prior | None) -> ReleaseSpec:
         """Return the same request with another public prior, or without one."""
         return self.model_copy(update={"prior": prior})
+
+    def with_cells(self, cells: EarlierCells, file: PublicFile) -> ReleaseSpec:
+        """Return the same request with these cells, read from a released file."""
+        return self.model_copy(update={"cells": cells, "public_files": (*self.public_files, file)})
 
     def with_columns(self, columns: Mapping[str, Column], unit: Unit | None = None) -> ReleaseSpec:
         """Return the spec by which these columns of a table are read, with rows of ``unit`` (None: as before)."""

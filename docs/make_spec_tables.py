@@ -20,6 +20,7 @@ from privsyn.data_contracts.csv_options import CsvOptions
 from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import write_form_text
+from privsyn.data_contracts.pooled_releases import EarlierCells
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About
@@ -58,6 +59,7 @@ SECTIONS: tuple[tuple[str, tuple[type[BaseModel], ...]], ...] = (
     ("`focus`", (Focus,)),
     ("`workload`: each entry", (NamedMarginal,)),
     ("`prior`", (Prior,)),
+    ("`cells`", (EarlierCells,)),
     ("`totals`: each entry", (KnownTotal,)),
     ("`engine`", (EngineChoice,)),
     ("`about`", (About,)),

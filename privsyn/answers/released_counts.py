@@ -25,9 +25,14 @@ from privsyn.engine.step import Step, release_steps
 from privsyn.engine.step_list import list_looks
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
-from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.storage.branch_rows import read_branch
-from privsyn.storage.released_files import check_released_file, list_synthetic_names, read_manifest, read_public_spec
+from privsyn.storage.released_files import (
+    CUTS_FILE,
+    check_released_file,
+    list_synthetic_names,
+    read_manifest,
+    read_public_spec,
+)
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column

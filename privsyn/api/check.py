@@ -320,6 +320,11 @@ def _list_warnings(plan: Plan) -> list[str]:
             f"prior: {_count_rows(prior.rows)} that the spec states to be public: statistics of the prior show in the "
             "release, and its promise does not protect the persons in it."
         )
+    if spec.cells is not None:
+        warnings.append(
+            f"cells: {', '.join(spec.cells.columns)} have the cells of {spec.cells.run}, so no first look is taken. "
+            "Its share goes to the one-way marginals. The cells repeat what that release says."
+        )
     totals = plan.request.public.totals
     if totals is not None:
         warnings.append(

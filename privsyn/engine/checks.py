@@ -95,7 +95,8 @@ def check_keepable(request: Request) -> None:
 
     The same is checked for further tables.
 
-    A lookup whose table was not read is refused: a user who may start runs must not choose which file is published.
+    A lookup whose table was not read, or a release whose cells were not read, is refused: a user who may start runs
+    must not choose which file is published.
     """
     for i, rule in enumerate(request.spec.rules):
         if isinstance(rule, LookupRule) and rule.lookup.table:
@@ -104,6 +105,12 @@ def check_keepable(request: Request) -> None:
                 "Start the release from the spec's file, or give the table itself as `rows`",
                 f"rules[{i}].lookup.table",
             )
+    if request.spec.cells is not None and request.spec.cells.release:
+        raise RequestError(
+            "names a folder, but a run needs the cells themselves",
+            "Start the release from the spec's file",
+            "cells.release",
+        )
     _check_rows(request, ())
     for name in list_further(request.spec.tables):
         _check_rows(request.branches[name], ("tables", name))

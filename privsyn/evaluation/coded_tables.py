@@ -28,10 +28,16 @@ from privsyn.data_contracts.certificate import Manifest
 from privsyn.data_contracts.domain import Domain, choose_code_dtype
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
-from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.sources.open_source import AnyPlace, list_table_columns, open_source
 from privsyn.sources.private_table import Source
-from privsyn.storage.released_files import VersionError, check_table, list_synthetic_names, read_manifest, request_of
+from privsyn.storage.released_files import (
+    CUTS_FILE,
+    VersionError,
+    check_table,
+    list_synthetic_names,
+    read_manifest,
+    request_of,
+)
 from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
 from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column

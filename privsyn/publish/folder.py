@@ -35,7 +35,6 @@ from privsyn.engine.step import Step, list_published_files
 from privsyn.engine.step_tables import StepRefs
 from privsyn.pipelines.branches import name_step
 from privsyn.pipelines.release_plan import plan_release
-from privsyn.pipelines.rung_steps import CUTS_FILE
 from privsyn.publish.certificate_of_run import build_certificate
 from privsyn.publish.formats.described import list_files
 from privsyn.publish.formats.linked_files import write_linked_files
@@ -54,6 +53,7 @@ from privsyn.storage.find_release import find_release
 from privsyn.storage.record_kinds import FormatsRecord
 from privsyn.storage.records import Records, write_json
 from privsyn.storage.released_files import (
+    CUTS_FILE,
     read_certificate,
     read_manifest,
     read_manifest_if_readable,
