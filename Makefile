@@ -70,7 +70,7 @@ docs: $(VENV)/.dev
 diagrams: $(VENV)/.dev
 	$(BIN)/python docs/draw_diagrams.py
 
-# What is spelled; the sentences of pages, docstrings and messages: docs/prose_maxima.json, numbers that may only fall.
+# What is spelled.
 PROSE := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs privsyn tasks flows data_contracts audit benchmarks examples deployments
 
 lint: $(VENV)/.dev

@@ -32,7 +32,7 @@ CASE_HEADER = (
     "epsilon promised",
     "dp-recorder: found",
 )
-CASE_COLUMNS = (0, 2, 3, 4, 6, 7)
+CASE_COLUMNS = (0, 2, 6, 7)
 """Columns of CASE_HEADER that the page shows."""
 
 FAULT_HEADER = (

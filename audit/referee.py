@@ -120,8 +120,10 @@ def open_private(spec: ReleaseSpec, data: AnyPlace, batch_rows: int | None = Non
     source = open_source(data, spec, order)
     source.check_rows()
     rows = RowsOfPersons(partial(source.batches, batch_rows=batch_rows), order)
-    further = {n: RowsOfPersons(partial(s.batches, batch_rows=batch_rows), order) for n, s in source.further.items()}
-    return PrivateAccess(rows, further=further)
+    further = {
+        n: RowsOfPersons(partial(s.batches, batch_rows=batch_rows), order) for n, s in source.further_tables.items()
+    }
+    return PrivateAccess(rows, further_tables=further)
 
 
 def compare_answers(

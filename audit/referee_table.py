@@ -16,7 +16,7 @@ from audit.referee import Relation, Verdict, Violation
 from audit.referee_cases import CASES
 from audit.referee_tables import LARGE
 from audit.table import write_table
-from privsyn.pipelines.branches import split_step_name
+from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.tasks.privacy.noise import NoiseSource, OpenDPNoise, SeededNoise
 
 SEEDS = 3
@@ -90,7 +90,7 @@ def _read_share(cell: str) -> float:
 
 
 def name_look(step: str) -> str:
-    """Return the look of a step, without the table of a branch and the number of a round."""
+    """Return the look of a step, without the table of a table pair and the number of a round."""
     return re.sub(r"_[0-9]+$", "", split_step_name(step)[1])
 
 

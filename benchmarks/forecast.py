@@ -74,7 +74,7 @@ def released_rows(name: str) -> CodeTable:
     request = _request(name, 1.0)
 
     given = {"encode": {"encoded_rows": halves(name)[1].to_arrow()}, **NO_RUNG_COUNTS, **NO_VALUE_COUNTS}
-    made = MemoryRun(request, build_steps(request), draw_from_seed(1_000), given=given).run()
+    made = MemoryRun(request, build_steps(request), draw_from_seed(1_000), known_tables=given).run()
     return encode_table(made["decode"]["synthetic"].to_batches(), request.encoding).fine
 
 

@@ -113,7 +113,7 @@ def released(table: Baskets, top: int, epsilon: float, seed: int) -> dict[tuple[
     asked, draw = ItemsetSpec.model_validate(content), draw_from_seed(seed)
 
     given = {"transactions": {"transaction_rows": table.rows(asked.max_items)}}
-    made = MemoryRun(Request(release_spec_of(asked)), build_itemset_steps(asked), draw, given=given).run()
+    made = MemoryRun(Request(release_spec_of(asked)), build_itemset_steps(asked), draw, known_tables=given).run()
     code = {item: i for i, item in enumerate(table.items)}
     rows = made["itemsets"]["itemsets"].to_pylist()
     return {tuple(sorted(code[item] for item in row["items"])): row["count"] for row in rows}

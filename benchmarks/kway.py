@@ -105,7 +105,7 @@ def released(case: Case, seed: int) -> tuple[CodeTable, CodeTable, dict[Clique, 
     rows = encode_table(table.to_batches(), request.encoding)
 
     given = {"encode": {"encoded_rows": rows.fine.to_arrow()}}
-    made = MemoryRun(request, steps, draw_from_seed(seed), given=given).run()
+    made = MemoryRun(request, steps, draw_from_seed(seed), known_tables=given).run()
     known = {
         m.attributes: m.counts for m in marginals.from_table(made["make_consistent"]["marginals"], rows.bins.domain)
     }

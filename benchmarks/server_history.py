@@ -62,7 +62,7 @@ def serve(*, plain: bool) -> Iterator[httpx.Client]:
             "PREFECT_API_AUTH_STRING": login,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         }
-        factory = "benchmarks.server_history:create_plain_app" if plain else "privsyn.server.doors:create_app"
+        factory = "benchmarks.server_history:create_plain_app" if plain else "privsyn.server.request_guard:create_app"
         command = [sys.executable, "-m", "uvicorn", "--factory", factory, "--port", port, "--log-level", "critical"]
         server = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
         name, _, password = login.partition(":")

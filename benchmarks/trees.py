@@ -23,10 +23,10 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
-from privsyn.evaluation.branch_figures import list_branch_figures
 from privsyn.evaluation.panel_figures import read_panel_table
-from privsyn.pipelines.branches import name_step
+from privsyn.evaluation.table_pair_figures import list_table_pair_figures
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.table_pairs import name_step
 from privsyn.sources.open_source import open_source
 from privsyn.tasks.codecs import plan_every_column
 
@@ -95,8 +95,8 @@ def make_tree(tables: Tables, spec: ReleaseSpec, seed: int) -> Tables:
     source = open_source({n: pa.Table.from_pandas(t, preserve_index=False) for n, t in tables.items()}, spec)
     order = tuple(name for name in source.columns if name in spec.released_columns)
     request = Request(spec, order, 2)
-    further = {name: of_table.batches for name, of_table in source.further.items()}
-    private = PrivateAccess(source.batches, further=further)
+    further = {name: of_table.batches for name, of_table in source.further_tables.items()}
+    private = PrivateAccess(source.batches, further_tables=further)
     made = MemoryRun(request, build_steps(request), draw_from_seed(seed), private).run()
     members = made["decode"]["synthetic"].to_pandas()
     members["member"] = np.arange(1, len(members) + 1)
@@ -146,22 +146,26 @@ def score(real: Tables, made: Tables, spec: ReleaseSpec) -> dict[str, float]:
     """Return how far the made rows below are from the real ones, given the rows above, at depth two and three."""
     found = {}
     for above, below, depth in (("households", "members", "two"), ("members", "visits", "three")):
-        branch = spec.branches[below]
+        pair_spec = spec.table_pairs[below]
         if depth == "two":  # figures of rows below one row above, whatever the order of these
             unit = {"person_id": "db030", "max_records": households.MOST}
-            changes = {"order": "age", "once": (), "unit": branch.unit.model_copy(update=unit | {"household_id": None})}
-            branch = branch.model_copy(update=changes)
-        encoding, key = plan_every_column(branch), KEYS[above]
+            changes = {
+                "order": "age",
+                "once": (),
+                "unit": pair_spec.unit.model_copy(update=unit | {"household_id": None}),
+            }
+            pair_spec = pair_spec.model_copy(update=changes)
+        encoding, key = plan_every_column(pair_spec), KEYS[above]
         tables = []
         for each in (real, made):
             rows = each[below].merge(each[above], on=key)
             if below == "visits":
                 rows = rows.merge(each["households"], on="db030")
             batches = pa.Table.from_pandas(rows, preserve_index=False).to_batches()
-            tables.append(read_panel_table(batches, encoding, branch, pd.factorize(rows[key])[0].astype(np.int64)))
+            tables.append(read_panel_table(batches, encoding, pair_spec, pd.factorize(rows[key])[0].astype(np.int64)))
         sizes = len(real[above]), len(made[above])
         kept, apart = [], []
-        for figure in list_branch_figures((tables[0], tables[1]), sizes, branch, below, above):
+        for figure in list_table_pair_figures((tables[0], tables[1]), sizes, pair_spec, below, above):
             if figure.name.startswith(f"{below}: rows per row"):
                 found[f"{depth}: number of rows, L1"] = figure.distance or 0.0
             elif "Cramer's V" in figure.name and figure.real and figure.real >= 0.1:

@@ -29,8 +29,8 @@ class CsvOptions(FrozenModel):
 
     line_breaks: bool = Field(
         default=False,
-        description="Allow line breaks in quotation marks. The promise then needs every quotation mark closed: "
-        "an open one changes how later lines are read. Otherwise each line is a record.",
+        description="Allow line breaks in quotation marks; the promise then needs every quotation mark closed "
+        "(docs/operations/limits.md).",
     )
     delimiter: str | None = Field(
         default=None,

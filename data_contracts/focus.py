@@ -42,18 +42,17 @@ class Focus(FrozenModel):
         default=3.0,
         ge=1,
         le=MOST_WEIGHT,
-        description="Factor on errors in pairs and triples with one of them. The preset `0.4` has 10, except "
-        "for rows by GUM.",
+        description="Factor on errors in pairs and triples with one of them.",
     )
     triples: bool = Field(
         default=False,
-        description="Spend a tenth of the third stage's budget on triples of one of these with two columns "
-        "that together say something about it. `privsyn` and `adaptive` only. On in `0.4`.",
+        description="Spend a tenth of `measurement` on triples of one of these with two columns that together "
+        "predict it. `privsyn` and `adaptive` only.",
     )
     scores: bool = Field(
         default=False,
-        description="Spend half of the scores' budget on pairs with one of these, if they are the fewer. "
-        "`privsyn` and `adaptive` only. On in `0.4`, where scores then get 6 % of rho unless `split` is given.",
+        description="Spend half of the scores' budget on pairs with one of these, if they are the fewer. `privsyn` "
+        "and `adaptive` only. With `0.4`, scores then get 6 % of rho unless `split` is given.",
     )
 
     @field_validator("columns")
@@ -70,10 +69,8 @@ class NamedMarginal(FrozenModel):
     columns: tuple[str, ...] = Field(default=(), description="Two or more columns that are looked at together.")
     question: str | None = Field(
         default=None,
-        description="In place of `columns`, as `privsyn query` takes it: `sex, region where age < 30`. If "
-        "measured, its cells are the values it counts by and whether the condition holds. With linked rows also "
-        "about a person's rows: `share(ever(job == 'none')) by sex`, or `always`, `count`, `spells`, `sum`, "
-        "`change` (docs/panels.md).",
+        description="In place of `columns`, as `privsyn query` takes it: `sex, region where age < 30`. With linked "
+        "rows also about a person's rows: `share(ever(job == 'none')) by sex` (docs/panels.md).",
     )
     weight: float = Field(
         default=10.0,
@@ -83,8 +80,8 @@ class NamedMarginal(FrozenModel):
     )
     measured: bool = Field(
         default=False,
-        description="Measure their joint counts in any case, in as many cells as rows and noise allow; at most "
-        "5 columns. On in `0.4`.",
+        description="Measure their joint counts in any case, in as many cells as rows and noise allow; at most 5 "
+        "columns.",
     )
 
     @model_validator(mode="before")

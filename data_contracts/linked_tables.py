@@ -2,7 +2,7 @@
 
 The columns of the table above are the same in every row of a person.  So a release of two tables is a release of
 linked rows (panels.py) with a count of the persons that have no row.  Further tables, of the same persons or of their
-rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_branch`).
+rows, have their columns with them: each is a spec of two tables, with the table above it (:func:`build_table_pair`).
 """
 
 from __future__ import annotations
@@ -144,12 +144,12 @@ def _choose_first(columns_by_table: Mapping[str, Any]) -> str:
     return (listed or [*columns_by_table])[0]
 
 
-def list_further(tables: Tables) -> tuple[str, ...]:
+def list_further_tables(tables: Tables) -> tuple[str, ...]:
     """Return the names of further tables of rows, each after its parent table."""
     if not tables:
         return ()
-    first_branch = {get_above(tables)[0], get_below(tables)[0]}
-    others = [name for name in tables if name not in first_branch]
+    first_pair = {get_above(tables)[0], get_below(tables)[0]}
+    others = [name for name in tables if name not in first_pair]
     return tuple(sorted(others, key=lambda name: tables[name].of in others))  # at most three levels
 
 
@@ -485,13 +485,13 @@ def _check_computed(spec: WithTables, above: str, persons: LinkedTable) -> None:
 Spec = TypeVar("Spec", bound=Any)
 
 
-def build_first_branch(spec: Spec) -> Spec:
+def build_first_table_pair(spec: Spec) -> Spec:
     """Return the spec of the root table and its first table of rows, without further tables."""
-    first_branch = (get_above(spec.tables), get_below(spec.tables))
-    return spec.model_copy(update={"tables": dict(first_branch)})
+    first_pair = (get_above(spec.tables), get_below(spec.tables))
+    return spec.model_copy(update={"tables": dict(first_pair)})
 
 
-def build_branch(spec: Spec, name: str) -> Spec:
+def build_table_pair(spec: Spec, name: str) -> Spec:
     """Return the two-table spec of a further table and its parent, in which a parent row is the person.
 
     The columns of the top table stand beside the columns of the table above: rows below depend on both.
@@ -520,7 +520,7 @@ def _list_columns(spec: Any, name: str) -> dict[str, Any]:
     return dict(columns) if isinstance(columns, Mapping) else {c: spec.columns[c] for c in columns}
 
 
-def check_further(spec: Any, name: str, check: Any) -> None:
+def check_further_table(spec: Any, name: str, check: Any) -> None:
     """Raise FieldError, with its place, if a further table does not fit its ancestors.
 
     ``check``: raises FieldError for an invalid two-table spec.
@@ -532,13 +532,13 @@ def check_further(spec: Any, name: str, check: Any) -> None:
         if twice:
             problem = f"{twice[0]!r} is a column of {upper} and of {name}"
             raise FieldError(problem, "Rename it in one of them", ("tables", name, "columns"))
-    branch = build_branch(spec, name)
-    key = str(branch.unit.identifier)
-    if not isinstance(branch.columns[key], DropColumn):
+    pair_spec = build_table_pair(spec, name)
+    key = str(pair_spec.unit.identifier)
+    if not isinstance(pair_spec.columns[key], DropColumn):
         problem = f"{key!r} is the key of {table.of}, and a key is never released"
         raise FieldError(problem, "Describe it as {kind: drop}, or leave it out", ("tables", table.of, "columns"))
     try:
-        check(branch)
+        check(pair_spec)
     except FieldError as error:
         inside = error.place[2:] if error.place[:1] == ("tables",) else error.place
         raise FieldError(error.problem, error.cure, ("tables", name, *inside)) from None

@@ -83,8 +83,7 @@ class Adaptive(PrivSyn):
         default=1,
         ge=1,
         le=MOST_ROUNDS,
-        description="Rounds after the first measurement. They cost about as much as they gain on the public "
-        "tables tried (docs/algorithm.md). Not in the paper.",
+        description="Rounds after the first measurement (docs/algorithm.md). Not in the paper.",
     )
     rounds_share: float = Field(
         default=0.5,
@@ -127,8 +126,8 @@ class Mst(Mechanism):
     max_cells: int = Field(default=MAX_CELLS, ge=4, le=10**8, description=MEMORY_LIMIT)
     rows_by: Literal["sweeps", "mbi"] = Field(
         default="sweeps",
-        description="`sweeps`, as in every mechanism, or `mbi`: the graphical model of that package, as in the "
-        "paper. `mbi` needs the extra `pgm`, and takes only `rows`, `seed` and `shard_rows` of `synthesis`.",
+        description="`sweeps`, or `mbi`: the graphical model of that package, as in the paper. It needs the extra "
+        "`pgm`, and takes only `rows`, `seed` and `shard_rows` of `synthesis`.",
     )
     synthesis: Synthesis = Field(default=Synthesis(), description="How the synthetic rows are made.")
 
@@ -180,7 +179,7 @@ class Aim(Mechanism):
         default=0.3,
         ge=LEAST_SHARE,
         le=1 - LEAST_SHARE,
-        description="Share of rho for one-way counts. The paper has a sixteenth; more did better on two public tables.",
+        description="Share of rho for one-way counts (paper: a sixteenth).",
     )
     scores_share: float = Field(
         default=0.1,
@@ -231,8 +230,7 @@ class PriorLevels(Mechanism):
     )
     group: tuple[str, ...] = Field(
         default=(),
-        description="Columns of few values whose combinations are the groups, such as region, or state and "
-        "year. Other columns are counted singly in every group.",
+        description="Columns of few values whose combinations are the groups, such as region, or state and year.",
     )
     large: tuple[str, ...] = Field(
         default=(),
@@ -253,8 +251,7 @@ class PriorLevels(Mechanism):
     turns: int = Field(default=5, ge=1, le=1_000, description="Updates by each marginal of a level (paper: 2).")
     shrink: bool = Field(
         default=True,
-        description="Draw a group's noisy counts towards what is known, by how much of the difference noise "
-        "explains. Not in the paper.",
+        description="Draw a group's noisy counts towards what is known. Not in the paper.",
     )
 
 

@@ -30,9 +30,7 @@ class Prior(FrozenModel):
         default="",
         description="Public CSV or Parquet file beside the spec with the released columns.",
     )
-    release: str = Field(
-        default="", description="In place of `table`: the folder of an earlier release, whose synthetic rows are used."
-    )
+    release: str = Field(default="", description="The folder of an earlier release, in place of `table`.")
     statement: str = Field(
         max_length=2_000,
         description="Whose data it is, and why it is public; printed in the release's certificate and README.",

@@ -33,14 +33,13 @@ class Unit(FrozenModel):
         default=None,
         ge=1,
         le=MOST_RECORDS,
-        description="Most records kept of a person, or members of a household. Every count, share and mean is "
-        "of the kept rows.",
+        description="Most records kept of a person, or members of a household. All counts are of the kept rows.",
     )
 
     household_id: str | None = Field(
         default=None,
-        description="In place of `person_id`: the column that identifies the household, which the promise then "
-        "protects as a whole. Needs `order`, the column of roles (docs/panels.md).",
+        description="Column that identifies the household, in place of `person_id`. Needs `order`, the column of "
+        "roles (docs/panels.md).",
     )
 
     @classmethod

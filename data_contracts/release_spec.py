@@ -36,16 +36,16 @@ from privsyn.data_contracts.frozen_model import FrozenModel
 from privsyn.data_contracts.linked_tables import (
     OF_FURTHER,
     LinkedTable,
-    build_branch,
-    build_first_branch,
-    check_further,
+    build_first_table_pair,
+    build_table_pair,
+    check_further_table,
     check_tables,
     fold_tables,
     get_above,
     get_below,
     join_columns,
     list_constant_columns,
-    list_further,
+    list_further_tables,
 )
 from privsyn.data_contracts.mechanism_options import Aim, AnyMechanism, PrivSyn
 from privsyn.data_contracts.panels import Panel, check_panel, describe_identifier, describe_row_key
@@ -88,7 +88,7 @@ DATASET = r"^[a-z0-9][a-z0-9_-]{0,47}$"
 """Pattern of data set names in the ledger."""
 
 
-def _check_branch(spec: ReleaseSpec) -> None:
+def _check_table_pair(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a further table does not fit its parent table."""
     name, table = get_below(spec.tables)
     for i, rule in enumerate(spec.rules):
@@ -143,7 +143,7 @@ def _check_targets(spec: ReleaseSpec) -> None:
 
 def _check_first_tables(spec: ReleaseSpec) -> None:
     """Raise FieldError, with its place, if a field about the first two tables names a column of a further table."""
-    further = list_further(spec.tables)
+    further = list_further_tables(spec.tables)
     if not further:
         return
     every = {name: dict(c) for name in further if isinstance(c := spec.tables[name].columns, Mapping)}
@@ -191,14 +191,12 @@ class ReleaseSpec(FrozenModel):
 
     dataset: str = Field(
         pattern=DATASET,
-        description="Name of the private data set in the ledger: lower-case letters, digits, - and _, at most "
-        "48 characters.",
+        description="Name in the ledger: lower-case letters, digits, - and _, at most 48 characters.",
     )
     data: str = Field(
         default="",
-        description="The private table: a CSV, Parquet, Excel, SPSS, Stata, SAS or Feather file, a folder of "
-        "CSV or Parquet files, or a URL such as `postgresql://host/db?table=people` "
-        "(docs/operations/sources.md). Empty: a program hands it over.",
+        description="The private table: a file, a folder of CSV or Parquet files, or a URL such as "
+        "`postgresql://host/db?table=people` (docs/operations/sources.md). Empty: a program hands it over.",
     )
     query: str = Field(
         default="",
@@ -206,8 +204,8 @@ class ReleaseSpec(FrozenModel):
         description="One SQL SELECT whose rows are the table, if `data` is a database's URL without a table.",
     )
     unit: Unit = Field(
-        description="Whom the promise protects. One person: `records_per_person`, or `person_id` with `max_records`. "
-        "Or one household with all its members: `household_id` with `max_records`."
+        description="Whom the promise protects: a person (`records_per_person`, or `person_id` with `max_records`), "
+        "or a household (`household_id` with `max_records`)."
     )
     privacy: Guarantee = Field(description="Epsilon and delta of this release: the most it may cost.")
     budget: Guarantee = Field(description="Lifetime cap on all releases of this data set, set for good by the first.")
@@ -248,31 +246,24 @@ class ReleaseSpec(FrozenModel):
     csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: how the files are written.")
     rules: tuple[Rule, ...] = Field(
         default=(),
-        description="Public statements that every released row keeps (docs/rules.md): `never: CONDITION`, "
-        "`derive: {COLUMN: EXPRESSION}`, `lookup: {from: [...], to: [...], table: FILE}`, `one_of: [COLUMN, "
-        "...]`.",
+        description="Public statements that every released row keeps (docs/rules.md): `never`, `derive`, `lookup`, "
+        "`one_of`.",
     )
     preset: Literal["0.4", "0.3", "paper"] = Field(
         default="0.4",
-        description="Defaults for the fields below: `0.4` (this project's), `0.3` (earlier ones) or `paper` "
-        "(the paper's method and settings). If a column of numbers or moments has neither `bins` nor `edges`, "
-        "`0.4` turns on `equal_mass`, `single_values`, `round_numbers`, `calendar`, `pooled`, `try_heat` and "
-        "`related_inside`, with `trends` 0.15 and `values` 0.02. With bins for all of them and more than 300 "
-        "columns, only `pooled` and `trends` 0.15.",
+        description="Defaults for the fields below: `0.4` (this project's), `0.3` (earlier ones) or `paper` (the "
+        "paper's method and settings).",
     )
     accountant: Literal["gaussian", "tight", "paper"] | None = Field(
         default=None,
-        description="How (epsilon, delta) becomes noise (docs/privacy.md). `tight`: the optimal conversion of "
-        "zCDP. `gaussian`: the exact curve of Gaussian noise by this project's own proof, a tenth more rho. "
-        "`paper`: rho + 2 sqrt(rho ln(1/delta)) = epsilon. The first release fixes whether the cap counts by "
-        "`gaussian`; such a cap takes no other noise. Empty: the cap's own, `tight` for a new data set, or "
-        "`paper` with that preset.",
+        description="How (epsilon, delta) becomes noise (docs/privacy.md): `tight`, `gaussian` (this project's own "
+        "proof, a tenth more rho) or `paper`. A cap begun with `gaussian` takes no other. Empty: the cap's own, "
+        "`tight` for a new data set, or `paper` with that preset.",
     )
     mechanism: AnyMechanism = Field(
         default=PrivSyn(),
-        description="How counts are chosen and rows made (docs/mechanisms.md). `privsyn` has the least error "
-        "on the public tables tried. `independent`, `privbayes` and `prior` take only `rows`, `seed` and "
-        "`shard_rows` of `synthesis`. Presets fill in only `privsyn` and `adaptive`.",
+        description="How counts are chosen and rows made (docs/mechanisms.md). `independent`, `privbayes` and "
+        "`prior` take only `rows`, `seed` and `shard_rows` of `synthesis`.",
     )
     focus: Focus | None = Field(
         default=None,
@@ -312,7 +303,7 @@ class ReleaseSpec(FrozenModel):
     compare: tuple[tuple[str, ...], ...] = Field(
         default=(),
         description="Pairs of columns whose order and approximate difference matter: `[[wages, income]]` "
-        "(docs/columns.md). The difference is counted like a column.",
+        "(docs/columns.md).",
     )
     public_files: tuple[PublicFile, ...] = Field(
         default=(),
@@ -329,8 +320,8 @@ class ReleaseSpec(FrozenModel):
     )
     like: Literal["standard", "source"] = Field(
         default="standard",
-        description="How CSV files are written: `standard` (RFC 4180, UTF-8, ISO dates) or `source` (as `csv` "
-        "and `format` describe the source).",
+        description="How CSV files are written: `standard` (RFC 4180, UTF-8, ISO dates) or `source` (by `csv` and "
+        "`format`).",
     )
     about: About = Field(default=About(), description="Title, licence, contact and more, for catalogues.")
 
@@ -420,8 +411,8 @@ class ReleaseSpec(FrozenModel):
         _check_first_tables(self)
         check_tables(self)
         check_panel(self)
-        for name in list_further(self.tables):
-            check_further(self, name, _check_branch)
+        for name in list_further_tables(self.tables):
+            check_further_table(self, name, _check_table_pair)
         return self
 
     @model_validator(mode="after")
@@ -512,20 +503,20 @@ class ReleaseSpec(FrozenModel):
         return list_measured_summaries(statements, self.unit.records) if statements else ()
 
     @property
-    def branches(self) -> dict[str, ReleaseSpec]:
+    def table_pairs(self) -> dict[str, ReleaseSpec]:
         """The two-table spec of each table of rows and its parent, by name; empty without further tables."""
-        further = list_further(self.tables)
+        further = list_further_tables(self.tables)
         if not further:
             return {}
-        first = {get_below(self.tables)[0]: build_first_branch(self)}
-        every = first | {name: build_branch(self, name) for name in further}
+        first = {get_below(self.tables)[0]: build_first_table_pair(self)}
+        every = first | {name: build_table_pair(self, name) for name in further}
         return {name: spec.without_ladder() for name, spec in every.items()}
 
     @property
     def row_words(self) -> RowWords:
         """The words that rules may use before a point and a column, for other rows of a person and for tables."""
-        first_branch = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
-        tables = {name: tuple(table.columns) for name, table in first_branch}
+        first_pair = (get_above(self.tables), get_below(self.tables)) if self.tables else ()
+        tables = {name: tuple(table.columns) for name, table in first_pair}
         if self.panel is None:
             return RowWords(tables=tables)
         roles = tuple(map(str, getattr(self.columns[self.panel.order], "values", ())))
@@ -572,7 +563,7 @@ class ReleaseSpec(FrozenModel):
         """
         options = self.mechanism
         is_asked = options.compression.enabled and options.compression.ladder
-        return is_asked and options.name != "prior" and not list_further(self.tables)
+        return is_asked and options.name != "prior" and not list_further_tables(self.tables)
 
     def without_ladder(self) -> ReleaseSpec:
         """Return the spec with equal cells for columns with open bins."""

@@ -57,9 +57,8 @@ class Never(Statement):
     """A condition that no row may meet.  Where it is null (unknown), the row may be."""
 
     never: str = Field(
-        description="Condition that no row may meet: `age < 15 and wage is not null`. A comparison with null "
-        "forbids nothing. With linked rows also: `previous.age > age`, `next.start < end`, `first.year > year`, "
-        "`age >= head.age` (a role of `once`), `count(job == 'none') > 3`."
+        description="Condition that no row may meet: `age < 15 and wage is not null`. With linked rows also "
+        "`previous.age > age` and more (docs/panels.md)."
     )
 
 
@@ -68,9 +67,8 @@ class Derive(Statement):
 
     derive: dict[str, str] = Field(
         min_length=1,
-        description="Column -> expression over other columns: `age - educ - 6`. It costs no budget, and no row "
-        "leaves the column's domain. With linked rows it may use another row, `previous.balance + paid`; it is "
-        "then measured, and computed where that row exists.",
+        description="Column -> expression over other columns: `age - educ - 6`; with linked rows also "
+        "`previous.balance + paid`.",
     )
 
 

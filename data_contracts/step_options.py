@@ -22,7 +22,7 @@ LEAST_SHARE = 0.01
 MAX_CELLS = 2_000_000
 """The most cells of a candidate, unless the spec says otherwise."""
 
-MEMORY_LIMIT = "Columns with more cells together are never measured: a public limit on memory."
+MEMORY_LIMIT = "Columns with more cells together are never measured: a limit on memory."
 
 
 class Split(FrozenModel):
@@ -39,16 +39,15 @@ class Split(FrozenModel):
         default=0.0,
         ge=0,
         le=0.9,
-        description="Part of `measurement` for trends of pairs of numbers and moments, one signed number each; "
-        "less if other columns are many. Trends hidden by noise are asked again, for at most a quarter of the "
-        "one-way budget. 0 (the paper): none. Not with a prior.",
+        description="Part of `measurement` for trends of pairs of numbers and moments; less if other columns are "
+        "many. 0 (the paper): none. Not with a prior.",
     )
     values: float = Field(
         default=0.0,
         ge=0,
         le=0.09,
-        description="Part of `measurement` that counts single values in heavy cells of numbers without `bins` "
-        "or `edges`, so that frequent values come out exactly. 0 (the paper): none. Not with linked rows.",
+        description="Part of `measurement` that counts single values of open columns, so that frequent ones come "
+        "out. 0 (the paper): none. Not with linked rows.",
     )
     one_ways: Literal["cells", "equal"] = Field(
         default="cells",
@@ -57,8 +56,8 @@ class Split(FrozenModel):
     )
     remeasure_one_ways: bool = Field(
         default=True,
-        description="One-way counts compete with pairs for the third stage's budget, for few rows or a small "
-        "epsilon. With `expected_error` only. Not in the paper.",
+        description="One-way counts compete with pairs for `measurement`. With `expected_error` only. Not in the "
+        "paper.",
     )
 
     @model_validator(mode="after")
@@ -111,19 +110,17 @@ class Compression(FrozenModel):
     )
     equal_mass: bool = Field(
         default=False,
-        description="Join the bins of numbers and moments without `bins` or `edges` into few codes of about "
-        "equal noisy mass, as many as rows, budget and columns pay for. Correlations are kept far better. With "
-        "`enabled` only.",
+        description="Join the bins of open columns into few codes of about equal noisy mass: correlations are kept "
+        "far better. With `enabled` only.",
     )
     single_values: bool = Field(
         default=False,
-        description="Give 0, `min` and `max` of numbers without `bins` or `edges` cells of their own: their "
-        "share is kept if it exceeds the noise.",
+        description="Give 0, `min` and `max` of open numbers their own cells.",
     )
     round_numbers: bool = Field(
         default=False,
-        description="Count multiples of 10, 100 and 1,000 steps of numbers without `bins` or `edges`, for a small part "
-        "of the one-way budget: rounded values come out if they exceed the noise.",
+        description="Count multiples of 10, 100 and 1,000 steps of open numbers, for a small part of the one-way "
+        "budget.",
     )
     calendar: bool = Field(
         default=False,
@@ -132,9 +129,8 @@ class Compression(FrozenModel):
 
     ladder: bool = Field(
         default=False,
-        description="Choose the cells of numbers, dates and moments without `bins` or `edges` by a first look "
-        "at intervals that double in width away from 0 (from `max` for dates and moments). Bounds may then be "
-        "far wider than the data.",
+        description="Choose the cells of open numbers, dates and moments by a first look, so that bounds may be far "
+        "wider than the data.",
     )
 
     def threshold(self, sigma: float) -> float:
@@ -147,13 +143,13 @@ class Selection(FrozenModel):
 
     scores: Literal["one_ways", "indif"] = Field(
         default="one_ways",
-        description="What a pair is compared with: `one_ways`, the noisy one-way counts, sensitivity 1; "
-        "`indif` (the paper), the exact ones, sensitivity 4: sixteen times the budget for the same noise.",
+        description="What a pair is compared with: `one_ways`, the noisy one-way counts, sensitivity 1; `indif` "
+        "(the paper), the exact ones, sensitivity 4.",
     )
     criterion: Literal["expected_error", "dense_marg"] = Field(
         default="expected_error",
-        description="How pairs are chosen: `expected_error`, for the least error after consistency and "
-        "shrinking, which also shares the budget; `dense_marg`, greedily by raw noise (the paper's Algorithm 1).",
+        description="How pairs are chosen and the budget shared: `expected_error`, for the least error after "
+        "shrinking; `dense_marg`, greedily by raw noise (Algorithm 1).",
     )
     combine_cliques: bool = Field(
         default=False, description="Merge selected pairs into cliques, as in the paper (Algorithm 2)."
@@ -163,7 +159,7 @@ class Selection(FrozenModel):
         default=2_000_000,
         ge=4,
         le=10**8,
-        description="Pairs with more cells are never measured: a public limit on memory, not in the paper.",
+        description="Pairs with more cells are never measured: a limit on memory.",
     )
 
 
@@ -179,8 +175,8 @@ class Consistency(FrozenModel):
         default=10.0,
         ge=1,
         le=1e6,
-        description="Factor on the weight of one-way counts in projections, after rounds that only average. 1 "
-        "(the paper): neither; noise cut at 0 then adds up in small counts.",
+        description="Factor on the weight of one-way counts in projections, after rounds that only average. 1 (the "
+        "paper): neither.",
     )
     shrink: bool = Field(
         default=True,
@@ -208,8 +204,7 @@ class Rows(FrozenModel):
         default=SHARD_ROWS,
         ge=1,
         le=2**31 - 1,
-        description="More rows than this are made in shards and written as a folder of parts, to bound memory. "
-        "Smaller shards fit the marginals less well.",
+        description="More rows than this are made in shards and written as a folder of parts, to bound memory.",
     )
 
     @field_validator("rows")
@@ -227,21 +222,20 @@ class Synthesis(Rows):
 
     method: Literal["gum", "sweep"] = Field(
         default="sweep",
-        description="`sweep`: from a tree, move one value at a time towards all marginals at once. `gum`: the "
-        "paper's Gradually Update Method, less accurate on the public tables tried.",
+        description="`sweep`: move one value at a time towards all marginals at once. `gum`: the paper's Gradually "
+        "Update Method, less accurate.",
     )
     sweeps: int = Field(default=8, ge=0, le=1_000, description="`sweep`: most sweeps.")
     try_heat: bool = Field(
         default=False,
-        description="`sweep`: test on a sample whether heat frees stuck columns, and do without it in large "
-        "tables if it gains little.",
+        description="`sweep`: add heat only if it helps on a sample of the rows.",
     )
     oversample: int = Field(
         default=4,
         ge=1,
         le=100,
-        description="`sweep`: let unmeasured pairs follow rows made for this many times the table, so that "
-        "they vary less by chance; not for large tables. 1: off.",
+        description="`sweep`: unmeasured pairs follow rows made for this many times the table, to vary less; not "
+        "for large tables. 1: off.",
     )
     iterations: int = Field(default=50, ge=0, le=10_000, description="`gum`: most iterations.")
     alpha: float = Field(default=1.0, gt=0, le=10, description="`gum`: initial update rate alpha_0.")
@@ -256,8 +250,7 @@ class Synthesis(Rows):
         default=0.1,
         ge=0,
         le=1,
-        description="`gum`: share of growing records that copy a whole record. The paper has half; a tenth did "
-        "best on two public tables.",
+        description="`gum`: share of growing records that copy a whole record (paper: 0.5).",
     )
     related_inside: bool = Field(
         default=False,

@@ -1,41 +1,24 @@
 """Flag sentences above 30 words, and chains of pronouns, in pages, docstrings and messages.
 
-    python docs/check_prose.py            # counts per tree, and what is wrong; exit code 1 if a tree has too many
-    python docs/check_prose.py TREE ...   # every flagged sentence of these trees or files
-    python docs/check_prose.py --lower    # write today's counts into prose_maxima.json, where they are smaller
+    python docs/check_prose.py            # every flagged sentence; exit code 1 if there is one
+    python docs/check_prose.py TREE ...   # the same of these trees or files
 
-A page in STRICT has no flagged sentence.  Every other tree has at most as many as ``docs/prose_maxima.json`` says, a
-number that may only fall.  The checker helps a writer; a reader is the judge.
+The checker helps a writer; a reader is the judge.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-MAXIMA = Path(__file__).with_name("prose_maxima.json")
 
-STRICT = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "docs",
-    "data_contracts",
-    "flows",
-    "privsyn/api",
-    "privsyn/cli",
-    "tasks",
-)
-"""Pages and trees without any flagged sentence."""
-
-TREES = (*STRICT, "privsyn")
-"""What is checked; a file belongs to the first tree that has it.  Links to folders are not followed."""
+TREES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "data_contracts", "flows", "privsyn", "tasks")
+"""What is checked.  Links to folders are not followed."""
 
 SKIPPED = ("docs/results",)
 """Folder of generated pages."""
@@ -57,7 +40,8 @@ _SENTENCE = re.compile(r"(?<=[.!?])[*_)\"”]*\s+(?=[^a-z])")
 _NEW_PARAGRAPH = re.compile(r"^\s*(?:[-*+]|\d+\.)\s|^\s*$|^#|^\s*\w+:\s*$|^\s+\w+: ")
 _NOT_A_SENTENCE = re.compile(r"^#| \| |^\||---\||\S {3,}\S")  # a heading, or a line of a table
 
-_NOT_PROSE = re.compile(r"\b(?:SELECT|CREATE|INSERT|UPDATE|GRANT|DROP)\b|^\s*[<{]")
+_NOT_PROSE = re.compile(r"\b(?:SELECT|CREATE|INSERT|UPDATE|GRANT|DROP)\b|^\s*[<{]|(?:\w\|\w.*){3}")
+"""SQL, markup, and patterns of several alternatives."""
 
 
 class Finding(NamedTuple):
@@ -121,36 +105,20 @@ def check_file(path: Path) -> list[Finding]:
 
 
 def list_files(tree: str) -> list[Path]:
-    """Return the pages and modules of a tree that no earlier tree has."""
-    place, taken = ROOT / tree, (*TREES[: TREES.index(tree) if tree in TREES else 0], *SKIPPED)
+    """Return the pages and modules of a tree."""
+    place, skipped = ROOT / tree, [ROOT / other for other in SKIPPED]
     files = [place] if place.is_file() else sorted((*place.rglob("*.md"), *place.rglob("*.py")))
-    own = [file for file in files if not any(file.is_relative_to(ROOT / other) for other in taken)]
+    own = [file for file in files if not any(map(file.is_relative_to, skipped))]
     return [file for file in own if not any((ROOT / folder).is_symlink() for folder in file.relative_to(ROOT).parents)]
-
-
-def judge(counts: Mapping[str, int], maxima: Mapping[str, int]) -> list[str]:
-    """Return a line for each tree with more flagged sentences than it may have; a tree without a maximum has none."""
-    return [f"{tree}: {n}, at most {maxima.get(tree, 0)}" for tree, n in counts.items() if n > maxima.get(tree, 0)]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Check, print and return the exit code."""
-    trees = tuple(argument for argument in arguments if not argument.startswith("--")) or TREES
-    found = {tree: [finding for file in list_files(tree) for finding in check_file(file)] for tree in trees}
-    maxima: dict[str, int] = json.loads(MAXIMA.read_text(encoding="utf-8"))
-    counts = {tree: len(findings) for tree, findings in found.items()}
-    if "--lower" in arguments:
-        lower = {tree: min(most, counts.get(tree, most)) for tree, most in maxima.items()}
-        MAXIMA.write_text(json.dumps(lower, indent=2) + "\n", encoding="utf-8")
-        return 0
-    for tree, findings in found.items():
-        for f in findings if tree in STRICT or trees is not TREES else ():
-            print(f"{f.path}:{f.line}: {f.problem}: {f.text}")
-    print("flagged sentences:", ", ".join(f"{tree} {n}" for tree, n in counts.items()))
-    wrong = judge(counts, maxima) if trees is TREES else []
-    for line in wrong:
-        print(f"TOO MANY in {line}: mend them, or see all: python docs/check_prose.py TREE")
-    return int(bool(wrong))
+    found = [finding for tree in arguments or TREES for file in list_files(tree) for finding in check_file(file)]
+    for f in found:
+        print(f"{f.path}:{f.line}: {f.problem}: {f.text}")
+    print(f"{len(found)} flagged sentences")
+    return int(bool(found))
 
 
 if __name__ == "__main__":

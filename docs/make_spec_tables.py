@@ -21,6 +21,7 @@ from privsyn.data_contracts.engine_choice import EngineChoice
 from privsyn.data_contracts.focus import Focus, NamedMarginal
 from privsyn.data_contracts.form import write_form_text
 from privsyn.data_contracts.pooled_releases import EarlierCells
+from privsyn.data_contracts.presets import FOCUS_WEIGHT, RELATIONS
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.publication import About
@@ -74,6 +75,16 @@ COMMON = {"description", "nullable", "measured"}
 FILLED_IN = {"improves", "public_files", "sha256"}
 """Fields that the program fills in; the page's words say so once."""
 
+OF_DEFAULT_PRESET: dict[type[BaseModel], dict[str, Any]] = {
+    step_options.Split: RELATIONS["split"],
+    step_options.Compression: RELATIONS["compression"],
+    step_options.Consistency: RELATIONS["consistency"],
+    step_options.Synthesis: RELATIONS["synthesis"],
+    Focus: {"weight": FOCUS_WEIGHT, "triples": True, "scores": True},
+    NamedMarginal: {"measured": True},
+}
+"""Defaults of the preset `0.4` that differ from the model's; the page's words say for which specs."""
+
 MAX_DEFAULT_LENGTH = 24
 """Longest default in characters that a table shows; a longer one is left to the field's description."""
 
@@ -96,7 +107,10 @@ def describe_fields(model: type[BaseModel], column: bool) -> Iterator[tuple[str,
         described_elsewhere = column and name in COMMON and model is not columns.BooleanColumn
         if not tells_models_apart and not described_elsewhere and name not in FILLED_IN:
             words = " ".join((field.description or "").split()).replace("|", "\\|")
-            yield f"`{field.alias or name}`", f"`{field.alias or name}` | {describe_default(field)} | {words}"
+            default, of_preset = describe_default(field), OF_DEFAULT_PRESET.get(model, {})
+            if name in of_preset:
+                default = f"`{json.dumps(of_preset[name])}` (`0.4`), else {default}"
+            yield f"`{field.alias or name}`", f"`{field.alias or name}` | {default} | {words}"
 
 
 def summarize(model: type[BaseModel]) -> str:

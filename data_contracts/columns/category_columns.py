@@ -44,14 +44,13 @@ class CategoricalColumn(Nullable):
     unlisted: Literal["other", "null", "auto"] | CategoryValue = Field(
         default="auto",
         description="Where other values go: one of `values`, `other` (the text), `null`, or `auto`: `null` if "
-        "nullable or not text, else `other`. An `other` or null that `values` lacks comes out only above the "
-        "low-count threshold.",
+        "nullable or not text, else `other`.",
     )
     levels: tuple[str, ...] = Field(
         default=(),
         max_length=8,
-        description="For very many values, such as addresses: columns that rules compute from this one alone, "
-        "coarsest first, such as `[state, county]`. Rare values are combined within their group.",
+        description="For very many values: columns that rules compute from this one alone, coarsest first, such as "
+        "`[state, county]` of a street.",
     )
 
     @field_validator("unlisted", mode="before")

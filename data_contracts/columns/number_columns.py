@@ -19,9 +19,9 @@ MAX_EXACT_INTEGERS = 64
 INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
-STEP = "Only multiples of it come out. A value between two multiples is counted with the lower one."
+STEP = "Only multiples of it come out; a value between two counts as the lower."
 
-HEAPS = "Numbers that people round to, such as 100 and 1000. The share of multiples of each is measured and kept."
+HEAPS = "Numbers that people round to, such as 100 and 1000: the share of their multiples is kept."
 
 
 ROUND_NUMBERS = (10, 100, 1000)

@@ -20,10 +20,7 @@ DEFAULT_BINS = 32
 MOST_EXACT = 100
 """The most values of a column with their own bin."""
 
-EXACT = (
-    "Values with a meaning of their own, such as 0 or 99999, inside the bounds or not. Each has its own bin and "
-    "comes out as it is."
-)
+EXACT = "Values with their own bin, such as 0 or 99999, inside the bounds or not."
 
 
 class Described(FrozenModel):
@@ -39,13 +36,11 @@ class Nullable(Described):
 
     nullable: bool = Field(
         default=False,
-        description="Null is a value. Otherwise nulls are repaired as the kind says, and counted in the "
-        "private zone only.",
+        description="Null is a value. Otherwise nulls are repaired as the kind says.",
     )
     measured: bool = Field(
         default=True,
-        description="`false`: the private column is never read and costs nothing. Its values are drawn evenly "
-        "from the public domain.",
+        description="`false`: the private column is never read; values are drawn evenly from the domain.",
     )
 
 

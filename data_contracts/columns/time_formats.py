@@ -28,13 +28,10 @@ _PARTS = {
 }
 
 FORMAT = (
-    "How texts, and numbers such as 20230623, are written: `%m/%d/%Y`. Parts: %Y %y %m %d %b %B %H %I %p %M %S "
-    "%f; %y is 1969 to 2068, months are English. Empty: texts are ISO 8601, and numbers are refused."
+    "How texts, and numbers such as 20230623, are written: `%m/%d/%Y`. Parts: %Y %y %m %d %b %B %H %I %p %M %S %f; "
+    "%y is 1969 to 2068, months are English. Empty: ISO 8601."
 )
-ZONE = (
-    "Time zone, such as Europe/Berlin. Moments with a zone are converted to it; those without are in it already. "
-    "Required if the source has a zone."
-)
+ZONE = "Time zone, such as Europe/Berlin, to which stored zones are converted. Required if the source has a zone."
 
 
 def translate_to_pattern(format_: str) -> str:

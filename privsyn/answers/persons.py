@@ -47,7 +47,9 @@ def answer_persons(
     event = find_event(released, summary)
     if event is not None:
         return _answer_measured(released, event, by, level, about, share=share)
-    if summary.function not in OF_TRUTH or released.request.given:  # tables below given rows have no counts of all rows
+    if (
+        summary.function not in OF_TRUTH or released.request.has_parent_rows
+    ):  # tables below parent rows have no counts of all rows
         raise RequestError(
             f"not known: {summary.name} of a {released.record_unit} was not measured",
             "Ask about statements in the release's `workload`, or add this one to the next release's `workload`",

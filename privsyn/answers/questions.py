@@ -47,7 +47,7 @@ class Questions:
     folder: Path
 
     @property
-    def _branch(self) -> str:
+    def _child_table(self) -> str:
         """The further table that the questions are about; empty for the first two tables, or the only one."""
         return ""
 
@@ -64,7 +64,7 @@ class Questions:
     def _counts(self) -> ReleasedCounts:
         from privsyn.answers.released_counts import ReleasedCounts
 
-        return ReleasedCounts.of(self.folder, self._branch)
+        return ReleasedCounts.of(self.folder, self._child_table)
 
     @check_arguments
     def count(self, *by: str, where: str | None = None, level: float = LEVEL, population: bool = False) -> pd.DataFrame:

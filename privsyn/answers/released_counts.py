@@ -17,7 +17,7 @@ from privsyn.answers.conditions import Language
 from privsyn.data_contracts.artifacts import LookKind
 from privsyn.data_contracts.certificate import Manifest, ManifestFile
 from privsyn.data_contracts.domain import Clique, Domain, Merge
-from privsyn.data_contracts.linked_tables import get_above, list_further, list_path
+from privsyn.data_contracts.linked_tables import get_above, list_further_tables, list_path
 from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.rules import infer_type
 from privsyn.engine.request import Request
@@ -25,7 +25,6 @@ from privsyn.engine.step import Step, release_steps
 from privsyn.engine.step_list import list_looks
 from privsyn.pipelines.named_sets import MERGES_FILE
 from privsyn.pipelines.registry import build_steps
-from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.released_files import (
     CUTS_FILE,
     check_released_file,
@@ -33,7 +32,8 @@ from privsyn.storage.released_files import (
     read_manifest,
     read_public_spec,
 )
-from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns
+from privsyn.storage.table_pair_rows import read_table_pair
+from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.codecs.encoding_plan import plan_every_column
 from privsyn.tasks.estimation.noisy import count_marginals, pool_answers
@@ -72,29 +72,29 @@ class ReleasedCounts:
     """The measured counts, read from the released folder ``folder`` alone.
 
     Single columns are in fine codes, larger sets in the coarse codes of :attr:`recode`.  ``cache``: values computed
-    once; ``branch``: in a tree of tables, the table whose rows were counted; empty for the first.
+    once; ``child_table``: in a tree of tables, the table whose rows were counted; empty for the first.
     """
 
     folder: Path
     manifest: Manifest
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
-    branch: str = ""
+    child_table: str = ""
 
     @classmethod
-    def of(cls, folder: Path, branch: str = "") -> ReleasedCounts:
+    def of(cls, folder: Path, child_table: str = "") -> ReleasedCounts:
         """Read a released folder.  Raises RequestError if it is not one."""
-        return cls(folder, read_manifest(folder), branch=branch)
+        return cls(folder, read_manifest(folder), child_table=child_table)
 
     @cached_property
     def request(self) -> Request:
         """The public request, its columns in the table's order, with the counted cells."""
         request = Request(read_public_spec(self.manifest, FIELD), tuple(self.manifest.column_order))
-        first = next(iter(request.branches.values()), request)  # in a tree of tables, the request of the first two
-        request = request.branches[self.branch] if self.branch else first
+        first = next(iter(request.table_pairs.values()), request)  # in a tree of tables, the request of the first two
+        request = request.table_pairs[self.child_table] if self.child_table else first
         if CUTS_FILE in self.manifest.files:
             request = request.cut_cells(read_cuts(self.read(CUTS_FILE)))
-        even = find_evenly_cut_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
-        return replace(request, even=even) if even else request
+        two_celled = find_two_celled_columns(request.encoding, {a: len(r.coarse) for a, r in self.recode.items()})
+        return replace(request, two_celled=two_celled) if two_celled else request
 
     @property
     def record_unit(self) -> str:
@@ -102,7 +102,7 @@ class ReleasedCounts:
         if not self._is_further:
             return self.request.spec.unit.one
         spec = read_public_spec(self.manifest, FIELD)
-        above = str(spec.tables[self.branch].of)
+        above = str(spec.tables[self.child_table].of)
         return spec.unit.one if above == get_above(spec.tables)[0] else f"row of {above}"
 
     @property
@@ -117,7 +117,7 @@ class ReleasedCounts:
         if not self._is_further:
             return tuple(self.request.spec.tables)
         above = {name: table.of for name, table in read_public_spec(self.manifest, FIELD).tables.items()}
-        return list_path(above, self.branch)
+        return list_path(above, self.child_table)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -222,7 +222,7 @@ class ReleasedCounts:
         """The release as seen in the merged codes of each measured named set."""
         counts_of_sets = [counts for step in self.measured.values() for counts in step if counts.merges]
         return [
-            CountsOfSet(self.folder, self.manifest, branch=self.branch, whole=self, counts=counts)
+            CountsOfSet(self.folder, self.manifest, child_table=self.child_table, whole=self, counts=counts)
             for counts in counts_of_sets
         ]
 
@@ -268,7 +268,7 @@ class ReleasedCounts:
         """All synthetic rows; categories as values; a further table's rows include the columns above."""
         if self._is_further:
             spec = self.request.spec
-            rows = read_branch(read_public_spec(self.manifest, FIELD), self.branch, self.read)
+            rows = read_table_pair(read_public_spec(self.manifest, FIELD), self.child_table, self.read)
             rows = rows.select([str(spec.unit.identifier), *spec.released_columns])
         else:
             rows = pa.concat_tables(self.read(name) for name in list_synthetic_names(self.manifest))
@@ -276,7 +276,7 @@ class ReleasedCounts:
 
     @cached_property
     def _is_further(self) -> bool:
-        return self.branch in list_further(read_public_spec(self.manifest, FIELD).tables)
+        return self.child_table in list_further_tables(read_public_spec(self.manifest, FIELD).tables)
 
     @cached_property
     def persons(self) -> tuple[pa.Table, NDArray[np.bool_]]:
@@ -312,7 +312,7 @@ class ReleasedCounts:
     def read(self, name: str) -> pa.Table:
         """Return a table of the folder.  Raises RequestError unless the file matches its hash in the manifest."""
         if self._is_further and name.startswith("marginals/"):
-            name = name.replace("/", f"/{self.branch}/", 1)
+            name = name.replace("/", f"/{self.child_table}/", 1)
         content = check_released_file(self.folder, self.manifest, name, FIELD).read_bytes()
         # Not read_table: a thread of its scanner can outlive the interpreter, which then ends with SIGABRT.
         return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False).read(use_threads=False)
@@ -405,12 +405,12 @@ def describe_kept_rows(released: ReleasedCounts) -> list[str]:
     unit = released.request.spec.unit
     if unit.identifier is None:
         return []
-    if released.request.given:
+    if released.request.has_parent_rows:
         above, _ = get_above(released.request.spec.tables)
         return [
-            f"Every answer counts persons, or households, each by one row of {released.branch}. The row is drawn at "
-            f"random from the rows of one row of {above}, itself drawn if there are several. Counts, shares and means "
-            "of all rows differ."
+            f"Every answer counts persons, or households, each by one row of {released.child_table}. The row is drawn "
+            f"at random from the rows of one row of {above}, itself drawn if there are several. Counts, shares and "
+            "means of all rows differ."
         ]
     if released.request.spec.panel is not None:
         return [

@@ -145,7 +145,7 @@ def remake_rows(
     request = released.request
     if mechanism is not None:
         request = replace(request, spec=request.spec.by(mechanism))
-    run = MemoryRun(request, steps, lambda step, queries: [], given=tables_by_step)
+    run = MemoryRun(request, steps, lambda step, queries: [], known_tables=tables_by_step)
     rows: pa.Table = run.run()["decode"]["synthetic"]
     return rows
 

@@ -24,7 +24,7 @@ from privsyn.data_contracts.compared_columns import get_step
 from privsyn.data_contracts.csv_options import USUAL_NULLS
 from privsyn.data_contracts.domain import Clique
 from privsyn.data_contracts.focus import NamedMarginal
-from privsyn.data_contracts.linked_tables import get_above, list_further, name_one_place
+from privsyn.data_contracts.linked_tables import get_above, list_further_tables, name_one_place
 from privsyn.data_contracts.promise import Unit
 from privsyn.data_contracts.receipts import compute_sigma
 from privsyn.data_contracts.release_spec import ReleaseSpec
@@ -36,10 +36,10 @@ from privsyn.engine.plan import Plan, Stage, account_rho
 from privsyn.engine.policy_checks import check_public_inputs, check_table
 from privsyn.engine.request import Request
 from privsyn.engine.step import release_steps
-from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.budget import split_sets
 from privsyn.pipelines.named_sets import MEASURE_SETS
 from privsyn.pipelines.release_plan import plan_release
+from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.publish.related_pairs import list_score_steps
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.open_source import open_source
@@ -48,10 +48,8 @@ from privsyn.specs.draft import decimals_of_type
 from privsyn.specs.table_fit import TableFit, fit_of
 from privsyn.tasks.codecs import Codec
 from privsyn.tasks.codecs.binning import list_counted_alone
-from privsyn.tasks.codecs.calendar import CalendarCodec
-from privsyn.tasks.codecs.differences import DifferenceCodec
+from privsyn.tasks.codecs.codec import UnreleasedCodec
 from privsyn.tasks.codecs.encoding_plan import FIGURES, list_asked_thresholds
-from privsyn.tasks.codecs.level_codecs import LevelCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.split import SplitCodec
 from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_by_weight
@@ -217,8 +215,8 @@ def check(spec: ReleaseSpec, source: Source | None = None, settings: Settings | 
     fit = None if source is None else fit_of(spec, source, public.request.encoding.of_rows.codecs)
     warnings += [] if source is None else _list_unread_fields(spec, source)
     further = {}
-    for name in list_further(spec.tables):
-        of_table, described = public.request.branches[name], spec.tables[name].columns
+    for name in list_further_tables(spec.tables):
+        of_table, described = public.request.table_pairs[name], spec.tables[name].columns
         planned = tuple(_plan_columns(of_table, name))
         columns += planned
         warnings += _list_column_warnings(of_table, planned, name)
@@ -417,13 +415,7 @@ def _name_kind(spec: ReleaseSpec, codec: Codec) -> str:
         return f"{spec.columns[codec.attribute].kind}{split}"
     if isinstance(codec, FIGURES):
         return f"of a {spec.unit.one}"
-    if isinstance(codec, LevelCodec):
-        return f"level of {codec.column}"
-    if isinstance(codec, CalendarCodec):
-        return "calendar"
-    if isinstance(codec, DifferenceCodec):
-        return "difference"
-    return "heaps" if len(codec.sources) == 1 else "one of"
+    return codec.kind if isinstance(codec, UnreleasedCodec) else "one of"
 
 
 def _is_unrounded(column: NumberColumn) -> bool:
@@ -509,7 +501,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
         if stage in idle:
             continue
         if stage.step.measures is LookKind.VALUES:
-            look = f"{look} (not spent where none has)"
+            look = f"{look} (not spent if no cell is heavy)"
         if (request := _find_request_of_sets(plan, stage)) is not None:
             sigmas = [sigma for _, sigma in _list_set_noise(request, stage)]
             lines += [NoiseLine(look, len(sigmas), min(sigmas), max(sigmas))] if sigmas else []
@@ -520,7 +512,7 @@ def _describe_noise(plan: Plan) -> tuple[NoiseLine, ...]:
             continue
         for number in ASSUMED_MARGINAL_COUNTS:
             sigma = stage.sigma_if(plan.request, number)
-            lines.append(NoiseLine(f"{look}, if as many and equal", number, sigma, sigma))
+            lines.append(NoiseLine(f"{look}, if this many share equally", number, sigma, sigma))
     return tuple(lines)
 
 
@@ -529,7 +521,7 @@ def _find_request_of_sets(plan: Plan, stage: Stage) -> Request | None:
     table, step = split_step_name(stage.step.name)
     if step != MEASURE_SETS:
         return None
-    return plan.request.branches[table] if table else plan.request
+    return plan.request.table_pairs[table] if table else plan.request
 
 
 def _predict_sets(plan: Plan) -> Iterator[SetLine]:

@@ -18,7 +18,7 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import Settings
 from privsyn.counting.partitions import PART_ROWS
 from privsyn.data_contracts.engine_choice import EngineChoice
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import choose_batch_rows
@@ -191,7 +191,7 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
         "a machine that does nothing else.",
         *((FULL_CELLS,) if "cell_counts" in split_budget(Request(spec)) else ()),
         *((f"{OF_UNITS[spec.unit.one]}.",) if spec.panel is not None else ()),
-        *(f"{name}: {describe_records(spec, name)}." for name in list_further(spec.tables)),
+        *(f"{name}: {describe_records(spec, name)}." for name in list_further_tables(spec.tables)),
     )
     columns = len({name for of_table in _split_tables(spec).values() for name in of_table.released_columns})
     return Estimate(rows, rows_out, columns, by, pairs, marginals, (first, *estimates), words)
@@ -199,12 +199,12 @@ def estimate(spec: ReleaseSpec, rows: int, *, workers: int = 0, loading: float =
 
 def _split_tables(spec: ReleaseSpec) -> dict[str, ReleaseSpec]:
     """Return by further table, the first two being the empty one, a spec of one row a person with its part of rho."""
-    branches = spec.branches or {"": spec}
-    rho = Request(spec).total_rho / len(branches)
+    table_pairs = spec.table_pairs or {"": spec}
+    rho = Request(spec).total_rho / len(table_pairs)
     by_table = {}
-    for number, (name, branch) in enumerate(branches.items()):
-        plain = _simplify(branch)
-        if spec.branches:
+    for number, (name, pair_spec) in enumerate(table_pairs.items()):
+        plain = _simplify(pair_spec)
+        if spec.table_pairs:
             epsilon = convert_rho_to_epsilon(rho, spec.privacy.delta, spec.effective_accountant)
             plain = plain.at_price(Guarantee(epsilon=epsilon, delta=spec.privacy.delta))
         by_table[name if number else ""] = plain

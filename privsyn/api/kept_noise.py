@@ -31,7 +31,7 @@ def list_lost_noise(entries: Sequence[Entry], settings: Settings) -> list[str]:
 
 
 def _list_of_folder(root: Path, seals: TableSeals, entries: Sequence[Entry]) -> list[str]:
-    notes, spent = [], _map_spent(entries)
+    notes, spent = [], {e.key: e for e in entries if e.event == "spent"}
     of_periods = {e.key for e in entries if e.event == "reserve" and "period" in e.detail}
     for path in sorted((root / "runs").glob("*/run.json")):
         note = read_note(path)
@@ -44,11 +44,6 @@ def _list_of_folder(root: Path, seals: TableSeals, entries: Sequence[Entry]) -> 
                 f"{note.get('run')}: {root} lacks what was paid for, the noisy tables of {', '.join(lost)}: {cure}"
             )
     return notes
-
-
-def _map_spent(entries: Sequence[Entry]) -> dict[str, Entry]:
-    """Return key -> the last entry, of the charges that are spent."""
-    return {e.key: e for e in entries if e.event == "spent"}
 
 
 def _has_tables(root: Path, seals: TableSeals, charge: Entry) -> bool:

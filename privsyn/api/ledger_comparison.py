@@ -57,10 +57,6 @@ class Roots:
     released: Path
     private: Path
 
-    def are_here(self) -> bool:
-        """Return whether both can be looked into from here."""
-        return all(_can_be_listed(root) for root in (self.released, self.private))
-
 
 @dataclass
 class LedgerComparison:
@@ -354,7 +350,7 @@ def _add_uncovered(
             result.problems.append(f"{words}: it was published, and its folder is not in {where}")
         elif holding_roots:
             result.notes.append(f"{words}: the run was not finished")
-        elif roots is not None and roots.are_here():
+        elif roots is not None and all(_can_be_listed(root) for root in (roots.released, roots.private)):
             result.problems.append(f"{words}: neither {roots.released} nor {roots.private} knows the run any more")
         else:
             uncompared.setdefault((dataset, roots.released if roots else None), []).append(count)

@@ -23,7 +23,7 @@ from privsyn.base.errors import RequestError
 from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.settings import load_settings
 from privsyn.data_contracts.certificate import Certificate, Manifest
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.storage.find_release import find_release
 from privsyn.storage.released_files import (
@@ -150,7 +150,7 @@ class Release(Questions):
         ``name``: of the table, as in the spec.  Its columns, and the columns of the tables above it, may be named.
         Answers are of persons, each by one row.  RequestError where the release has no such table.
         """
-        further = list_further(self.spec.tables)
+        further = list_further_tables(self.spec.tables)
         if name not in further:
             problem = f"has no further table {name[:60]!r}"
             cure = f"Name one of {', '.join(further)}" if further else "Leave it out: the release has none"
@@ -201,7 +201,7 @@ class FurtherTable(Questions):
     name: str
 
     @property
-    def _branch(self) -> str:
+    def _child_table(self) -> str:
         return self.name
 
 

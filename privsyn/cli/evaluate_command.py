@@ -57,7 +57,7 @@ def evaluate_command(
             "--settings",
             metavar="FILE",
             help="YAML file with any of seed, labels, range_queries, nist_schemas, nist_queries, k, groups, "
-            "income, pie, mgd (which has hierarchies), model_rows, attack_rows, analyses.",
+            "income, pie, mgd (with hierarchies), model_rows, attack_rows, analyses.",
         ),
     ] = None,
     epsilon_report: Annotated[
@@ -95,7 +95,7 @@ def evaluate_command(
             release,
             None if table is None else str(table),
             _check_choice(holdout, "--holdout"),
-            _list_each(against),
+            [str(parse_table(p, "--against")) for p in against or ()],
             spec,
         )
         report = _evaluate(asked, settings)
@@ -108,10 +108,6 @@ def evaluate_command(
 def _check_choice(path: str | None, field: str) -> str | None:
     named = parse_table(path, field)
     return None if named is None else str(named)
-
-
-def _list_each(paths: list[str] | None) -> list[str]:
-    return [str(parse_table(p, "--against")) for p in paths or ()]
 
 
 def _evaluate(asked: AskedEvaluation, settings: Settings) -> Report:

@@ -43,7 +43,7 @@ def query_command(
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     population: Annotated[
-        bool, typer.Option("--population", help="Intervals about the population from which the table is a sample.")
+        bool, typer.Option("--population", help="Intervals about the population from which the table was sampled.")
     ] = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,

@@ -355,18 +355,13 @@ def print_misread(private_folder: Path, spec: Path) -> None:
     from privsyn.publish.folder import count_repairs
     from privsyn.specs.misread import list_misread_columns
 
-    if not is_on_terminal():
+    if not sys.stderr.isatty():
         return
     repairs = count_repairs(private_folder)
     columns = [misread.sentence() for misread in list_misread_columns(repairs.counts, repairs.rows, A_FEW)]
     if columns:
         cure = f"Where that is not meant, the spec is wrong: privsyn spec check {spec} --data TABLE shows why."
         _print_line(f"values were repaired or nulled; {'; '.join(columns)}. {cure} Do not share this line.")
-
-
-def is_on_terminal() -> bool:
-    """Return whether standard error is a terminal, whatever variables ask Rich to pretend."""
-    return sys.stderr.isatty()
 
 
 def _print_line(line: str) -> None:

@@ -134,7 +134,7 @@ def run_steps(
     fine = trial.rows.domain
     inputs = {ENCODE.name: {"encoded_rows": trial.rows.to_arrow()}}
     steps = connect((*steps[:-1], _decode_fine_rows(steps[-1])))
-    run = MemoryRun(request, steps, draw or draw_gaussian(trial), given=inputs)
+    run = MemoryRun(request, steps, draw or draw_gaussian(trial), known_tables=inputs)
     rows = CodeTable.from_arrow(run.run()[steps[-1].name]["fine"].to_batches(), fine)
     looks = {look.name for look in list_looks(steps, LookKind.MARGINALS)}
     measured = [q.attributes for name, queries in run.receipts.items() if name in looks for q in queries]

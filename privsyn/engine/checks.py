@@ -15,7 +15,7 @@ from privsyn.base.registry import make_missing_error
 from privsyn.base.wording import Text, mention
 from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.rules import LookupRule
 from privsyn.data_contracts.tables import build_code_schema
 from privsyn.engine.draw import Draw
@@ -112,8 +112,8 @@ def check_keepable(request: Request) -> None:
             "cells.release",
         )
     _check_rows(request, ())
-    for name in list_further(request.spec.tables):
-        _check_rows(request.branches[name], ("tables", name))
+    for name in list_further_tables(request.spec.tables):
+        _check_rows(request.table_pairs[name], ("tables", name))
 
 
 def _check_rows(request: Request, place: tuple[str, ...]) -> None:
@@ -277,8 +277,8 @@ def check_rows(draw: Draw) -> None:
     free = shutil.disk_usage(draw.run.store.private_root).free
     if needed > free:
         raise RequestError(
-            f"its disk has {free / 1e9:.3g} GB free, and the rows in codes may need {needed / 1e9:.3g} GB before any "
-            "noise is drawn (PRIVATE: it depends on the number of rows; pass it on to nobody); nothing was spent",
+            f"its disk has {free / 1e9:.3g} GB free, and the encoded rows may need {needed / 1e9:.3g} GB. Nothing was "
+            "spent (PRIVATE: these figures depend on the number of rows; show them to nobody)",
             "Free some space there, or put the private folder on a larger disk",
             "settings.private",
         )
@@ -290,7 +290,7 @@ def compute_row_bytes(request: Request) -> int:
     Codes and numbers of the row are counted without compression, and codes three times: as encoded, in cut cells and in
     coarse codes.  A row of linked tables has the columns of all of them.
     """
-    requests = list(request.branches.values()) or [request]
+    requests = list(request.table_pairs.values()) or [request]
     codes = sum(field.type.byte_width for r in requests for field in build_code_schema(r.encoding.domain))
     numbers = sum(
         choose_code_dtype(c.lattice.size).itemsize

@@ -32,8 +32,8 @@ from privsyn.tasks.panels.row_order import RowOrder
 class RunMaker:
     """Makes the runs of a proposal, for any generation of noise.
 
-    ``plan``: the proposal's, with its columns in the table's order; ``given``: step -> key, for steps whose tables come
-    from an earlier run that this one improves.
+    ``plan``: the proposal's, with its columns in the table's order; ``known_keys``: step -> key, for steps whose tables
+    come from an earlier run that this one improves.
     """
 
     proposal: Proposal
@@ -41,13 +41,13 @@ class RunMaker:
     source: Source
     engines: Engines
     plan: Plan
-    given: Mapping[str, str]
+    known_keys: Mapping[str, str]
 
     def compute_keys(self, generation: int, fingerprint: str) -> Mapping[str, str]:
         """Return the keys of the steps at this generation, for the data with this fingerprint."""
         plan, noise = self.plan, type(self.proposal.noise)
         return compute_lineage_keys(
-            plan.request, fingerprint, generation, noise, plan.steps, plan.period, known_keys=self.given
+            plan.request, fingerprint, generation, noise, plan.steps, plan.period, known_keys=self.known_keys
         )
 
     def build_run(self, generation: int, fingerprint: str) -> Run:
@@ -61,7 +61,7 @@ class RunMaker:
                 partial(_is_unchanged, source, books.store, fingerprint),
                 engines.counts,
                 partial(_encode_parts, source),
-                {name: RowsOfPersons(further.batches, order) for name, further in source.further.items()},
+                {name: RowsOfPersons(further.batches, order) for name, further in source.further_tables.items()},
             ),
             keys=keys,
             name=name_run(books.records, plan.name or self.proposal.spec.dataset, key_result(keys, plan.steps)),
@@ -138,10 +138,10 @@ def choose_draw(maker: RunMaker, fingerprints: tuple[str, ...]) -> Draw:
     proposal, steps, fingerprint = maker.proposal, maker.plan.steps, fingerprints[0]
     generation = read_generation(maker.books.records, maker.compute_keys(0, fingerprint), steps)
     run = maker.build_run(generation.number, fingerprint)
-    if proposal.fresh and not generation.killed_fresh and (generation.finished or run.has_drawn(maker.given)):
+    if proposal.fresh and not generation.killed_fresh and (generation.finished or run.has_drawn(maker.known_keys)):
         generation = replace(generation, number=generation.last + 1, finished=False)
         run = maker.build_run(generation.number, fingerprint)
-    while proposal.fresh and run.lost_step() not in (None, *maker.given):
+    while proposal.fresh and run.lost_step() not in (None, *maker.known_keys):
         generation = replace(generation, number=generation.number + 1, finished=False)
         run = maker.build_run(generation.number, fingerprint)
     return Draw(proposal, maker.source, maker.engines, fingerprints, generation, run)

@@ -42,18 +42,18 @@ class PrivateAccess:
         engine: Counts stored rows.
         encode_parts: Returns a function that encodes a part of the table, with or without numbers, and the parts; None
             for a table that is one stream.
-        further: Further table -> a function that starts a pass over its rows, each with the row above.
+        further_tables: Further table -> a function that starts a pass over its rows, each with the row above.
     """
 
     rows: encode.Batches
     unchanged: Callable[[], bool] = lambda: True
     engine: Engine = field(default_factory=LocalEngine)
     encode_parts: Callable[[EncodingPlan, bool], tuple[Make, list[Partition]] | None] = lambda plan, numbers: None
-    further: Mapping[str, encode.Batches] = field(default_factory=dict)
+    further_tables: Mapping[str, encode.Batches] = field(default_factory=dict)
 
     def of_table(self, name: str) -> PrivateAccess:
         """Return the access to the rows of a further table."""
-        return replace(self, rows=self.further[name], encode_parts=lambda plan, numbers: None)
+        return replace(self, rows=self.further_tables[name], encode_parts=lambda plan, numbers: None)
 
     def without_source(self) -> PrivateAccess:
         """Return the access of a step that counts stored rows, without the private table."""

@@ -49,14 +49,15 @@ def name_by_files(steps: Sequence[Step], outputs: Mapping[str, Tables]) -> dict[
 class MemoryRun:
     """One run in memory.
 
-    ``given``: step name -> its tables, for steps that are not run; ``receipts``: the queries of each release step.
+    ``known_tables``: step name -> its tables, for steps that are not run; ``receipts``: the queries of each release
+    step.
     """
 
     request: Request
     steps: Sequence[Step]
     draw: DrawNoise
     private: PrivateAccess | None = None
-    given: Mapping[str, Tables] = field(default_factory=dict)
+    known_tables: Mapping[str, Tables] = field(default_factory=dict)
     receipts: dict[str, list[Query]] = field(default_factory=dict)
 
     def run(self) -> dict[str, Tables]:
@@ -65,8 +66,8 @@ class MemoryRun:
         return run_steps(self.steps, partial(self._step, plan))
 
     def _step(self, plan: Plan, step: Step, inputs: Mapping[str, Tables]) -> Tables:
-        if step.name in self.given:
-            return self.given[step.name]
+        if step.name in self.known_tables:
+            return self.known_tables[step.name]
         read = {name: partial(_get_table, inputs, name) for name in step.inputs}
         if isinstance(step, ReleaseStep):
             return self._look(plan, step, read)

@@ -116,7 +116,7 @@ def _warn_of_old_files(draw: Draw) -> None:
 
 def _find_newest_time(source: Source) -> datetime | None:
     """Return when the private table's newest file was written (UTC); None for a table without local files."""
-    tables = (source, *source.further.values())
+    tables = (source, *source.further_tables.values())
     files = [file for table in tables if isinstance(table, FileSource) for file in table.files]
     written = [file.stat().st_mtime for file in files if isinstance(file, Path)]
     return datetime.fromtimestamp(max(written), UTC) if written else None

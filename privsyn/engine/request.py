@@ -27,7 +27,7 @@ class EncodingFacts(NamedTuple):
     """The facts that codecs and public knowledge depend on: see the attributes of :class:`Request`."""
 
     spec: ReleaseSpec
-    even: frozenset[str]
+    two_celled: frozenset[str]
     cuts: tuple[CutCell, ...]
     prior_rows: CodeTable | None
 
@@ -59,10 +59,10 @@ class Basis:
         return ColumnCodecs(*self._facts[:3])
 
     @cached_property
-    def branches(self) -> dict[str, tuple[ReleaseSpec, Basis]]:
+    def table_pairs(self) -> dict[str, tuple[ReleaseSpec, Basis]]:
         """Table of rows -> its spec and basis; empty for fewer than three tables."""
         facts = self._facts
-        return {name: (spec, Basis(facts._replace(spec=spec))) for name, spec in facts.spec.branches.items()}
+        return {name: (spec, Basis(facts._replace(spec=spec))) for name, spec in facts.spec.table_pairs.items()}
 
     def is_of(self, facts: EncodingFacts) -> bool:
         """Return whether this is the basis of exactly these facts."""
@@ -84,13 +84,13 @@ class Request:
         spec: What is released, and how.
         column_order: The released columns in the source's order; empty: in the spec's order.
         threads: 0 for all cores; it does not change the release.
-        even: Columns whose wide bins have two cells, as in releases of earlier versions.
+        two_celled: Columns whose wide bins have two cells, as in releases of earlier versions.
         cuts: Fine cells that a look of the release found full; they are cut into parts from then on.
         prior_rows: The rows of a public prior in fine codes, before any cell was cut; None: the spec's prior,
             read on demand.
-        part: This request's part of the whole budget.
-        above: In the request of rows below others (:attr:`branches`), the columns of the rows above, which are made
-            before; else empty.
+        budget_share: This request's part of the whole budget.
+        parent_columns: In the request of rows below others (:attr:`table_pairs`), the columns of the rows above, which
+            are made before; else empty.
         parts: The parts of the public knowledge that it exposes.
         basis: The basis of an earlier request; it is used only if spec, cells and prior are the same.
     """
@@ -98,37 +98,44 @@ class Request:
     spec: ReleaseSpec
     column_order: tuple[str, ...] = ()
     threads: int = 0
-    even: frozenset[str] = frozenset()
+    two_celled: frozenset[str] = frozenset()
     cuts: tuple[CutCell, ...] = ()
     prior_rows: CodeTable | None = None
-    part: Fraction = Fraction(1)
-    above: frozenset[str] = frozenset()
+    budget_share: Fraction = Fraction(1)
+    parent_columns: frozenset[str] = frozenset()
     parts: frozenset[KnowledgePart] = ALL
     basis: Basis | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def _basis(self) -> Basis:
-        facts = EncodingFacts(self.spec, self.even, self.cuts, self.prior_rows)
+        facts = EncodingFacts(self.spec, self.two_celled, self.cuts, self.prior_rows)
         return self.basis if self.basis is not None and self.basis.is_of(facts) else Basis(facts)
 
     @cached_property
-    def branches(self) -> dict[str, Request]:
+    def table_pairs(self) -> dict[str, Request]:
         """Table of rows -> the request for it and the table above; empty for fewer than three tables.
 
         They share the budget equally.  The rows of the first table and of the table above are made together.
         """
-        requests, branches = {}, self._basis.branches
-        for number, (name, (spec, basis)) in enumerate(branches.items()):
+        requests, table_pairs = {}, self._basis.table_pairs
+        for number, (name, (spec, basis)) in enumerate(table_pairs.items()):
             order = tuple(sorted(spec.released_columns)) if number else self.column_order
-            above = frozenset(list_constant_columns(spec)) if number else frozenset()
-            part = self.part / len(branches)
-            requests[name] = replace(self, spec=spec, column_order=order, part=part, above=above, basis=basis)
+            parent_columns = frozenset(list_constant_columns(spec)) if number else frozenset()
+            budget_share = self.budget_share / len(table_pairs)
+            requests[name] = replace(
+                self,
+                spec=spec,
+                column_order=order,
+                budget_share=budget_share,
+                parent_columns=parent_columns,
+                basis=basis,
+            )
         return requests
 
     @property
-    def given(self) -> bool:
+    def has_parent_rows(self) -> bool:
         """Whether the rows of the table above are made before this request's rows."""
-        return bool(self.above)
+        return bool(self.parent_columns)
 
     @property
     def has_prior(self) -> bool:
@@ -202,7 +209,7 @@ class Request:
     @cached_property
     def total_rho(self) -> Fraction:
         """The whole budget of the request, in the accountant's pricing, including the releases that it improves."""
-        return sum(self.rounds, Fraction(0)) * self.part
+        return sum(self.rounds, Fraction(0)) * self.budget_share
 
     @cached_property
     def rounds(self) -> tuple[Fraction, ...]:

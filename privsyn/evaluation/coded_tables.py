@@ -40,7 +40,7 @@ from privsyn.storage.released_files import (
 )
 from privsyn.storage.store import read_row_key
 from privsyn.storage.table_files import Place
-from privsyn.tasks.codecs import EncodingPlan, find_evenly_cut_columns, plan, plan_every_column
+from privsyn.tasks.codecs import EncodingPlan, find_two_celled_columns, plan, plan_every_column
 from privsyn.tasks.codecs.cells import CutCell
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch
 from privsyn.tasks.estimation.rungs import read_cuts
@@ -104,7 +104,7 @@ class EvaluatedRelease:
             attributes = pq.read_table(self.folder / "marginals" / "recode.parquet")["attribute"].to_pylist()
         except (OSError, KeyError, pa.ArrowException):
             return frozenset()  # reported when the tables are used
-        return find_evenly_cut_columns(encoding, Counter(attributes))
+        return find_two_celled_columns(encoding, Counter(attributes))
 
     @property
     def synthetic(self) -> tuple[Path, ...]:
@@ -258,14 +258,9 @@ def _from_codes(batches: Iterable[pa.RecordBatch], encoding: EncodingPlan) -> Co
     return CodedTable(table, to_bins(table, groups))
 
 
-def bin_domain(groups: Mapping[str, NDArray[np.int32]]) -> Domain:
-    """Return the domain of the public bins."""
-    return Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
-
-
 def to_bins(fine: CodeTable, groups: Mapping[str, NDArray[np.int32]]) -> CodeTable:
     """Return a table of fine codes in codes of the public bins."""
-    domain = bin_domain(groups)
+    domain = Domain.of({a: int(g.max()) + 1 for a, g in groups.items()})
     columns = []
     for attribute, size in zip(domain.attributes, domain.sizes, strict=True):
         columns.append(groups[attribute].astype(choose_code_dtype(size))[fine.column(attribute)])

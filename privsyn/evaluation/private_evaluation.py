@@ -20,13 +20,13 @@ from privsyn.data_contracts.evaluation_spec import EvaluationSpec
 from privsyn.engine.policy_checks import check_table
 from privsyn.evaluation import details
 from privsyn.evaluation.analysis_figures import check_analyses, run_analyses
-from privsyn.evaluation.branch_figures import compute_branch_figures
 from privsyn.evaluation.coded_tables import CodedTable, EvaluatedRelease, OpenTable, open_release, open_table
 from privsyn.evaluation.column_statistics import compute_column_statistics
 from privsyn.evaluation.misread_columns import ColumnReading, add_misread, describe_misread, list_broken_rules
 from privsyn.evaluation.panel_figures import compute_panel_figures
 from privsyn.evaluation.scores import Scorer, check_packages
 from privsyn.evaluation.settings_file import check_settings
+from privsyn.evaluation.table_pair_figures import compute_table_pair_figures
 from privsyn.pipelines.budget import share_trends
 from privsyn.pipelines.release_plan import plan_release
 from privsyn.report.page import render
@@ -160,8 +160,8 @@ def _evaluate(asked: AskedEvaluation, settings: Settings, release: EvaluatedRele
             lambda: compute_panel_figures(release, opened.real.batches, opened.compared["release"].batches),
         )
     ) or ()
-    if release.spec.branches:
-        panel += stage("Compare further tables", lambda: compute_branch_figures(release, opened.real.source))
+    if release.spec.table_pairs:
+        panel += stage("Compare further tables", lambda: compute_table_pair_figures(release, opened.real.source))
     figures = {"statistics": statistics, "analyses": analyses, "panel": panel}
     evaluation = stage("Find causes", lambda: _build_evaluation(release, released, tables, scorer, scores, figures))
     return stage("Write report", lambda: _write(locate_private_folder(settings, "reports", evaluation.run), evaluation))

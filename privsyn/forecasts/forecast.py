@@ -26,7 +26,7 @@ from privsyn.base.notebook import format_html_table, format_paragraph
 from privsyn.base.pictures import write_picture
 from privsyn.data_contracts.domain import Clique, Domain
 from privsyn.data_contracts.field_error import FieldError
-from privsyn.data_contracts.linked_tables import list_constant_columns, list_further
+from privsyn.data_contracts.linked_tables import list_constant_columns, list_further_tables
 from privsyn.data_contracts.promise import Guarantee, Unit
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rule_language import ONE_ROW
@@ -63,8 +63,8 @@ SURE_SHIFT, ROUGH_SHIFT = 0.05, 0.25
 _COLORS = {"columns sure": "#009E73", "pairs measured": "#0072B2", "worth a random sample of": "#D55E00"}
 
 READING_NOTE = (
-    f"A column is sure if at most {SURE:.0%} of the rows are in a wrong bin and its mean, if any, is off by at most "
-    f"{SURE_SHIFT:.0%} of the standard deviation. It is rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± is the "
+    f"A column is sure if at most {SURE:.0%} of the rows are in a wrong bin and a number's mean is off by at most "
+    f"{SURE_SHIFT:.0%} of a standard deviation. It is rough up to {ROUGH:.0%} and {ROUGH_SHIFT:.0%}. ± is the "
     "standard error of a mean. Relations seen from: the least strength of a measured pair, which is the share of rows "
     "to change for two independent columns. Codes: the number of values or intervals in which a column's "
     "relations are counted. Inside a code, no relation is measured."
@@ -208,7 +208,11 @@ class Forecast:
         figures = {
             name: value for name, value in asdict(self).items() if value or name not in ("unmeasured", "further")
         }
-        further = {"further": {name: branch.as_json() for name, branch in self.further.items()}} if self.further else {}
+        further = (
+            {"further": {name: table_forecast.as_json() for name, table_forecast in self.further.items()}}
+            if self.further
+            else {}
+        )
         return {**figures, "words": list(self.words), **further}
 
     def epsilon_rows(self) -> list[list[str]]:
@@ -274,7 +278,10 @@ class Forecast:
             + format_html_table(self.column_headings(), self.column_rows())
             + (format_html_table(RELATION_HEADINGS, self.relation_rows()) if self.asked.relations else "")
             + format_paragraph(*self.words)
-            + "".join(f"<h4>{escape(name)}</h4>{branch._repr_html_()}" for name, branch in self.further.items())
+            + "".join(
+                f"<h4>{escape(name)}</h4>{table_forecast._repr_html_()}"
+                for name, table_forecast in self.further.items()
+            )
         )
 
 
@@ -307,18 +314,18 @@ def forecast(
 
     Known totals are ignored, since a made-up table has other totals.
     """
-    branches = spec.branches
-    part = Fraction(1, max(len(branches), 1))
+    table_pairs = spec.table_pairs
+    budget_share = Fraction(1, max(len(table_pairs), 1))
     unlinked = (take_units_for_rows(spec) if spec.panel is not None else spec).model_copy(update={"totals": ()})
     _check_number(rows, seeds)
-    wanted = _check_epsilons(unlinked, epsilons, part)
-    further = list_further(spec.tables)
+    wanted = _check_epsilons(unlinked, epsilons, budget_share)
+    further = list_further_tables(spec.tables)
     jobs_of_table = seeds + (len(wanted) - 1) * count_seeds(seeds, own=False)
     jobs = (1 + len(further)) * jobs_of_table
     simulate = partial(
         _simulate, rows=rows, wanted=wanted, seeds=seeds, earlier=earlier, public=public, strength=strength, jobs=jobs
     )
-    planned = Request(unlinked, threads=1, part=part)
+    planned = Request(unlinked, threads=1, budget_share=budget_share)
     first = simulate(planned, progress=progress)
     person = spec.unit.one
     words = f"{first.assumption}. {OF_UNITS[person]}" if spec.panel is not None else first.assumption
@@ -326,8 +333,8 @@ def forecast(
     words += f". Noise is by the accountant {spec.effective_accountant}"
     by_table = {}
     for number, name in enumerate(further, 1):
-        above = frozenset(list_constant_columns(branches[name]))
-        request = replace(planned, spec=take_units_for_rows(branches[name]), above=above)
+        parent_columns = frozenset(list_constant_columns(table_pairs[name]))
+        request = replace(planned, spec=take_units_for_rows(table_pairs[name]), parent_columns=parent_columns)
         of_table = simulate(request, table=name, progress=partial(_progress_after, progress, number * jobs_of_table))
         by_table[name] = replace(
             of_table, assumption=f"{of_table.assumption}. {describe_records(spec, name)}", of=f"{person}s"
@@ -387,7 +394,7 @@ def _simulate(
         _forecast_at(spec, epsilon, several, unknown, made_up=stand_in.made_up)
         for epsilon, several in qualities.items()
     ]
-    unmeasured = tuple(name for name in spec.unmeasured_columns if name not in request.above)
+    unmeasured = tuple(name for name in spec.unmeasured_columns if name not in request.parent_columns)
     return Forecast(rows, stand_in.words, seeds, tuple(epsilons), stand_in.made_up, unmeasured, spec.privacy.epsilon)
 
 
@@ -446,14 +453,14 @@ def _check_number(rows: int, seeds: int) -> None:
         raise RequestError(f"{seeds} repetitions are not 1 to {MOST_SEEDS}", "Choose another number", "forecast.seeds")
 
 
-def _check_epsilons(spec: ReleaseSpec, epsilons: Sequence[float] | None, part: Fraction) -> tuple[float, ...]:
+def _check_epsilons(spec: ReleaseSpec, epsilons: Sequence[float] | None, budget_share: Fraction) -> tuple[float, ...]:
     """Return the epsilons, ascending.  Raises RequestError if one is not valid."""
     wanted = sorted({*(EPSILONS if epsilons is None else map(float, epsilons))} | {spec.privacy.epsilon})
     if len(wanted) > MOST_EPSILONS or not all(0 < e <= 1e6 for e in wanted):
         cure = f"Give at most {MOST_EPSILONS - 1} numbers above 0 and at most 1,000,000"
         raise RequestError("are not epsilons to simulate", cure, "forecast.epsilons")
     for epsilon in wanted:
-        request = _with_epsilon(Request(spec, threads=1, part=part), epsilon)
+        request = _with_epsilon(Request(spec, threads=1, budget_share=budget_share), epsilon)
         plan = Plan(request, build_steps(request))
         plan.check()
         plan.check_noise()
@@ -662,13 +669,13 @@ def simulate_figures(
         batches = stored.to_batches()
         numbers = [encode_batch_with_numbers(batch, seeded.encoding, Repairs())[1] for batch in batches]
         given["encode"]["numbers"] = pa.Table.from_batches(numbers)
-    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), given=given).run()
+    outputs = MemoryRun(seeded, steps, draw_from_seed(seed), known_tables=given).run()
     released = MemoryCounts.of_run(seeded, name_by_files(steps, outputs))
     encoding, rows = released.request.encoding, outputs["decode"]["synthetic"]
     cut = stored is not None and released.request.cuts
     real = encode_table(batches, encoding).bins if cut else to_bins(fine, encoding.groups)
     synthetic = encode_table(rows.to_batches(), encoding).bins
-    above = {*encoding.list_attributes_within(seeded.above)}
+    above = {*encoding.list_attributes_within(seeded.parent_columns)}
     singles = [(name,) for name in real.domain.attributes if name not in above]
     counted_alone = set(list_counted_alone(encoding.binning))
     related = [name for name in real.domain.attributes if name not in counted_alone]

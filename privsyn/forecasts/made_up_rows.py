@@ -20,11 +20,10 @@ from privsyn.base.errors import RequestError
 from privsyn.base.paths import expand_path
 from privsyn.base.settings import load_settings
 from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.request import Request
 from privsyn.evaluation.coded_tables import OpenTable, open_table
-from privsyn.storage.branch_rows import read_branch
 from privsyn.storage.find_release import find_release
 from privsyn.storage.released_files import (
     check_measured,
@@ -33,6 +32,7 @@ from privsyn.storage.released_files import (
     read_manifest,
     read_public_spec,
 )
+from privsyn.storage.table_pair_rows import read_table_pair
 from privsyn.tasks.codecs import EncodingPlan
 from privsyn.tasks.codecs.codec import Codec
 from privsyn.tasks.kernels.counting import CodeTable
@@ -139,11 +139,11 @@ def read_release_rows(release: str | Path, encoding: EncodingPlan, spec: Release
         read = lambda name: pq.read_table(check_released_file(folder, manifest, name, field))  # noqa: E731
         if table:
             released = read_public_spec(manifest, field)
-            if table not in list_further(released.tables):
+            if table not in list_further_tables(released.tables):
                 raise RequestError(
                     f"{manifest.run} has no further table {table!r}", "Name a release that has it", field
                 )
-            rows = read_branch(released, table, read)
+            rows = read_table_pair(released, table, read)
         else:
             rows = pa.concat_tables(map(read, list_synthetic_names(manifest)))
     except (RequestError, OSError, pa.ArrowException) as error:

@@ -195,8 +195,8 @@ def score_residuals(n: int) -> ReleaseStep:
         look=Look(
             what="how far the rows made so far are from the private table",
             reason=(
-                "k: against the rows made so far from what was released before, each of a person's k records "
-                "changes one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
+                "k: the rows made so far follow from earlier releases alone. Each of a person's k records changes one "
+                "count by 1, and so the L1 distance by at most 1. Rounding down to whole records keeps the bound"
             ),
             noise_of="a distance",
             round=n,

@@ -61,10 +61,6 @@ def get_options(request: Request) -> Aim:
     return get_options_as(request, Aim)
 
 
-def _count_at_once(request: Request) -> int:
-    return get_options(request).at_once(len(request.encoding.domain.attributes))
-
-
 def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
     queries, answers = inputs.noisy(_name_scores(n))
     return worst_marginals.choose_worst_marginals(
@@ -72,7 +68,7 @@ def _choose(n: int, request: Request, inputs: Inputs) -> list[Clique]:
         [float(y[0]) for y in answers],
         queries[0].sigma if queries else 0.0,
         inputs.domain(),
-        _count_at_once(request),
+        get_options(request).at_once(len(request.encoding.domain.attributes)),
         float(inputs.rho[_name_measurement(n)]),
         request.records,
         targets=request.public.targets,

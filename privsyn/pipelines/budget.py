@@ -50,7 +50,7 @@ PRIOR_LEVELS: Budget = dict.fromkeys(
 
 
 def split_budget(request: Request) -> Budget:
-    """Return the budget table of a request without branches; in a tree of tables, each branch has its own."""
+    """Return the budget table of a request without table pairs; in a tree of tables, each pair has its own."""
     split: Callable[[Request], Budget]
     if request.spec.improves is not None:
         split = _split_improved
@@ -181,7 +181,9 @@ def _split_with_rungs(budget: Budget) -> Callable[[Request], Budget]:
 def _split_linked(request: Request) -> Budget:
     """Return the table of linked rows: PrivSyn's over one record per person, and the other counts of rows."""
     panel = request.encoding.get_order()[0]
-    counts_rows = not panel.household and not request.given  # they choose persons; rows above that exist are kept
+    counts_rows = (
+        not panel.household and not request.has_parent_rows
+    )  # they choose persons; rows above that exist are kept
     linked = {
         "measure_transitions": TRANSITIONS * bool(request.encoding.following),
         "measure_rows": LINKED_ROWS * counts_rows,

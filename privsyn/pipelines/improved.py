@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 
 from privsyn.data_contracts import tables
@@ -70,18 +69,13 @@ def _measure_more(n: int) -> ReleaseStep:
     )
 
 
-def _sum_measured_rho(inputs: Inputs, n: int) -> Fraction:
-    """Return the budget of all measurements up to release ``n``."""
-    return sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED])
-
-
 def _select_more(n: int, request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
     """Choose the cliques of release ``n``: each gets its share of all budgets, less what was spent on it."""
     first_recode, fine, options = inputs.recode(), request.public.measured_again, get_options(request)
     binning = request.encoding.binning
     all_one_ways = pool_one_ways(first_recode, *inputs.one_ways_again(), binning)
     score_queries, scores_again = inputs.all_noisy(LookKind.SCORES)
-    rho = float(_sum_measured_rho(inputs, n))
+    rho = float(sum((inputs.rho[f"measure_more_{i}"] for i in range(2, n + 1)), inputs.rho[MEASURED]))
     pairs = select_more.select_from_all_scores(
         score_queries,
         scores_again,

@@ -133,8 +133,8 @@ SCORE_TRIPLES = ReleaseStep(
     look=Look(
         what="how much two columns together say of one in focus",
         reason=(
-            "k: a row's product of three values, which follow from noisy counts released before, is between -1 and "
-            "1, so each of a person's k records moves the sum by at most 1; rounding down to whole records keeps it"
+            "k: the values follow from noisy counts released before. A row's product of three of them is between -1 "
+            "and 1, so each of a person's k records moves the sum by at most 1. Rounding down keeps the bound"
         ),
         noise_of="an interaction",
     ),

@@ -149,7 +149,7 @@ def _list_settled_pairs(request: Request, domain: Domain, asked_pairs: Sequence[
     Either one attribute is only counted alone, or both attributes belong to rows above that are already made.
     """
     counted_alone = set(list_counted_alone(request.encoding.binning))
-    made_before = set(request.encoding.list_attributes_within(request.above))
+    made_before = set(request.encoding.list_attributes_within(request.parent_columns))
     if not counted_alone and not made_before:
         return []
     pairs = combinations(domain.attributes, 2) if asked_pairs is None else asked_pairs
@@ -167,10 +167,10 @@ def _score_exactly(
 def _explain_score_sensitivity(request: Request) -> str:
     if get_selection(request).scores == "one_ways":
         return (
-            "k: against the noisy one-ways, released before, each of a person's k records changes "
-            "one count by 1, so the L1 distance by at most 1; rounding down to whole records keeps it"
+            "k: the noisy one-ways were released before. Each of a person's k records changes one count by 1, and so "
+            "the L1 distance by at most 1. Rounding down to whole records keeps the bound"
         )
-    return "4k: PrivSyn, Lemma 4, for each of a person's k records; rounding down to whole records keeps it"
+    return "4k: PrivSyn, Lemma 4, for each of a person's k records. Rounding down to whole records keeps the bound"
 
 
 def get_selection(request: Request) -> Selection:

@@ -191,11 +191,11 @@ MEASURE_TRANSITIONS = ReleaseStep(
     padded=True,
     published=publish_noisy(
         "transitions",
-        "counts, for each code of a row, the codes of the next row (the last code: as before); for households, the "
-        "next member by kind of pair, and a later member beside the first",
+        "counts, for each code of a row, the codes of the next row (the last code means unchanged). In households it "
+        "counts the next member by kind of pair, and a later member beside the first",
     ),
-    limit="A row follows only from the row before it, the person's constants and the row's other columns; in a "
-    "household also from its first member.",
+    limit="A row follows only from the row before it, the person's constants and the row's other columns. In a "
+    "household it also follows from the first member.",
 )
 
 
@@ -346,7 +346,7 @@ def build_linking_step(codes_table: str = CODES) -> Step:
             linker = _build_row_linker(request, plan, recode, consistent, codes, transitions, counts)
         related, asked_pairs = get_synthesis(request).related_inside, list_asked_pairs(request, domain.attributes)
         # records of rows that already exist keep their number and order
-        link = linker.link_each if request.given and isinstance(linker, Linker) else linker.link
+        link = linker.link_each if request.has_parent_rows and isinstance(linker, Linker) else linker.link
         parts = shards.plan_shards(inputs.stored(codes_table).num_rows, request.spec.mechanism.synthesis)
 
         def rows() -> Batches:

@@ -10,14 +10,14 @@ from privsyn.engine.step_list import check_shares, connect, fund
 from privsyn.pipelines import (
     adaptive,
     aim,
-    branches,
     improved,
     independent,
     mst,
     one_shot,
     panel,
-    priorlevels,
+    prior_levels,
     privbayes,
+    table_pairs,
 )
 from privsyn.pipelines.budget import split_budget
 from privsyn.pipelines.rung_steps import follow_cuts
@@ -32,7 +32,7 @@ MECHANISMS: dict[str, MechanismSteps] = {
     "mst": mst.build_steps,
     "privbayes": privbayes.build_steps,
     "aim": aim.build_steps,
-    "prior": priorlevels.build_steps,
+    "prior": prior_levels.build_steps,
 }
 """Name -> mechanism; data_contracts/mechanism_options.py has its options under the same name."""
 
@@ -42,8 +42,8 @@ def build_steps(request: Request) -> tuple[Step, ...]:
 
     Raises ValueError if the looks' shares do not add up to the whole budget.
     """
-    if request.branches and request.spec.improves is None:
-        steps = branches.build_steps(request)
+    if request.table_pairs and request.spec.improves is None:
+        steps = table_pairs.build_steps(request)
     else:
         steps = connect(fund(_choose_mechanism(request)(request), split_budget(request)))
     check_shares(steps)

@@ -37,20 +37,19 @@ LISTED_QUERIES = 5_000
 _ZCDP = "zCDP adds up over all queries (Bun and Steinke 2016, Lemma 2.3; PrivSyn, Theorem 1); the sum rho is converted"
 
 COMPOSITION: dict[Accountant, str] = {
-    "gaussian": "prices add up over all queries, also where later ones depend on earlier answers (Smith and Thakurta "
-    "2022; own proof in docs/privacy.md); together they keep mu-Gaussian differential privacy, mu = sqrt(2 rho), at "
-    f"epsilon - {float(SAFETY_MARGIN):g} and delta / (1 + {float(SAFETY_MARGIN):g}), and so (epsilon, delta) by "
-    f"Balle and Wang 2018, "
-    "Theorem 8",
+    "gaussian": "prices add up over all queries, even if later ones depend on earlier answers (Smith and Thakurta "
+    "2022; own proof in docs/privacy.md). Together they keep mu-Gaussian differential privacy with mu = sqrt(2 rho). "
+    "Balle and Wang 2018, Theorem 8, converts it to (epsilon, delta), after a safety margin: "
+    f"epsilon - {float(SAFETY_MARGIN):g} and delta / (1 + {float(SAFETY_MARGIN):g})",
     "tight": f"{_ZCDP} to (epsilon, delta) by Canonne, Kamath and Steinke 2020, Corollary 13",
     "paper": f"{_ZCDP} to (epsilon, delta) by rho + 2 sqrt(rho ln(1/delta)) = epsilon (PrivSyn, Theorem 2)",
 }
 """Accountant -> how prices compose to the promise."""
 
 PUBLISHED_THEOREMS = (
-    "rests on published theorems only: a query of this noise costs at most its price in zCDP (Canonne, Kamath and "
-    "Steinke 2020, Theorem 14), prices add up, also where later queries depend on earlier answers (Bun and Steinke "
-    "2016, Lemma 2.3), and rho_budget, fixed beforehand, is converted by Canonne, Kamath and Steinke 2020, Corollary 13"
+    "rests on published theorems only. A query of this noise costs at most its price in zCDP (Canonne, Kamath and "
+    "Steinke 2020, Theorem 14). Prices add up, even if later queries depend on earlier answers (Bun and Steinke 2016, "
+    "Lemma 2.3). Corollary 13 of Canonne, Kamath and Steinke converts rho_budget, which was fixed beforehand"
 )
 """Why :attr:`Certificate.by_published_theorems` holds with any accountant."""
 

@@ -6,7 +6,7 @@ Scored pairs have their noisy scores, and the scores to expect by chance alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -151,7 +151,7 @@ def list_unmeasured_pairs(
     unmeasured = []
     for query, answer in zip(*list_all_measured(receipts, answers), strict=True):
         names = query.attributes
-        if frozenset(names) in counted or not _are_columns(names, singles, column_codes):
+        if frozenset(names) in counted or not all(name in singles and name not in column_codes for name in names):
             continue
         rows = totals[names[0]]
         if rows > 0:
@@ -161,10 +161,6 @@ def list_unmeasured_pairs(
             chance = _compute_chance([shares[name] for name in names], sigmas, rows)
             unmeasured.append(ScoredPair((names[0], names[1]), score, chance, noise))
     return sorted(unmeasured, key=lambda pair: (round(pair.chance - pair.score, 6), pair.columns))
-
-
-def _are_columns(names: Clique, column_names: Collection[str], column_codes: ColumnCodes) -> bool:
-    return all(name in column_names and name not in column_codes for name in names)
 
 
 def _find_noise(recode: Recode, name: str, size: int) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import comb
 
 from privsyn.data_contracts.certificate import Certificate, explain_missing_relations
-from privsyn.data_contracts.linked_tables import list_further
+from privsyn.data_contracts.linked_tables import list_further_tables
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.engine.plan import Plan
 from privsyn.engine.step import Look, ReleaseStep, Step, release_steps
@@ -57,8 +57,8 @@ def release_note(
         table=table,
         linked=list_linked_tables(spec),
         linked_file=name_linked_file,
-        further=list_further(spec.tables),
-        further_ranges=list_linked_ranges(request) if request.branches else {},
+        further=list_further_tables(spec.tables),
+        further_ranges=list_linked_ranges(request) if request.table_pairs else {},
         describe_column=describe_linked_column,
         csv=name_csv(table),
         style=choose_style(spec, ranges),
@@ -73,7 +73,7 @@ def release_note(
         possible_pairs=comb(len(plan.domain.attributes) - len(list_counted_alone(request.encoding.binning)), 2),
         unmeasured=unmeasured,
         files=[file for step in _sort_counts_first(plan.steps) for file in step.published.values() if file.words],
-        limits=list(dict.fromkeys(step.limit for step in plan.steps if step.limit)),  # branches repeat steps
+        limits=list(dict.fromkeys(step.limit for step in plan.steps if step.limit)),  # table pairs repeat steps
         prior_promise=PRIOR_PROMISE,
         totals_promise=TOTALS_PROMISE,
         SHOWN=SHOWN_VALUES,

@@ -9,7 +9,7 @@ from typing import Any
 from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import get_current_settings
 
-from privsyn.server import doors, ends_with_parent
+from privsyn.server import ends_with_parent, request_guard
 from privsyn.server.login import SERVER
 from privsyn.server.private_home import UMASK
 
@@ -28,10 +28,10 @@ class ReleaseServer(SubprocessASGIServer):
 
 
 def _build_command(port: int | None) -> list[str]:
-    """Return Prefect's command, watching its parent, with the checks of doors.py around its application."""
+    """Return Prefect's command, watching its parent, with the checks of request_guard.py around its application."""
     return [
         *ends_with_parent.build_watched_command(),
-        *doors.build_uvicorn_command("create_temporary_app", "127.0.0.1", port or 0, "error"),
+        *request_guard.build_uvicorn_command("create_temporary_app", "127.0.0.1", port or 0, "error"),
     ]
 
 

@@ -18,7 +18,7 @@ import psutil
 
 from privsyn.base.errors import LedgerError, PrivsynError
 from privsyn.base.settings import Settings
-from privsyn.server import doors, ends_with_parent, work_pool
+from privsyn.server import ends_with_parent, request_guard, work_pool
 from privsyn.server.environment import DATABASE, POOL, Address, build_client_auth_env, build_prefect_environment
 from privsyn.server.login import build_server_login, locate_login_file
 from privsyn.server.lost_runs import name_worker
@@ -103,8 +103,8 @@ def check_database(settings: Settings) -> None:
 
 
 def _build_server_command(address: Address) -> list[str]:
-    """Return the command of Prefect's server behind the checks of doors.py, with warnings only."""
-    command = doors.build_uvicorn_command("create_app", address.host, address.port, "warning")
+    """Return the command of Prefect's server behind the checks of request_guard.py, with warnings only."""
+    command = request_guard.build_uvicorn_command("create_app", address.host, address.port, "warning")
     return [*ends_with_parent.build_watched_command(), *command, "--timeout-graceful-shutdown", str(OPEN_PAGES)]
 
 

@@ -95,30 +95,32 @@ class JoinedSource(Source):
                 f"Hand over a mapping with a table each for {names}",
                 "release.data",
             )
-        branches = spec.branches or {get_below(spec.tables)[0]: spec}
+        table_pairs = spec.table_pairs or {get_below(spec.tables)[0]: spec}
         named = {str(table.of) for table in spec.tables.values()}  # tables with rows below, which name their key
         root, persons = get_above(spec.tables)
         household, opened = spec.unit.household_id is not None, {}
-        for name, branch in branches.items():
-            for table_name, table in branch.tables.items():
-                key = str(get_above(branch.tables)[1].key)
+        for name, pair_spec in table_pairs.items():
+            for table_name, table in pair_spec.tables.items():
+                key = str(get_above(pair_spec.tables)[1].key)
                 read_key = table_name == name and (household or table_name in named)
                 if table_name not in opened:
                     person = str(persons.key) if table_name == name and table.of != root else None
                     row_key = table.key if read_key else None
                     try:
-                        opened[table_name] = _open(data[table_name], table_name, key, branch, open_one, row_key, person)
+                        opened[table_name] = _open(
+                            data[table_name], table_name, key, pair_spec, open_one, row_key, person
+                        )
                     except RequestError as error:
                         at = "" if error.field.endswith("data") else f".{error.field}"
                         raise error.about(f"tables.{table_name}{at}") from None
-        first, *further = branches
-        whole = cls._join_two(opened, branches[first], order)
+        first, *further = table_pairs
+        whole = cls._join_two(opened, table_pairs[first], order)
         whole = replace(whole, row_key=spec.tables[first].key if household else None)
         further_sources: dict[str, JoinedSource] = {}
         for name in further:
             above, rows = str(spec.tables[name].of), further_sources.get(str(spec.tables[name].of), whole)
             one = None if above == root else DrawnSource.of(rows, str(spec.tables[above].key))
-            further_sources[name] = cls._join_two(opened, branches[name], order, one)
+            further_sources[name] = cls._join_two(opened, table_pairs[name], order, one)
         return replace(whole, joined=further_sources)
 
     @classmethod
@@ -151,7 +153,7 @@ class JoinedSource(Source):
         return (self.above, self.below, *(source.below for source in self.joined.values()))
 
     @property
-    def further(self) -> Mapping[str, Source]:
+    def further_tables(self) -> Mapping[str, Source]:
         """Further table -> its rows, joined with the table above."""
         return self.joined
 

@@ -93,7 +93,7 @@ class Source(ABC):
         return place
 
     @property
-    def further(self) -> Mapping[str, Source]:
+    def further_tables(self) -> Mapping[str, Source]:
         """Further table of the spec -> its rows, joined with the table above; empty for one or two tables."""
         return {}
 

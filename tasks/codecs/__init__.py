@@ -13,7 +13,7 @@ from privsyn.tasks.codecs.encoding_plan import (
     ColumnCodecs,
     EncodingPlan,
     arrange_codecs,
-    find_evenly_cut_columns,
+    find_two_celled_columns,
     plan,
     plan_every_column,
 )
@@ -31,7 +31,7 @@ __all__ = [
     "NumberCodec",
     "TimeCodec",
     "arrange_codecs",
-    "find_evenly_cut_columns",
+    "find_two_celled_columns",
     "plan",
     "plan_every_column",
 ]

@@ -1,4 +1,4 @@
-"""Codecs of the calendar of dates, moments and times: weekday, hour, and what minutes are rounded to.
+"""The calendar of dates, moments and times: weekday, hour, and what minutes are rounded to.
 
 Each is a separate attribute, counted alone.  Saturdays, office hours and quarter hours are therefore kept if their
 noisy counts stand out from chance.  The column's codec reads these attributes to draw values inside cells.
@@ -6,15 +6,15 @@ noisy counts stand out from chance.  The column's codec reads these attributes t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
-from privsyn.tasks.codecs.heaping import count_heaps
+from privsyn.tasks.codecs.codec import Codes
+from privsyn.tasks.codecs.heaping import PartCodec, count_heaps, share_by_chance
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
 Floats = NDArray[np.float64]
@@ -46,55 +46,35 @@ def list_heaps(smallest: int) -> tuple[float, ...]:
     return tuple(float(m * MINUTE) for m in (1, *ROUND_MINUTES) if smallest < m * MINUTE)
 
 
-class CalendarCodec(UnreleasedCodec):
-    """Codes: 0 for null or exact, then Monday to Sunday, the hours of a day, or the minute heaps, starting with none.
+def count_part(codec: OrderedCodec, part: CalendarPart, unit: int, smallest: int) -> PartCodec:
+    """Return the codec of a part: 0 for null or exact, then weekdays from Monday, hours, or no heap and minute heaps.
 
     ``codec``: the column's codec; ``unit``: its number unit in seconds; ``smallest``: its smallest step in seconds.
     """
-
-    def __init__(self, codec: OrderedCodec, part: CalendarPart, unit: int, smallest: int) -> None:
-        self.attribute, self.sources = name_calendar_attribute(codec.attribute, part), codec.sources
-        self._codec, self._part, self._unit = codec, part, unit
-        self._heaps = list_heaps(smallest)
-        self._names = _list_names(part, self._heaps)
-        shares_of_multiples = np.array(
-            [1.0, *(smallest / heap for heap in self._heaps), 0.0]
-        )  # the share of all values that are multiples of each heap
-        shares = (
-            shares_of_multiples[:-1] - shares_of_multiples[1:]
-            if part is CalendarPart.MINUTE
-            else np.full(len(self._names), 1 / len(self._names))
-        )
-        self.chances = np.append(0.0, shares)
-        self.groups = np.arange(len(self.chances), dtype=np.int32)
-
-    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; repairs are counted by the column's own codec."""
-        numbers, stands_alone = self._codec.clamp(columns[self.sources[0]])
-        codes = 1 + self._find_parts(numbers * self._unit)
-        codes[stands_alone] = 0
-        return codes.astype(np.uint8), Counter()
-
-    def _find_parts(self, seconds: Floats) -> NDArray[np.int64]:
-        match self._part:
-            case CalendarPart.WEEKDAY:
-                return ((np.floor(seconds / DAY) - MONDAY) % len(WEEKDAYS)).astype(np.int64)
-            case CalendarPart.HOUR:
-                return (seconds % DAY // HOUR).astype(np.int64)
-        return count_heaps(seconds % DAY, self._heaps)
-
-    def labels(self) -> list[str]:
-        """Return the name of each code."""
-        return ["(none)", *self._names]
-
-
-def _list_names(part: CalendarPart, heaps: Sequence[float]) -> list[str]:
+    heaps = list_heaps(smallest)
     match part:
         case CalendarPart.WEEKDAY:
-            return [*WEEKDAYS]
+            names = [*WEEKDAYS]
         case CalendarPart.HOUR:
-            return [f"{hour:02}" for hour in range(24)]
-    return ["no round minute", *(f"{heap / MINUTE:g} min" for heap in heaps)]
+            names = [f"{hour:02}" for hour in range(24)]
+        case _:
+            names = ["no round minute", *(f"{heap / MINUTE:g} min" for heap in heaps)]
+    shares = share_by_chance(smallest, heaps) if part is CalendarPart.MINUTE else np.full(len(names), 1 / len(names))
+    attribute, find = (
+        name_calendar_attribute(codec.attribute, part),
+        partial(_find_parts, part=part, unit=unit, heaps=heaps),
+    )
+    return PartCodec(codec, attribute, "calendar", ["(none)", *names], find, 0, np.append(0.0, shares))
+
+
+def _find_parts(numbers: Floats, part: CalendarPart, unit: int, heaps: Sequence[float]) -> NDArray[np.int64]:
+    seconds = numbers * unit
+    match part:
+        case CalendarPart.WEEKDAY:
+            return 1 + ((np.floor(seconds / DAY) - MONDAY) % len(WEEKDAYS)).astype(np.int64)
+        case CalendarPart.HOUR:
+            return 1 + (seconds % DAY // HOUR).astype(np.int64)
+    return 1 + count_heaps(seconds % DAY, heaps)
 
 
 def list_parts(smallest: int) -> list[CalendarPart]:

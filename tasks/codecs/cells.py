@@ -97,7 +97,7 @@ class Cells:
     @property
     def sections(self) -> tuple[tuple[int, int], ...]:
         """The runs of bins inside which low bins may be combined: first bin, and first bin after the run."""
-        starts = [i for i, part in enumerate(self.bins) if not part.exact and part.first]
+        starts = [i for i, bin_ in enumerate(self.bins) if not bin_.exact and bin_.first]
         ends = [_find_section_end(self.bins, start) for start in starts]
         return tuple(zip(starts, ends, strict=True))
 
@@ -114,24 +114,24 @@ def build_cells(
     grid: Grid | None = None,
     *,
     closed: bool = True,
-    even: bool = False,
+    two_celled: bool = False,
     points: Collection[float] = (),
     split: bool = True,
 ) -> Cells:
     """Return bins between the edges, cut at exact values and barriers, with at most FINE_CELLS cells (wide bins more).
 
     ``points``: values inside the edges, on the grid if there is one, that get a bin of their own in their section.
-    ``split``: whether other bins may have several cells.  ``even``: no bin counts as wide, as in releases made before
-    wide bins had more cells.  ``barriers``: values inside the edges at which a bin ends and a section begins.
+    ``split``: whether other bins may have several cells.  ``two_celled``: no bin counts as wide, as in releases made
+    before wide bins had more cells.  ``barriers``: values inside the edges at which a bin ends and a section begins.
     ``closed``: whether the last bin includes its upper edge.  With a grid, every bin and cell contains a multiple of
     it.
     """
     points = set(points)
     bins = tuple(_iterate_bins(edges, sorted(exact), set(barriers), grid, closed, points))
-    narrow = {} if even or not split else _find_wide_bins(bins, edges, grid)
+    narrow = {} if two_celled or not split else _find_wide_bins(bins, edges, grid)
     fine = [
-        [part] if not split else _double_widths(part, grid, narrow[i]) if i in narrow else _split_finely(part, grid)
-        for i, part in enumerate(bins)
+        [bin_] if not split else _double_widths(bin_, grid, narrow[i]) if i in narrow else _split_finely(bin_, grid)
+        for i, bin_ in enumerate(bins)
     ]
     bin_of = np.repeat(np.arange(len(bins)), [len(parts) for parts in fine]).astype(np.int32)
     bin_of.flags.writeable = False
@@ -194,11 +194,11 @@ def find_points(cells: Cells, grid: Grid | None) -> Points | None:
     return Points(np.array(point_cells), np.array(beside_of), np.array(share))
 
 
-def holds_one_value(part: Bin, grid: Grid | None) -> bool:
+def holds_one_value(bin_: Bin, grid: Grid | None) -> bool:
     """Return whether the bin or cell holds one value: a multiple of the grid, or its lower end."""
     if grid is not None:
-        return len(part.steps(grid)) == 1
-    return not part.above and part.high <= np.nextafter(part.low, np.inf)
+        return len(bin_.steps(grid)) == 1
+    return not bin_.above and bin_.high <= np.nextafter(bin_.low, np.inf)
 
 
 def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | None) -> dict[int, float]:
@@ -209,29 +209,29 @@ def _find_wide_bins(bins: Sequence[Bin], edges: Sequence[float], grid: Grid | No
     """
     widths = [compute_width(Bin(low, high), grid) for low, high in pairwise(edges)]
     wide = {}
-    for i, part in enumerate(bins):
-        if not part.exact:
-            place = min(bisect_right(edges, part.low), len(widths)) - 1
+    for i, bin_ in enumerate(bins):
+        if not bin_.exact:
+            place = min(bisect_right(edges, bin_.low), len(widths)) - 1
             sides = [(widths[j], place - j) for j in (place - 1, place + 1) if 0 <= j < len(widths)]
             width, side = min(sides, default=(0.0, 1))
-            if 0 < WIDE_RATIO * width < compute_width(part, grid):
+            if 0 < WIDE_RATIO * width < compute_width(bin_, grid):
                 wide[i] = width * side
     return wide
 
 
-def compute_width(part: Bin, grid: Grid | None) -> float:
+def compute_width(bin_: Bin, grid: Grid | None) -> float:
     """Return the width of a bin or cell, in multiples of the grid if there is one."""
-    return part.high - part.low if grid is None else float(len(part.steps(grid)))
+    return bin_.high - bin_.low if grid is None else float(len(bin_.steps(grid)))
 
 
-def _double_widths(part: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
+def _double_widths(bin_: Bin, grid: Grid | None, narrow: float) -> list[Bin]:
     """Return the cells of a wide bin, doubling away from the narrow side, the first about as wide as ``narrow``."""
-    doublings = min(log2(compute_width(part, grid)) - log2(abs(narrow)), _MAX_DOUBLINGS)
+    doublings = min(log2(compute_width(bin_, grid)) - log2(abs(narrow)), _MAX_DOUBLINGS)
     cells = min(max(ceil(log2(2.0**doublings + 1)), FINE_CELLS), MAX_WIDE_CELLS)
     growth = 2.0 if doublings < MAX_WIDE_CELLS else 2.0 ** (doublings / (cells - 1))
     ends = [(growth**j - 1) / (growth**cells - 1) for j in range(cells)]
     shares = ends if narrow > 0 else [0.0, *(1 - e for e in reversed(ends[1:]))]
-    return _cut_at_shares(part, grid, shares)
+    return _cut_at_shares(bin_, grid, shares)
 
 
 def _iterate_bins(
@@ -252,59 +252,59 @@ def _iterate_bins(
         inside = [v for v in exact if low <= v < high or (last and v == high)]
         cuts = {b for b in barriers | ends if low <= b < high} | ({high} & points if last else set())
         for cut in sorted({*inside, *cuts}):
-            part = Bin(begin, cut, above=above, first=first)
-            if _holds_values(part, grid):
-                yield part
+            bin_ = Bin(begin, cut, above=above, first=first)
+            if _holds_values(bin_, grid):
+                yield bin_
                 first = False
             if cut in inside:
                 yield Bin(cut, cut, exact=True)
             first, begin, above = first or cut in inside or cut in barriers, cut, cut in inside
-        part = Bin(begin, high, above=above, closed=last and high not in inside, first=first)
-        if _holds_values(part, grid):
-            yield part
+        bin_ = Bin(begin, high, above=above, closed=last and high not in inside, first=first)
+        if _holds_values(bin_, grid):
+            yield bin_
             first = False
     yield from (Bin(v, v, exact=True) for v, beyond in zip(exact, outside, strict=True) if beyond)
 
 
-def _holds_values(part: Bin, grid: Grid | None) -> bool:
+def _holds_values(bin_: Bin, grid: Grid | None) -> bool:
     if grid is not None:
-        return len(part.steps(grid)) > 0
-    low = float(np.nextafter(part.low, np.inf)) if part.above else part.low
-    return low < part.high or (part.closed and low == part.high)
+        return len(bin_.steps(grid)) > 0
+    low = float(np.nextafter(bin_.low, np.inf)) if bin_.above else bin_.low
+    return low < bin_.high or (bin_.closed and low == bin_.high)
 
 
-def _split_finely(part: Bin, grid: Grid | None) -> list[Bin]:
+def _split_finely(bin_: Bin, grid: Grid | None) -> list[Bin]:
     """Return the cells of a bin, at most FINE_CELLS; a single value is one cell."""
-    if part.exact or (grid is None and holds_one_value(part, grid)):
-        return [part]
+    if bin_.exact or (grid is None and holds_one_value(bin_, grid)):
+        return [bin_]
     if grid is None:
         return _build_cells_from(
-            part, grid, [part.low + (part.high - part.low) * j / FINE_CELLS for j in range(FINE_CELLS)]
+            bin_, grid, [bin_.low + (bin_.high - bin_.low) * j / FINE_CELLS for j in range(FINE_CELLS)]
         )
-    steps = part.steps(grid)
+    steps = bin_.steps(grid)
     cells = min(FINE_CELLS, len(steps))
-    return _build_cells_from(part, grid, [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)])
+    return _build_cells_from(bin_, grid, [float(grid.value(steps[0] + len(steps) * j // cells)) for j in range(cells)])
 
 
-def _cut_at_shares(part: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
+def _cut_at_shares(bin_: Bin, grid: Grid | None, shares: Sequence[float]) -> list[Bin]:
     """Return cells that begin at ``shares`` of a bin's width, ascending from 0, each with a multiple of the grid."""
     if grid is None:
-        bounds = [part.low + (part.high - part.low) * share for share in shares]
+        bounds = [bin_.low + (bin_.high - bin_.low) * share for share in shares]
     else:
-        steps = part.steps(grid)
+        steps = bin_.steps(grid)
         starts = [steps[0] + int(len(steps) * share) for share in shares]
         bounds = [float(grid.value(start)) for start in starts]
-    ascending = [a for a, b in pairwise([*bounds, part.high]) if a < b]
-    return _build_cells_from(part, grid, ascending)
+    ascending = [a for a, b in pairwise([*bounds, bin_.high]) if a < b]
+    return _build_cells_from(bin_, grid, ascending)
 
 
-def _build_cells_from(part: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
+def _build_cells_from(bin_: Bin, grid: Grid | None, starts: Sequence[float]) -> list[Bin]:
     """Return the cells of a bin whose lower ends are ``starts``."""
-    bounds = [*starts, part.high]
-    if grid is not None and not part.above:
-        bounds[0] = part.low
+    bounds = [*starts, bin_.high]
+    if grid is not None and not bin_.above:
+        bounds[0] = bin_.low
     last = len(bounds) - 2
     return [
-        Bin(low, high, above=part.above and grid is None and i == 0, closed=part.closed and i == last)
+        Bin(low, high, above=bin_.above and grid is None and i == 0, closed=bin_.closed and i == last)
         for i, (low, high) in enumerate(pairwise(bounds))
     ]

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.cells import Points
 
@@ -135,7 +136,28 @@ class Codec(ABC):
 
 
 class UnreleasedCodec(Codec):
-    """Base of codecs of attributes that are counted but not released."""
+    """Base of codecs of attributes that follow from columns, and are counted but not released; every code has a name.
+
+    ``kind``: what it is, for people.
+    """
+
+    kind: str
+
+    def __init__(self, attribute: str, sources: tuple[str, ...], names: Sequence[str]) -> None:
+        self.attribute, self.sources, self._names = attribute, sources, names
+        self.groups = np.arange(len(names), dtype=np.int32)
+
+    @abstractmethod
+    def derive(self, columns: Columns) -> NDArray[Any]:
+        """Return the code of each row, shape (rows,)."""
+
+    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
+        """See :class:`Codec`; repairs are counted by the columns' own codecs."""
+        return self.derive(columns).astype(choose_code_dtype(self.size)), Counter()
+
+    def labels(self) -> list[str]:
+        """Return the name of each code."""
+        return list(self._names)
 
     def decode(self, codes: Codes, rng: np.random.Generator) -> dict[str, pa.Array]:
         """Return nothing: no column is released."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.panels import Panel
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns, UnreleasedCodec
+from privsyn.tasks.codecs.codec import Codec, Columns, UnreleasedCodec
 
 Integers: TypeAlias = NDArray[np.int64]
 
@@ -24,7 +23,7 @@ class CompositionCodec(UnreleasedCodec):
     def __init__(self, panel: Panel, roles: Codec) -> None:
         self.attribute, self.sources, self.roles = panel.composition, (panel.composition,), roles
         self._most, self._once = panel.most, panel.once
-        self.groups = np.arange(len(self.members), dtype=np.int32)
+        self.groups = np.arange(len(self.members), dtype=np.int32)  # the names are many, and made when asked for
 
     @cached_property
     def members(self) -> Integers:
@@ -70,9 +69,9 @@ class CompositionCodec(UnreleasedCodec):
         codes: Integers = np.searchsorted(_to_bytes(self.members), _to_bytes(members))
         return codes
 
-    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; the source values are codes."""
-        return np.asarray(columns[self.attribute]), Counter()
+    def derive(self, columns: Columns) -> NDArray[Any]:
+        """See :class:`UnreleasedCodec`; the source values are codes."""
+        return np.asarray(columns[self.attribute])
 
     def labels(self) -> list[str]:
         """Return labels with the number of members of each role."""

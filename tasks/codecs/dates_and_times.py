@@ -17,13 +17,14 @@ from privsyn.data_contracts.columns.time_formats import translate_to_pattern
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs import parsing
 from privsyn.tasks.codecs.calendar import (
-    CalendarCodec,
     CalendarPart,
+    count_part,
     move_in_calendar,
     name_calendar_attribute,
 )
 from privsyn.tasks.codecs.cells import CutCell, Floats
 from privsyn.tasks.codecs.codec import Codes
+from privsyn.tasks.codecs.heaping import PartCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec, draw_steps_inside
 
 WEEK = 7 * 86_400.0
@@ -49,12 +50,12 @@ class CalendarColumnCodec(OrderedCodec):
     def _find_resolution(self) -> Grid | None:
         return Grid(Fraction(self.smallest, self.unit))
 
-    def count_calendar(self, parts: Sequence[CalendarPart]) -> list[CalendarCodec]:
+    def count_calendar(self, parts: Sequence[CalendarPart]) -> list[PartCodec]:
         """Return codecs of calendar parts, which this codec uses from now on to draw values."""
         self.parts = tuple(parts)
         self.least_part = WEEK / self.unit  # a narrower cell lacks some weekdays
         self.helpers = tuple(name_calendar_attribute(self.attribute, part) for part in parts)
-        return [CalendarCodec(self, part, self.unit, self.smallest) for part in parts]
+        return [count_part(self, part, self.unit, self.smallest) for part in parts]
 
     def _draw_values(
         self, cells: NDArray[np.int64], rng: np.random.Generator, helpers: Mapping[str, Codes]
@@ -79,14 +80,14 @@ class DatetimeCodec(CalendarColumnCodec):
         column: DatetimeColumn,
         barriers: Collection[float] = (),
         *,
-        even: bool = False,
+        two_celled: bool = False,
         cuts: Sequence[CutCell] = (),
         rungs: tuple[float, ...] = (),
     ) -> None:
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
         self.smallest = 86_400 if column.type == "date" else RESOLUTION_SECONDS[column.resolution]
-        super().__init__(name, column, barriers, even=even, cuts=cuts, rungs=rungs)
+        super().__init__(name, column, barriers, two_celled=two_celled, cuts=cuts, rungs=rungs)
         self.ladder_origin = self._edges[-1]
 
     def read_numbers(self, numbers: pa.Array) -> pa.Array:
@@ -162,13 +163,13 @@ class DateCodec(WholeCodec):
         column: DateColumn,
         barriers: Collection[float] = (),
         *,
-        even: bool = False,
+        two_celled: bool = False,
         cuts: Sequence[CutCell] = (),
         rungs: tuple[float, ...] = (),
     ) -> None:
         self._column = column
         self._pattern = translate_to_pattern(column.format) if column.format else ""
-        super().__init__(name, column, barriers, even=even, cuts=cuts, rungs=rungs)
+        super().__init__(name, column, barriers, two_celled=two_celled, cuts=cuts, rungs=rungs)
         self.ladder_origin = self._edges[-1]
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
@@ -194,10 +195,12 @@ class DateCodec(WholeCodec):
 class TimeCodec(WholeCodec):
     """Codec of times of day, as minutes or seconds since midnight."""
 
-    def __init__(self, name: str, column: TimeColumn, barriers: Collection[float] = (), *, even: bool = False) -> None:
+    def __init__(
+        self, name: str, column: TimeColumn, barriers: Collection[float] = (), *, two_celled: bool = False
+    ) -> None:
         self._column = column
         self.unit = self.smallest = 86_400 // column.per_day
-        super().__init__(name, column, barriers, even=even)
+        super().__init__(name, column, barriers, two_celled=two_celled)
 
     def stored_numbers(self, array: pa.Array) -> tuple[Floats, NDArray[np.bool_]]:
         """Return minutes or seconds since midnight, and the null mask."""

@@ -6,15 +6,12 @@ much, is measured like any column; :mod:`privsyn.tasks.knowledge.differences` ke
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.grid import Grid
 from privsyn.data_contracts.compared_columns import name_difference_attribute
-from privsyn.data_contracts.domain import choose_code_dtype
 from privsyn.tasks.codecs.codec import Codes, Columns, UnreleasedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
 
@@ -30,10 +27,10 @@ class DifferenceCodec(UnreleasedCodec):
     ``step``: of the values, None without a grid.  A cell holds the sizes from 2^i to below 2^(i+1) steps.
     """
 
+    kind = "difference"
+
     def __init__(self, first: OrderedCodec, second: OrderedCodec, step: float | None) -> None:
         self.first, self.second = first, second
-        self.attribute = name_difference_attribute(first.attribute, second.attribute)
-        self.sources = (*first.sources, *second.sources)
         (low, high), (least, most) = first.bounds, second.bounds
         span = max(high - least, most - low, 0.0)
         self._rounds = step is not None
@@ -41,7 +38,11 @@ class DifferenceCodec(UnreleasedCodec):
         self._widths = int(np.floor(np.log2(max(span / self.step, 1.0)))) + 1
         self.zero = self._widths
         self.missing = 2 * self._widths + 1
-        self.groups = np.arange(self.missing + 1, dtype=np.int32)
+        ends = [(2.0**i * self.step, 2.0 ** (i + 1) * self.step) for i in range(self._widths)]
+        above = [f"{low:g} to below {high:g}" for low, high in ends]
+        below = [f"above -{high:g} to -{low:g}" for low, high in reversed(ends)]
+        attribute = name_difference_attribute(first.attribute, second.attribute)
+        super().__init__(attribute, (*first.sources, *second.sources), [*below, "0", *above, "(missing)"])
         self.in_order = ((0, self.zero), (self.zero + 1, self.missing))
 
     @property
@@ -58,10 +59,9 @@ class DifferenceCodec(UnreleasedCodec):
         codes = np.where(steps < 0, self.zero - 1 - place, np.where(steps > 0, self.zero + 1 + place, self.zero))
         return np.where(np.isnan(steps), self.missing, codes).astype(np.int64)
 
-    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; repairs are counted by the columns' own codecs."""
-        first, second = (codec.count_numbers(columns[codec.attribute]) for codec in (self.first, self.second))
-        return self.find_codes(first, second).astype(choose_code_dtype(self.size)), Counter()
+    def derive(self, columns: Columns) -> NDArray[np.int64]:
+        """See :class:`UnreleasedCodec`."""
+        return self.find_codes(*(codec.count_numbers(columns[codec.attribute]) for codec in (self.first, self.second)))
 
     def round(self, numbers: Floats) -> Floats:
         """Return numbers rounded to the values' grid, if there is one."""
@@ -79,10 +79,3 @@ class DifferenceCodec(UnreleasedCodec):
     def decode_at(self, codes: Codes, places: Floats) -> dict[str, pa.Array]:
         """Return nothing: no column is released."""
         return {}
-
-    def labels(self) -> list[str]:
-        """Return the range of differences of each cell."""
-        ends = [(2.0**i * self.step, 2.0 ** (i + 1) * self.step) for i in range(self._widths)]
-        above = [f"{low:g} to below {high:g}" for low, high in ends]
-        below = [f"above -{high:g} to -{low:g}" for low, high in reversed(ends)]
-        return [*below, "0", *above, "(missing)"]

@@ -32,15 +32,15 @@ from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.rules import OneOf, infer_type
 from privsyn.data_contracts.tables import ValueRange
 from privsyn.tasks.codecs.binning import AttributeBins, Binning, Level
-from privsyn.tasks.codecs.calendar import CalendarCodec, CalendarPart, list_parts, name_calendar_attribute
+from privsyn.tasks.codecs.calendar import CalendarPart, list_parts, name_calendar_attribute
 from privsyn.tasks.codecs.categories import BooleanCodec, CategoricalCodec, OneHotCodec
 from privsyn.tasks.codecs.cells import REALS_FROM, CutCell, list_rungs
-from privsyn.tasks.codecs.codec import Codec, Codes
+from privsyn.tasks.codecs.codec import Codec, Codes, UnreleasedCodec
 from privsyn.tasks.codecs.compositions import CompositionCodec
 from privsyn.tasks.codecs.dates_and_times import CalendarColumnCodec, DateCodec, DatetimeCodec, TimeCodec
 from privsyn.tasks.codecs.differences import DifferenceCodec
 from privsyn.tasks.codecs.frequent_values import FrequentValues
-from privsyn.tasks.codecs.heaping import HeapingCodec
+from privsyn.tasks.codecs.heaping import count_rounded
 from privsyn.tasks.codecs.level_codecs import LevelCodec, add_level_codecs
 from privsyn.tasks.codecs.numbers import IntegerCodec, NumberCodec, SteppedCodec
 from privsyn.tasks.codecs.ordered import OrderedCodec
@@ -229,10 +229,8 @@ class EncodingPlan:
 
     def attributes_of(self, columns: Collection[str]) -> tuple[str, ...]:
         """Return the attributes that hold these released columns, without attributes derived from them."""
-        derived = (HeapingCodec, LevelCodec, DifferenceCodec, CalendarCodec)
-        return tuple(
-            c.attribute for c in self.codecs if not isinstance(c, derived) and not set(columns).isdisjoint(c.sources)
-        )
+        columns_only = (c for c in self.codecs if not isinstance(c, UnreleasedCodec))
+        return tuple(c.attribute for c in columns_only if not set(columns).isdisjoint(c.sources))
 
     def labels(self) -> dict[str, list[str]]:
         """Return a readable label for every fine code, by attribute."""
@@ -304,15 +302,15 @@ class EncodingPlan:
 class ColumnCodecs:
     """The rules of a spec and the codecs of its columns; each codec is made when first requested.
 
-    ``even``: columns with the cells of releases made before wide bins had more.  ``cuts``: the cells of ladder columns,
-    as a first look made them.  Cells that the spec takes from an earlier release need no look.
+    ``two_celled``: columns with the cells of releases made before wide bins had more.  ``cuts``: the cells of ladder
+    columns, as a first look made them.  Cells that the spec takes from an earlier release need no look.
     """
 
-    def __init__(self, spec: ReleaseSpec, even: Collection[str] = (), cuts: Collection[CutCell] = ()) -> None:
+    def __init__(self, spec: ReleaseSpec, two_celled: Collection[str] = (), cuts: Collection[CutCell] = ()) -> None:
         self.spec = spec
         self.rules = CompiledRules.compile(spec) if spec.rules else None
-        self._even = frozenset(even)
-        self.uncut = ColumnCodecs(spec, even) if cuts else None
+        self._two_celled = frozenset(two_celled)
+        self.uncut = ColumnCodecs(spec, two_celled) if cuts else None
         self._cuts: dict[str, list[CutCell]] = {}
         for cut in cuts:
             self._cuts.setdefault(cut.attribute, []).append(cut)
@@ -325,17 +323,17 @@ class ColumnCodecs:
             every = {edge for by_column in self._thresholds for edge in by_column.get(name, ())}
             thresholds, earlier = _drop_repeated(every, self.spec.columns[name]), _list_earlier_cells(self.spec, name)
             cuts = self._cuts.get(name, earlier)
-            self._made[name] = codecs = _build_codecs(name, self.spec, thresholds, self._even, cuts)
+            self._made[name] = codecs = _build_codecs(name, self.spec, thresholds, self._two_celled, cuts)
             if earlier and isinstance(codecs[0], OrderedCodec):
                 codecs[0].on_ladder = False
         return self._made[name]
 
 
 def plan(
-    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
+    spec: ReleaseSpec, order: Sequence[str] = (), two_celled: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
-    """Return :func:`arrange_codecs` for the codecs of ``spec``; ``even`` and ``cuts``: see :class:`ColumnCodecs`."""
-    return arrange_codecs(ColumnCodecs(spec, even, cuts), order)
+    """Return :func:`arrange_codecs` for the codecs of ``spec``; see :class:`ColumnCodecs`."""
+    return arrange_codecs(ColumnCodecs(spec, two_celled, cuts), order)
 
 
 def arrange_codecs(column_codecs: ColumnCodecs, order: Sequence[str] = ()) -> EncodingPlan:
@@ -398,18 +396,18 @@ def _build_summaries(spec: ReleaseSpec, rules: CompiledRules | None) -> tuple[Su
 
 
 def plan_every_column(
-    spec: ReleaseSpec, order: Sequence[str] = (), even: Collection[str] = (), cuts: Collection[CutCell] = ()
+    spec: ReleaseSpec, order: Sequence[str] = (), two_celled: Collection[str] = (), cuts: Collection[CutCell] = ()
 ) -> EncodingPlan:
     """Return the codecs of every measured column, with computed and one-hot columns as ordinary ones, for evaluation.
 
-    ``even`` and ``cuts``: as in :func:`plan`.
+    ``two_celled`` and ``cuts``: as in :func:`plan`.
     """
-    column_codecs, columns = ColumnCodecs(spec, even, cuts), spec.released_columns
+    column_codecs, columns = ColumnCodecs(spec, two_celled, cuts), spec.released_columns
     names = [name for name in order or columns if columns[name].measured]
     return EncodingPlan(tuple(codec for name in names for codec in column_codecs.of(name)), (), column_codecs.rules)
 
 
-def find_evenly_cut_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
+def find_two_celled_columns(plan: EncodingPlan, sizes: Mapping[str, int]) -> frozenset[str]:
     """Return the columns whose ``sizes`` in a release show that it was made before wide bins had more cells."""
     return frozenset(a for a in plan.wide if a in sizes and sizes[a] != plan.domain.size(a))
 
@@ -430,7 +428,7 @@ def list_asked_thresholds(
 
 
 def _build_codecs(
-    name: str, spec: ReleaseSpec, thresholds: Sequence[float], even: Collection[str], cuts: Sequence[CutCell]
+    name: str, spec: ReleaseSpec, thresholds: Sequence[float], two_celled: Collection[str], cuts: Sequence[CutCell]
 ) -> list[Codec]:
     """Return the codecs of a column and its derived attributes."""
     column = spec.columns[name]
@@ -448,19 +446,26 @@ def _build_codecs(
         case IntegerColumn():
             points, rounded = _choose_cells(column, spec)
             whole = IntegerCodec(
-                name, column, thresholds, even=name in even, points=points, rounded=rounded, cuts=cuts, rungs=rungs
+                name,
+                column,
+                thresholds,
+                two_celled=name in two_celled,
+                points=points,
+                rounded=rounded,
+                cuts=cuts,
+                rungs=rungs,
             )
             return _with_heaps(whole, column, rounded)
         case NumberColumn():
             points, rounded = _choose_cells(column, spec)
             edges = () if rungs else _choose_edges(column, spec, name)
             points = tuple(p for p in points if not edges or p == edges[-1])  # other values have a bin already
-            even_cells = name in even
+            has_two_cells = name in two_celled
             number = NumberCodec(
                 name,
                 column,
                 thresholds,
-                even=even_cells,
+                two_celled=has_two_cells,
                 points=points,
                 rounded=rounded,
                 cuts=cuts,
@@ -469,13 +474,13 @@ def _build_codecs(
             )
             return _with_heaps(number, column, rounded)
         case DatetimeColumn():
-            moments = DatetimeCodec(name, column, thresholds, even=name in even, cuts=cuts, rungs=rungs)
+            moments = DatetimeCodec(name, column, thresholds, two_celled=name in two_celled, cuts=cuts, rungs=rungs)
             return _with_calendar(moments, column, spec)
         case DateColumn():
-            days = DateCodec(name, column, thresholds, even=name in even, cuts=cuts, rungs=rungs)
+            days = DateCodec(name, column, thresholds, two_celled=name in two_celled, cuts=cuts, rungs=rungs)
             return _with_calendar(days, column, spec)
         case TimeColumn():
-            return _with_calendar(TimeCodec(name, column, thresholds, even=name in even), column, spec)
+            return _with_calendar(TimeCodec(name, column, thresholds, two_celled=name in two_celled), column, spec)
         case BooleanColumn():
             return [BooleanCodec(name, column)]
         case CategoricalColumn():
@@ -547,9 +552,9 @@ def _choose_edges(column: NumberColumn, spec: ReleaseSpec, name: str) -> tuple[f
 def _with_heaps(codec: OrderedCodec, column: IntegerColumn | NumberColumn, rounded: Sequence[float]) -> list[Codec]:
     """Return the codec, followed by a codec of its heaps if it has any."""
     if column.heaps:
-        return [codec, HeapingCodec(codec, column.heap_values())]
+        return [codec, count_rounded(codec, column.heap_values())]
     step = rounded[0] / ROUND_NUMBERS[0] if rounded else None
-    return [codec, HeapingCodec(codec, rounded, step)] if rounded else [codec]
+    return [codec, count_rounded(codec, rounded, step)] if rounded else [codec]
 
 
 def _with_calendar(

@@ -1,13 +1,13 @@
-"""Codec of heaping: the round number that a value was rounded to, such as 100 or 1000.
+"""Parts of a column's values, counted apart, and heaping: the round number that a value was rounded to, such as 1000.
 
-It writes a separate attribute, so that the share of each heap is measured like any one-way marginal; the column's codec
+A part is a separate attribute, so that the share of each heap is measured like any one-way marginal; the column's codec
 reads it to draw values inside bins.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -27,33 +27,48 @@ MAX_DRAWS = 40
 """The most draws in search of a value that is not a multiple of a larger heap."""
 
 
-class HeapingCodec(UnreleasedCodec):
-    """Codes: 0 for a multiple of no heap, i for the i-th smallest heap and no larger one, last for null or exact.
+class PartCodec(UnreleasedCodec):
+    """A part of each number of a column, such as what it was rounded to.
+
+    ``find``: returns the code of each number; ``alone``: the code of null and exact values.
+    """
+
+    def __init__(
+        self,
+        codec: OrderedCodec,
+        attribute: str,
+        kind: str,
+        names: Sequence[str],
+        find: Callable[[Floats], NDArray[np.int64]],
+        alone: int,
+        chances: Floats | None = None,
+    ) -> None:
+        super().__init__(attribute, codec.sources, names)
+        self.kind, self.chances = kind, chances
+        self._codec, self._find, self._alone = codec, find, alone
+
+    def derive(self, columns: Columns) -> NDArray[np.int64]:
+        """See :class:`UnreleasedCodec`."""
+        numbers, stands_alone = self._codec.clamp(columns[self.sources[0]])
+        return np.where(stands_alone, self._alone, self._find(numbers))
+
+
+def count_rounded(codec: OrderedCodec, heaps: Sequence[float], step: float | None = None) -> PartCodec:
+    """Return the codec of heaps: 0 for a multiple of no heap, i for the i-th smallest heap and no larger one, last.
 
     ``step``: the step of the column's values if the spec names no heaps; then the attribute is counted alone, with each
     code's share by chance.
     """
+    names = ["none", *(f"{heap:g}" for heap in heaps), "(no number)"]
+    chances = None if step is None else np.append(share_by_chance(step, heaps), 0.0)
+    find = partial(count_heaps, heaps=heaps)
+    return PartCodec(codec, name_heap_attribute(codec.attribute), "heaps", names, find, len(names) - 1, chances)
 
-    def __init__(self, codec: OrderedCodec, heaps: Sequence[float], step: float | None = None) -> None:
-        self.attribute, self.sources = name_heap_attribute(codec.attribute), codec.sources
-        self._codec, self._heaps = codec, heaps
-        self.groups = np.arange(len(heaps) + 2, dtype=np.int32)
-        if step is not None:
-            shares_of_multiples = np.array(
-                [1.0, *(step / heap for heap in heaps), 0.0]
-            )  # the share of all values that are multiples of each heap
-            self.chances = np.append(shares_of_multiples[:-1] - shares_of_multiples[1:], 0.0)
 
-    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; repairs are counted by the column's own codec."""
-        numbers, stands_alone = self._codec.clamp(columns[self.sources[0]])
-        codes = count_heaps(numbers, self._heaps)
-        codes[stands_alone] = len(self._heaps) + 1
-        return codes.astype(np.uint8), Counter()
-
-    def labels(self) -> list[str]:
-        """Return the heap of each code."""
-        return ["none", *(f"{heap:g}" for heap in self._heaps), "(no number)"]
+def share_by_chance(step: float, heaps: Sequence[float]) -> Floats:
+    """Return the share of each heap among all multiples of ``step``, first of none, shape (heaps + 1,)."""
+    shares_of_multiples = np.array([1.0, *(step / heap for heap in heaps), 0.0])
+    return shares_of_multiples[:-1] - shares_of_multiples[1:]
 
 
 def count_heaps(numbers: Floats, heaps: Sequence[float]) -> NDArray[np.int64]:

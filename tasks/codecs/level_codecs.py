@@ -7,7 +7,6 @@ Without this attribute, the count of a group would be a sum of noisy counts.  Th
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,31 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.columns.category_columns import name_level_attribute
-from privsyn.data_contracts.domain import choose_code_dtype
-from privsyn.tasks.codecs.codec import Codec, Codes, Columns, UnreleasedCodec
+from privsyn.tasks.codecs.codec import Codec, Columns, UnreleasedCodec
 from privsyn.tasks.rules.compiled_rules import CompiledRules
 
 
 class LevelCodec(UnreleasedCodec):
-    """The groups of one level of a column; ``of``: the group of every fine code of the column, in order."""
+    """The groups of one level of a column; ``of``: the group of every fine code of the column, in order.
+
+    ``names``: the values of the levels down to this one, joined.
+    """
 
     def __init__(self, codec: Codec, level: str, group_of: NDArray[np.int64], names: Sequence[str]) -> None:
-        self.attribute, self.sources = name_level_attribute(codec.attribute, level), codec.sources
-        self.column, self.of, self._codec, self._names = codec.attribute, group_of, codec, names
-        self.groups = np.arange(len(names), dtype=np.int32)
+        super().__init__(name_level_attribute(codec.attribute, level), codec.sources, names)
+        self.column, self.of, self._codec = codec.attribute, group_of, codec
+        self.kind = f"level of {self.column}"
 
     @property
     def digest(self) -> str:
         """Hash of the group of every code; public."""
         return hashlib.sha256(np.ascontiguousarray(self.of, np.int32).tobytes()).hexdigest()
 
-    def encode(self, columns: Columns) -> tuple[Codes, Counter[str]]:
-        """See :class:`Codec`; repairs are counted by the column's own codec."""
-        return self.of[self._codec.encode(columns)[0]].astype(choose_code_dtype(self.size)), Counter()
-
-    def labels(self) -> list[str]:
-        """Return the values of the levels down to this one, joined."""
-        return list(self._names)
+    def derive(self, columns: Columns) -> NDArray[np.int64]:
+        """See :class:`UnreleasedCodec`."""
+        return self.of[self._codec.encode(columns)[0]]
 
 
 def add_level_codecs(

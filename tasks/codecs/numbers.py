@@ -74,7 +74,7 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         column: _Column,
         barriers: Collection[float] = (),
         *,
-        even: bool = False,
+        two_celled: bool = False,
         points: Collection[float] = (),
         rounded: Collection[float] = (),
         cuts: Sequence[CutCell] = (),
@@ -82,7 +82,9 @@ class SteppedCodec(OrderedCodec, Generic[_Column]):
         rungs: tuple[float, ...] = (),
     ) -> None:
         self._column: _Column = column
-        super().__init__(name, column, barriers, even=even, points=points, cuts=cuts, edges=edges, rungs=rungs)
+        super().__init__(
+            name, column, barriers, two_celled=two_celled, points=points, cuts=cuts, edges=edges, rungs=rungs
+        )
         if edges:
             self.points = find_points(self.cells, self.value_grid)
         self._step: float | int | None = column.step

@@ -92,9 +92,9 @@ class OrderedCodec(Codec):
 
     ``rungs``: cell edges on a ladder (cells.list_rungs) that replace the column's edges; empty for none.  ``cuts``: the
     cells that a first look made from the rungs.  ``barriers``: values, in the numbers of ``edge_values``, at which a
-    bin ends and across which low bins are never combined, such as rule thresholds.  ``even``: cells as in releases made
-    before wide bins had more (:func:`build_cells`).  ``points``: values with a cell of their own in their section.
-    ``edges``: edges of single-cell bins that replace the column's edges; empty for none.
+    bin ends and across which low bins are never combined, such as rule thresholds.  ``two_celled``: cells as in
+    releases made before wide bins had more (:func:`build_cells`).  ``points``: values with a cell of their own in their
+    section.  ``edges``: edges of single-cell bins that replace the column's edges; empty for none.
     """
 
     least_part = 0.0
@@ -106,7 +106,7 @@ class OrderedCodec(Codec):
         column: Binned,
         barriers: Collection[float] = (),
         *,
-        even: bool = False,
+        two_celled: bool = False,
         points: Collection[float] = (),
         cuts: Sequence[CutCell] = (),
         edges: tuple[float, ...] = (),
@@ -125,7 +125,7 @@ class OrderedCodec(Codec):
             barriers,
             self._grid,
             closed=column.closed,
-            even=even,
+            two_celled=two_celled,
             points=points,
             split=not edges and not rungs,
         )
@@ -346,11 +346,11 @@ class OrderedCodec(Codec):
 
     def bin_labels(self) -> list[str]:
         """Return public bins as intervals."""
-        return [self._name(part) for part in self.cells.bins] + ["(null)"] * int(self._nullable)
+        return [self._name(bin_) for bin_ in self.cells.bins] + ["(null)"] * int(self._nullable)
 
     def values(self, *, fine: bool) -> Floats:
         """Return the middles of the fine cells or public bins (of the grid's values inside), NaN for null."""
-        middles = [self._find_middle(part) for part in (self.cells.fine if fine else self.cells.bins)]
+        middles = [self._find_middle(bin_) for bin_ in (self.cells.fine if fine else self.cells.bins)]
         return np.array(middles + [np.nan] * int(self._nullable), dtype=np.float64)
 
     def value_bounds(self) -> dict[str, pa.Array | Bounds]:
@@ -359,13 +359,13 @@ class OrderedCodec(Codec):
         A value that is moved to a heap stays in its bin, but may leave its cell.
         """
         parts = [self.cells.bins[b] for b in self.cells.bin_of] if self.leaves_cell else self.cells.fine
-        return self._list_bounds([self._find_bin_bounds(part) for part in parts])
+        return self._list_bounds([self._find_bin_bounds(bin_) for bin_ in parts])
 
     def counted_bounds(self) -> dict[str, pa.Array | Bounds]:
         """See :class:`Codec`; without a step, every number of a cell counts."""
         if self._grid is not None or self.leaves_cell:
             return self.value_bounds()
-        bounds = np.array([self._find_bin_bounds(part) for part in self.cells.fine]).reshape(-1, 2)
+        bounds = np.array([self._find_bin_bounds(bin_) for bin_ in self.cells.fine]).reshape(-1, 2)
         return self._list_bounds(np.column_stack([self._least, bounds[:, 1]]))
 
     def _list_bounds(self, bounds: Any) -> dict[str, pa.Array | Bounds]:
@@ -374,14 +374,14 @@ class OrderedCodec(Codec):
         nulls = [np.nan] * int(self._nullable)
         return {self.attribute: (np.append(low, nulls), np.append(high, nulls))}
 
-    def _find_bin_bounds(self, part: Bin) -> tuple[float, float]:
-        if part.exact:
-            return part.low, part.low
+    def _find_bin_bounds(self, bin_: Bin) -> tuple[float, float]:
+        if bin_.exact:
+            return bin_.low, bin_.low
         if self._grid is not None:
-            steps = part.steps(self._grid)
+            steps = bin_.steps(self._grid)
             return float(self._grid.value(steps[0])), float(self._grid.value(steps[-1]))
-        return self._find_least_released(part.low), part.high if part.closed else float(
-            np.nextafter(part.high, -np.inf)
+        return self._find_least_released(bin_.low), bin_.high if bin_.closed else float(
+            np.nextafter(bin_.high, -np.inf)
         )
 
     def _find_least_released(self, low: float) -> float:
@@ -406,10 +406,10 @@ class OrderedCodec(Codec):
         counted = np.where(self._find_exact_cells(numbers) >= 0, numbers, inside)
         return np.where(missing, np.nan, counted) if self._nullable else counted
 
-    def _find_middle(self, part: Bin) -> float:
-        if self._grid is None or part.exact:
-            return (part.low + part.high) / 2
-        steps = part.steps(self._grid)
+    def _find_middle(self, bin_: Bin) -> float:
+        if self._grid is None or bin_.exact:
+            return (bin_.low + bin_.high) / 2
+        steps = bin_.steps(self._grid)
         return float(self._grid.value(steps[0]) + self._grid.value(steps[-1])) / 2
 
     def label_further_edges(self, edges: Collection[float]) -> tuple[str, ...]:
@@ -417,18 +417,18 @@ class OrderedCodec(Codec):
         inside = (e for e in edges if self._edges[0] < e < self._edges[-1] and e not in {*self._edges, *self._exact})
         return tuple(dict.fromkeys(map(self._label, inside)))
 
-    def _name(self, part: Bin) -> str:
+    def _name(self, bin_: Bin) -> str:
         """Return the readable label of a bin or cell."""
-        if part.exact or (self._grid is None and holds_one_value(part, None)):
-            return self._label(part.low)
+        if bin_.exact or (self._grid is None and holds_one_value(bin_, None)):
+            return self._label(bin_.low)
         if self._grid is not None:
-            steps = part.steps(self._grid)
+            steps = bin_.steps(self._grid)
             ends = [self._label(float(self._grid.value(step))) for step in (steps[0], steps[-1])]
             return ends[0] if len(steps) == 1 else "..".join(ends)
-        before = float(np.nextafter(part.low, -np.inf))
-        if not part.above and before in self._alone:  # a single-value cell ends there
-            return f"({self._label(before)}, {self._label(part.high)})"
-        return f"{'(' if part.above else '['}{self._label(part.low)}, {self._label(part.high)})"
+        before = float(np.nextafter(bin_.low, -np.inf))
+        if not bin_.above and before in self._alone:  # a single-value cell ends there
+            return f"({self._label(before)}, {self._label(bin_.high)})"
+        return f"{'(' if bin_.above else '['}{self._label(bin_.low)}, {self._label(bin_.high)})"
 
     @cached_property
     def _alone(self) -> frozenset[float]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privsyn.tasks.codecs import EncodingPlan
-from privsyn.tasks.codecs.person_figures import SummaryCodec
 from privsyn.tasks.estimation.recode import Recode
 from privsyn.tasks.panels.choose_rows import KeptRuns, Passes
 from privsyn.tasks.rules.intervals import Interval
@@ -40,17 +39,7 @@ def summarize_runs(passes: Passes, plan: EncodingPlan, runs: KeptRuns) -> list[I
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     table = {name: pa.chunked_array(arrays).combine_chunks().take(pa.array(back)) for name, arrays in parts.items()}
-    return compute_summaries(plan.summaries, table, runs.first)
-
-
-def compute_summaries(
-    summaries: tuple[SummaryCodec, ...], table: Mapping[str, pa.Array], first: NDArray[np.bool_]
-) -> list[Integers]:
-    """Return the code of each summary for every person, -1 for null.
-
-    ``table``: the kept rows, person by person and in order; ``first``: where a person begins.
-    """
-    return [codec.compute(codec.book.read_table(table), first) for codec in summaries]
+    return [codec.compute(codec.book.read_table(table), runs.first) for codec in plan.summaries]
 
 
 def summarize_linked(

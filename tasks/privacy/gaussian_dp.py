@@ -96,7 +96,7 @@ def bound_delta(rho: Fraction, epsilon: Fraction) -> Decimal:
     normal distribution's upper tail.  It rises with mu and falls with epsilon, so mu is rounded up and epsilon down;
     the first Q is bounded from above and the product from below.
     """
-    mu = _round_outward(_UP.sqrt(_UP.multiply(2, _divide(_UP, rho))))
+    mu = _UP.sqrt(_UP.multiply(2, _divide(_UP, rho))).next_plus(_UP)
     loss = _divide(_DOWN, epsilon)
     near = _DOWN.subtract(_DOWN.divide(loss, mu), _UP.divide(mu, 2))
     far = _UP.add(_UP.divide(loss, mu), _UP.divide(mu, 2))
@@ -167,7 +167,3 @@ def _list_bounds(*values: Decimal) -> tuple[Decimal, Decimal]:
 
 def _divide(context: Context, value: Fraction) -> Decimal:
     return context.divide(Decimal(value.numerator), Decimal(value.denominator))
-
-
-def _round_outward(value: Decimal) -> Decimal:
-    return value.next_plus(_UP)

@@ -110,7 +110,7 @@ def test_the_package_loads_nothing_at_all(tmp_path: Path) -> None:
 def test_a_server_that_starts_anew_loads_nothing_that_makes_a_release(tmp_path: Path) -> None:
     """Nobody is told of a failure meanwhile."""
     parts = tuple(f"privsyn.{name}" for name in ("publish", "engine", "pipelines", "tasks", "ledgers"))
-    assert loaded_after("import privsyn.server.alert_service, privsyn.server.doors", tmp_path, parts) == set()
+    assert loaded_after("import privsyn.server.alert_service, privsyn.server.request_guard", tmp_path, parts) == set()
 
 
 def test_the_functions_load_nothing_heavy(tmp_path: Path) -> None:

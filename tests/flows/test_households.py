@@ -118,7 +118,7 @@ def test_the_folder_says_that_the_promise_is_about_a_household(made: Made) -> No
     note = (folder / "README.md").read_text()
     assert "Adding or removing any one household barely changes what these files can say" in note
     assert "Rows with the same `hid` are one synthetic household's" in note
-    assert "Counts in `marginals/` are of households, each by one of its members" in note
+    assert "Counts in `marginals/` are of households: one member of each" in note
     private = set(make_households(1_500)["hid"].to_pylist())
     assert not private & set(pd.read_csv(folder / "synthetic.csv")["hid"].astype(str))
 

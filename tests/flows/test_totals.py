@@ -61,7 +61,7 @@ def test_a_release_has_its_totals_exactly_and_states_them(save: Save) -> None:
     }
     assert "totals" not in json.loads((Path(plain.released) / "certificate.json").read_text())
     note = (folder / "README.md").read_text()
-    assert STATEMENT in note and TOTALS_PROMISE in note and "The number of rows is that of the known totals" in note
+    assert STATEMENT in note and TOTALS_PROMISE in note and "The number of rows comes from the known totals" in note
     alone = pq.read_table(folder / "marginals" / "one_way_receipts.parquet")
     assert alone["attributes"].to_pylist() == [["age"]]  # the region's share of the budget is the age's
     before = pq.read_table(Path(plain.released) / "marginals" / "one_way_receipts.parquet").to_pylist()

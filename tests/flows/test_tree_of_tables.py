@@ -137,7 +137,7 @@ def test_it_is_described_and_can_be_joined(made: Any) -> None:
     assert refers["reference"]["resource"] == resources["tables/visits.parquet"]["name"]
     assert resources["tables/drugs.parquet"]["schema"]["primaryKey"] == "drug"
     note = (folder / "README.md").read_text()
-    assert "`tables/drugs.parquet`: rows of `visits`, each with the `visit` of the row that it is of" in note
+    assert "`tables/drugs.parquet`: rows of `visits`, each with the `visit` of the row that it belongs to" in note
     views = [line for line in note.splitlines() if line.startswith("CREATE VIEW")]
     with duckdb.connect() as database:
         database.execute("".join(views).replace("'tables/", f"'{folder}/tables/")).fetchall()

@@ -22,7 +22,7 @@ from privsyn.engine.memory import MemoryRun, Tables, draw_from_seed
 from privsyn.engine.plan import Plan
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
-from privsyn.pipelines.branches import split_step_name
+from privsyn.pipelines.table_pairs import split_step_name
 
 ATTRIBUTES = {
     LookKind.RUNGS: {1},

@@ -41,8 +41,8 @@ from privsyn.counting import engine
 from privsyn.engine.request import Request
 from privsyn.engine.step import ReleaseStep, Step, release_steps
 from privsyn.extras.itemsets.steps import TransactionLook
-from privsyn.pipelines.branches import split_step_name
 from privsyn.pipelines.registry import build_steps
+from privsyn.pipelines.table_pairs import split_step_name
 from privsyn.sources import joined_source
 from privsyn.tasks.estimation.noisy import count_marginals, read_receipts
 from privsyn.tasks.kernels.counting import CodeTable

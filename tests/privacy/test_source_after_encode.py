@@ -117,7 +117,7 @@ def close_source(access: PrivateAccess) -> None:
         raise AssertionError("the private table was read after it was encoded")
 
     object.__setattr__(access, "rows", fail)
-    object.__setattr__(access, "further", dict.fromkeys(access.further, fail))
+    object.__setattr__(access, "further_tables", dict.fromkeys(access.further_tables, fail))
     object.__setattr__(access, "encode_parts", fail)
 
 

@@ -33,8 +33,8 @@ WHOLE = Request(SPEC, tuple(SPEC.released_columns))
 
 def count_records(tables: Tables, branch: str) -> tuple[Counts, Counts, Counts]:
     """The records, pairs and rows above without rows that looks at a further table are counted over."""
-    request = WHOLE.branches[branch]
-    joined = pa.Table.from_batches(list(open_source(tables, SPEC).further[branch].batches()))
+    request = WHOLE.table_pairs[branch]
+    joined = pa.Table.from_batches(list(open_source(tables, SPEC).further_tables[branch].batches()))
     recode = identity_recode(request)
     codes = build_transition_codes(request.encoding, recode, request.total_rho)
     return count_encoded(joined, request), count_paired(joined, request, codes), count_without(joined, request)
@@ -99,7 +99,7 @@ def test_05_rows_below_a_key_that_several_persons_have_are_one_person_s() -> Non
     """Visits are numbered within each person, and drugs name the number: they leave with whom they are of."""
     tables = make_tree(PERSONS, 3)
     number_visits(tables)
-    joined = pa.Table.from_batches(list(open_source(tables, SPEC).further["drugs"].batches()))
+    joined = pa.Table.from_batches(list(open_source(tables, SPEC).further_tables["drugs"].batches()))
     owners = {
         row["visit"].split()[-1]: row["visit"].split()[-2] for row in joined.to_pylist() if row["day"] is not None
     }
@@ -124,7 +124,7 @@ def test_12_without_a_row_of_a_key_nobody_has_rows_below(visits: str) -> None:
     else:
         nulls = pa.nulls(between.num_rows, between.schema.field("visit").type)
         tables["visits"] = between.set_column(between.column_names.index("visit"), "visit", nulls)
-    assert sum(batch.num_rows for batch in open_source(tables, SPEC).further["drugs"].batches()) == 0
+    assert sum(batch.num_rows for batch in open_source(tables, SPEC).further_tables["drugs"].batches()) == 0
 
 
 def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> None:
@@ -132,7 +132,7 @@ def test_05_every_look_declares_one_record_and_the_shares_are_the_budget() -> No
     looks = release_steps(steps)
     assert sum(step.share for step in looks) == 1
     assert sum(step.rho(WHOLE) for step in looks) == WHOLE.total_rho
-    assert all(request.records == 1 for request in WHOLE.branches.values())
+    assert all(request.records == 1 for request in WHOLE.table_pairs.values())
     assert {step.name.split("__")[0] for step in looks if "__" in step.name} == {"drugs", "buys"}
 
 

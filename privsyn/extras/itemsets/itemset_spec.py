@@ -26,11 +26,11 @@ class ListLayout(FrozenModel):
 
     kind: Literal["list"]
     column: str = Field(min_length=1, description="The column with the items: a list, or text with a separator.")
-    separator: str = Field(default=";", min_length=1, max_length=10, description="What stands between items in text.")
+    separator: str = Field(default=";", min_length=1, max_length=10, description="Text between two items.")
 
 
 class WideLayout(FrozenModel):
-    """One row a transaction, one column an item: true, or a number other than 0, where it is held."""
+    """One row a transaction, one column an item: true, or a number other than 0, if the transaction has it."""
 
     kind: Literal["wide"]
 
@@ -41,8 +41,8 @@ class PairsLayout(FrozenModel):
     kind: Literal["pairs"]
     transaction: str = Field(
         min_length=1,
-        description="The column that names the transaction. A transaction is one person's: a number that two tills "
-        "use needs the till in it. Rows without one are left out.",
+        description="The column that names the transaction. A transaction belongs to one person: if two tills use "
+        "the same number, include the till. Rows without a transaction are left out.",
     )
     item: str = Field(min_length=1, description="The column that names the item.")
 
@@ -65,18 +65,20 @@ class ItemsetSpec(FrozenModel):
     transactions_per_person: int = Field(
         ge=1,
         le=10_000,
-        description="Public bound on the transactions of one person: a factor of all noise.",
+        description="Public bound on the transactions of one person. All noise grows with it.",
     )
     max_items: int = Field(
         ge=1,
         le=10_000,
-        description="At most this many items of a transaction are kept. The noise of item counts grows with its root "
-        "(rounded up: a square number wastes nothing), and the noise of pairs in proportion. Choose it from public "
-        "knowledge.",
+        description="Most items kept of a transaction, from public knowledge. The noise of item counts grows with "
+        "its square root, rounded up, and the noise of pairs in proportion.",
     )
     top: int | None = Field(default=None, ge=1, le=5_000, description="Release about this many most frequent itemsets.")
     at_least: float | None = Field(
-        default=None, gt=0, lt=1, description="Instead: release the itemsets of at least this share of transactions."
+        default=None,
+        gt=0,
+        lt=1,
+        description="In place of `top`: release the itemsets in at least this share of transactions.",
     )
     largest: int = Field(default=5, ge=1, le=8, description="Most items of an itemset.")
     largest_basis: int = Field(
@@ -93,12 +95,11 @@ class ItemsetSpec(FrozenModel):
     accountant: Literal["gaussian", "tight", "paper"] | None = Field(
         default=None, description="How (epsilon, delta) becomes rho, and rho noise; as for `privsyn release`."
     )
-    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: what a record is, and how fields are written.")
+    csv: CsvOptions = Field(default=CsvOptions(), description="CSV only: how the files are written.")
     public_files: tuple[PublicFile, ...] = Field(
         default=(),
         max_length=1,
-        description="Filled in where the spec's file is read: the file of its universe. Not published, and no part of "
-        "any result.",
+        description="Filled in when the spec's file is read: the file of items. Never published.",
     )
 
     @field_validator("items", mode="before")
@@ -111,7 +112,7 @@ class ItemsetSpec(FrozenModel):
     @classmethod
     def _check_universe(cls, items: tuple[str, ...]) -> tuple[str, ...]:
         if len(items) > MAX_ITEMS:
-            raise FieldError(f"has {len(items):,} items, and at most {MAX_ITEMS:,} can be counted")
+            raise FieldError(f"has {len(items):,} items; at most {MAX_ITEMS:,} can be counted")
         repeated = [item for item, times in Counter(items).items() if times > 1]
         if repeated:
             raise FieldError(f"names the item {repeated[0]!r} more than once", "Remove one")

@@ -179,8 +179,8 @@ def _measure_items(spec: ItemsetSpec) -> Step:
         look=Look(
             what=f"the number of transactions, and of those with each item{rank}",
             reason=lambda r: (
-                "k for a single count, which each transaction changes by at most 1; k times the root of "
-                f"{most}, rounded up, for the counts of all items, of which each transaction changes at most {most}"
+                "k for a single count, because each transaction changes it by at most 1. For the counts of all items k "
+                f"times the root of {most}, rounded up, because each transaction changes at most {most} of them by 1"
             ),
         ),
         words="has the noisy number of transactions, the count that an itemset needs, and the counts of all items",

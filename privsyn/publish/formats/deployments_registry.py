@@ -259,7 +259,7 @@ def describe_preprocessing(release: DescribedRelease) -> str:
     return (
         "Domains, bounds and bins come from the public request, never from the private table. Values outside, and "
         f"unwanted nulls, are clamped or replaced as the request says. {words} Settings are "
-        "constants of the program or public choices in the request; the program tunes none on the private table. "
+        "constants of the program or public choices in the request. None is tuned on the private table. "
         "It does not know what the publisher did before writing the request."
     )
 
@@ -295,13 +295,11 @@ def describe_composition(release: DescribedRelease) -> str:
     return (
         f"Accountant {c.accountant}: {c.composition}.\n{costs}\n"
         f"- Sum of this release: budget rho {format_rho(c.rho_budget)}, spent {format_rho(c.rho_spent)}; later "
-        f"queries depend on "
-        "earlier noisy answers, the budgets do not.\n"
+        "queries depend on earlier noisy answers, the budgets do not.\n"
         f"- Lifetime of the data set: cap rho {format_rho(total.rho_cap)} (epsilon {total.epsilon_cap:g} at delta "
-        f"{total.delta:g}, accountant {total.accountant}), of which rho {format_rho(total.rho)} (epsilon "
-        f"{total.epsilon:.6g}) "
-        "is used, including this release; an append-only ledger reserves every cost before anything is counted and "
-        "refuses any release that would exceed the cap."
+        f"{total.delta:g}, accountant {total.accountant}). Used so far, with this release: rho "
+        f"{format_rho(total.rho)} (epsilon {total.epsilon:.6g}). An append-only ledger reserves every cost before "
+        "anything is counted, and refuses a release that would exceed the cap."
     )
 
 

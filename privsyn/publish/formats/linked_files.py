@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privsyn.data_contracts.columns import IntegerColumn
-from privsyn.data_contracts.linked_tables import get_above, get_below, list_further, name_one_place
+from privsyn.data_contracts.linked_tables import get_above, get_below, list_further_tables, name_one_place
 from privsyn.data_contracts.panels import MOST_PERSONS
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.data_contracts.tables import ValueRange
@@ -29,7 +29,7 @@ def list_linked_tables(spec: ReleaseSpec) -> tuple[str, ...]:
     """Return the names of all tables, each after the table above it; empty if the spec has one table."""
     if not spec.tables:
         return ()
-    return (get_above(spec.tables)[0], get_below(spec.tables)[0], *list_further(spec.tables))
+    return (get_above(spec.tables)[0], get_below(spec.tables)[0], *list_further_tables(spec.tables))
 
 
 def name_linked_file(table: str, ending: str = "parquet") -> str:
@@ -47,10 +47,12 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
         below: {name: ranges[name] for name in ranges if name == key or name not in persons.columns},
     }
     for name in further:
-        of_branch = list_ranges(request.branches[name])
+        pair_request = list_ranges(request.table_pairs[name])
         upper_key = str(spec.tables[str(spec.tables[name].of)].key)
-        columns = [c for c in (upper_key, *spec.tables[name].columns) if c in of_branch and c != name_one_place(name)]
-        by_table[name] = {column: of_branch[column] for column in columns}
+        columns = [
+            c for c in (upper_key, *spec.tables[name].columns) if c in pair_request and c != name_one_place(name)
+        ]
+        by_table[name] = {column: pair_request[column] for column in columns}
     for name in (below, *further):
         row_key = spec.tables[name].key
         numbered = {} if row_key is None else {row_key: ValueRange(pa.int64(), False, 1, MOST_PERSONS)}
@@ -59,14 +61,14 @@ def list_linked_ranges(request: Request) -> dict[str, dict[str, ValueRange]]:
 
 
 def get_published_spec(spec: ReleaseSpec, table: str) -> ReleaseSpec:
-    """Return the spec that describes a table's columns: its branch's spec, if there are branches."""
-    return spec.branches.get(table, spec)
+    """Return the spec that describes a table's columns: its table pair's spec, if there are pairs."""
+    return spec.table_pairs.get(table, spec)
 
 
 def describe_linked_column(spec: ReleaseSpec, table: str, name: str) -> Any:
     """Return the description of a linked table's column; keys are new numbers."""
     upper = spec.tables[table].of
-    if table in list_further(spec.tables) and name == spec.tables[str(upper)].key:
+    if table in list_further_tables(spec.tables) and name == spec.tables[str(upper)].key:
         words = f"Number of the synthetic row of {upper} above this row."
         return IntegerColumn(kind="integer", min=1, max=MOST_PERSONS, description=words)
     return get_published_spec(spec, table).get_published_column(name)

@@ -158,7 +158,7 @@ def translate_errors(
     if problem is not None:
         words = problem.words if problem.words.startswith("the database") else f"{url.where} {problem.words}"
         raise RequestError(
-            words, problem.cure, _name_field(url, problem.field)
+            words, problem.cure, "data" if url.query is None else problem.field
         ) from None  # a driver's message may hold a row
 
 
@@ -167,10 +167,6 @@ def find_problem(error: Exception, known: Sequence[ErrorPattern], other: ErrorPa
     text = f"{type(error).__name__} {getattr(error, 'sqlstate', '')} {error}"
     plain = re.sub(r'"[^"]*"', '""', text)  # a quoted value must not match a pattern
     return next((p for p in known if re.search(p.pattern, plain, re.IGNORECASE)), other)
-
-
-def _name_field(url: DataUrl, field: str) -> str:
-    return "data" if url.query is None else field
 
 
 @contextmanager

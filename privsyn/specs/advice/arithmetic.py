@@ -125,7 +125,7 @@ def _fit_line(source: AdviceColumn, target: AdviceColumn) -> ArithmeticRelation 
     if len(x) < LEAST_ROWS or not _fit_exactly(x[:SCREENED], y[:SCREENED], target) or np.ptp(x) == 0:
         return None
     line = _fit_exactly(x, y, target)
-    if line is None or _count_repeats(y) < 3:
+    if line is None or len(np.unique(y)) < 3:
         return None
     slope, offset = line
     first = name_in_rule(source)
@@ -154,10 +154,6 @@ def _fit_exactly(x: Floats, y: Floats, target: AdviceColumn) -> tuple[float, flo
     offset = round(offset, 6)
     near = np.abs(y - slope * x - offset) <= 0.51 * target.unit + 1e-6 * np.abs(y)
     return (slope, offset) if near.all() and np.std(y) > 3 * target.unit * (target.unit < 1) else None
-
-
-def _count_repeats(values: Floats) -> int:
-    return len(np.unique(values))
 
 
 def _get_numbers(*columns: AdviceColumn) -> tuple[Floats, Floats, Mask]:

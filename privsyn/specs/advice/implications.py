@@ -293,7 +293,7 @@ def _write(conditions: Sequence[ColumnCondition]) -> str:
 def find_dummies(columns: Sequence[AdviceColumn]) -> Iterator[Finding]:
     """Yield groups of three or more columns of 0 and 1, with exactly one or at most one 1 in every row."""
     dummies = [c for c in columns if is_dummy(c.described) and c.size == 2 and not c.null.any()]
-    ones = {c.name: c.codes == _code_of_one(c) for c in dummies}
+    ones = {c.name: c.codes == next(i for i, value in enumerate(c.values) if value in (True, 1)) for c in dummies}
     left = sorted(dummies, key=lambda c: int(ones[c.name].sum()))  # a column that summarizes others comes last
     while left:
         group = _find_group(left, ones)
@@ -325,10 +325,6 @@ def _find_group(columns: Sequence[AdviceColumn], ones: Mapping[str, Mask]) -> li
         if all(_exclude(ones[column.name], ones[c.name]) for c in sure):
             sure.append(column)
     return every if np.any([ones[c.name] for c in every], axis=0).all() else sure
-
-
-def _code_of_one(column: AdviceColumn) -> int:
-    return next(i for i, value in enumerate(column.values) if value in (True, 1))
 
 
 def _exclude(one: Mask, other: Mask) -> bool:

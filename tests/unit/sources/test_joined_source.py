@@ -63,9 +63,9 @@ def test_records_of_rows_in_no_order_do_not_hang_on_how_they_are_stored() -> Non
     for order in (stored, stored[::-1], np.random.default_rng(1).permutation(stored)):
         source = open_source(tables | {"drugs": tables["drugs"].take(order)}, spec)
         released = tuple(name for name in source.columns if name in spec.released_columns)
-        branch = Request(spec, released).branches["drugs"]
-        rows = RowsOfPersons(source.further["drugs"].batches)
-        records = pa.Table.from_batches(encode(rows, branch.encoding, branch.spec.unit, Repairs()))
+        pair_request = Request(spec, released).table_pairs["drugs"]
+        rows = RowsOfPersons(source.further_tables["drugs"].batches)
+        records = pa.Table.from_batches(encode(rows, pair_request.encoding, pair_request.spec.unit, Repairs()))
         found.append(records.sort_by([(name, "ascending") for name in records.column_names]))
     assert found[0].num_rows > 20
     assert found[0].equals(found[1]) and found[0].equals(found[2])

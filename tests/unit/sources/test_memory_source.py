@@ -389,9 +389,9 @@ def test_tables_of_objects_are_joined_as_typed_ones() -> None:
         source.check_rows()
         released = tuple(name for name in source.columns if name in spec.released_columns)
         found = []
-        for name, branch in Request(spec, released).branches.items():
-            rows = RowsOfPersons(source.further.get(name, source).batches)
-            records = pa.Table.from_batches(encode(rows, branch.encoding, branch.spec.unit, Repairs()))
+        for name, pair_request in Request(spec, released).table_pairs.items():
+            rows = RowsOfPersons(source.further_tables.get(name, source).batches)
+            records = pa.Table.from_batches(encode(rows, pair_request.encoding, pair_request.spec.unit, Repairs()))
             found.append(sorted(zip(*records.to_pydict().values(), strict=True)))
         return found
 

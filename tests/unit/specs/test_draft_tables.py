@@ -227,7 +227,7 @@ def test_further_tables_are_of_the_one_before_whose_key_they_have() -> None:
         "buys": "persons",
     }
     assert (tables["drugs"]["key"], tables["drugs"]["order"], tables["buys"]["order"]) == ("drug_id", "day", "week")
-    assert set(parse_spec(fill_tables(made.text)).branches) == {"visits", "drugs", "buys"}
+    assert set(parse_spec(fill_tables(made.text)).table_pairs) == {"visits", "drugs", "buys"}
     alone = {**make_tree(5), "sites": pa.table({"site": [1]})}
     with pytest.raises(RequestError, match="sites has no key of a table before it"):
         draft_tables(alone)

@@ -14,7 +14,7 @@ from privsyn.data_contracts.receipts import Query
 from privsyn.data_contracts.step_options import Compression
 from privsyn.engine.request import Request
 from privsyn.pipelines.common_steps import ENCODE
-from privsyn.tasks.codecs import find_evenly_cut_columns, plan
+from privsyn.tasks.codecs import find_two_celled_columns, plan
 from privsyn.tasks.codecs.cells import build_cells
 from privsyn.tasks.codecs.ordered import OrderedCodec
 from privsyn.tasks.codecs.tail_shapes import ANY_COLUMN, draw_falling, fit_slopes, fit_tail_counts, fit_tail_shares
@@ -35,7 +35,7 @@ def test_cells_of_a_wide_bin_double_away_from_its_narrow_neighbour() -> None:
     assert widths([0, 10, 40]) == [5, 5, 15, 15]  # three times as wide is not wide
     assert widths([0, 10, 160]) == [5, 5, 10, 20, 40, 80]
     assert widths([-160, -10, 0]) == [80, 40, 20, 10, 5, 5]
-    assert widths([0, 10, 160], even=True) == [5, 5, 75, 75]
+    assert widths([0, 10, 160], two_celled=True) == [5, 5, 75, 75]
     assert len(widths([0, 1e-300, 1e300])) <= 2 + 24
 
 
@@ -70,16 +70,16 @@ def test_every_value_comes_back_in_its_cell_and_cells_leave_no_gap(column: dict[
 
 def test_rows_are_encoded_anew_where_the_cells_of_wide_bins_are_others() -> None:
     spec = make_spec({"x": INCOME})
-    keys = [ENCODE.build_key(Request(spec, even=even)) for even in (frozenset[str](), frozenset({"x"}))]
+    keys = [ENCODE.build_key(Request(spec, two_celled=even)) for even in (frozenset[str](), frozenset({"x"}))]
     assert keys[0] != keys[1]
 
 
 def test_a_release_of_before_is_read_with_its_own_cells() -> None:
     spec = make_spec({"x": INCOME})
-    before = plan(spec, even=["x"])
-    assert find_evenly_cut_columns(plan(spec), {"x": before.domain.size("x")}) == {"x"}
-    assert Request(spec, even=frozenset({"x"})).encoding.domain == before.domain
-    assert not find_evenly_cut_columns(plan(spec), {"x": plan(spec).domain.size("x")})
+    before = plan(spec, two_celled=["x"])
+    assert find_two_celled_columns(plan(spec), {"x": before.domain.size("x")}) == {"x"}
+    assert Request(spec, two_celled=frozenset({"x"})).encoding.domain == before.domain
+    assert not find_two_celled_columns(plan(spec), {"x": plan(spec).domain.size("x")})
 
 
 def test_full_cells_keep_their_own_shares_and_empty_ones_follow_the_tail() -> None:

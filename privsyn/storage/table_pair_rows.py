@@ -11,7 +11,7 @@ from privsyn.data_contracts.linked_tables import name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
 
 
-def read_branch(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) -> pa.Table:
+def read_table_pair(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) -> pa.Table:
     """Return the synthetic rows of a further table, joined with the columns of the tables above it.
 
     ``read``: returns a file of the released folder.
@@ -26,6 +26,6 @@ def read_branch(spec: ReleaseSpec, table: str, read: Callable[[str], pa.Table]) 
             rows = rows if name in rows.column_names else rows.append_column(name, upper[name])
         linked = spec.tables[above]
     places = (name_one_place(name) for name in spec.tables)
-    for place in (c for c in places if c in spec.branches[table].columns):
+    for place in (c for c in places if c in spec.table_pairs[table].columns):
         rows = rows.append_column(place, pa.array(np.ones(rows.num_rows, np.int64)))
     return rows

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from privsyn.data_contracts.evaluation_results import PanelFigure
-from privsyn.data_contracts.linked_tables import list_further, name_one_place
+from privsyn.data_contracts.linked_tables import list_further_tables, name_one_place
 from privsyn.data_contracts.release_spec import ReleaseSpec
 from privsyn.evaluation.coded_tables import EvaluatedRelease
 from privsyn.evaluation.panel_figures import (
@@ -23,7 +23,7 @@ from privsyn.evaluation.panel_figures import (
 )
 from privsyn.sources.joined_source import JoinedSource
 from privsyn.sources.private_table import Source
-from privsyn.storage.branch_rows import read_branch
+from privsyn.storage.table_pair_rows import read_table_pair
 from privsyn.tasks.codecs import plan, plan_every_column
 from privsyn.tasks.codecs.encode_rows import OF_RULE, Repairs
 from privsyn.tasks.metrics import panels
@@ -33,7 +33,7 @@ from privsyn.tasks.panels.choose_rows import RowsOfPersons
 from privsyn.tasks.steps.encode import iterate_kept_batches
 
 
-def compute_branch_figures(release: EvaluatedRelease, real: Source) -> tuple[PanelFigure, ...]:
+def compute_table_pair_figures(release: EvaluatedRelease, real: Source) -> tuple[PanelFigure, ...]:
     """Return the figures of every further table; empty for a release of one or two tables.
 
     ``real``: the private tables.
@@ -42,24 +42,24 @@ def compute_branch_figures(release: EvaluatedRelease, real: Source) -> tuple[Pan
         return ()
     read = lambda name: pq.read_table(release.folder / name)  # noqa: E731
     figures: list[PanelFigure] = []
-    for name in list_further(release.spec.tables):
-        branch, joined = release.spec.branches[name], real.join_every_row(name)
-        key = str(branch.unit.identifier)
-        encoding, by = plan_every_column(branch), plan(branch)
+    for name in list_further_tables(release.spec.tables):
+        pair_spec, joined = release.spec.table_pairs[name], real.join_every_row(name)
+        key = str(pair_spec.unit.identifier)
+        encoding, by = plan_every_column(pair_spec), plan(pair_spec)
         rows = RowsOfPersons(joined.batches, joined.order)
-        iterate_kept = partial(iterate_kept_batches, rows, by, branch.unit, Repairs())
-        synthetic = read_branch(release.spec, name, read)
+        iterate_kept = partial(iterate_kept_batches, rows, by, pair_spec.unit, Repairs())
+        synthetic = read_table_pair(release.spec, name, read)
         person, repairs = synthetic[key].to_numpy(), (Repairs(), Repairs())
         tables = (
-            read_panel_table(iterate_kept(), encoding, branch, repairs=repairs[0]),
-            read_panel_table(synthetic.to_batches(), encoding, branch, person, repairs[1]),
+            read_panel_table(iterate_kept(), encoding, pair_spec, repairs=repairs[0]),
+            read_panel_table(synthetic.to_batches(), encoding, pair_spec, person, repairs[1]),
         )
         upper_table = str(release.spec.tables[name].of)
         rows_above = joined.count_above(), read(f"tables/{upper_table}.parquet").num_rows
-        figures += list_branch_figures(tables, rows_above, branch, name, upper_table)
+        figures += list_table_pair_figures(tables, rows_above, pair_spec, name, upper_table)
         across = (
-            share_broken(iterate_kept(), encoding, branch),
-            share_broken(synthetic.to_batches(), encoding, branch, person),
+            share_broken(iterate_kept(), encoding, pair_spec),
+            share_broken(synthetic.to_batches(), encoding, pair_spec, person),
         )
         broken = [*_list_broken_rows(tables, repairs), *compare_broken_across(encoding, across)]
         figures += [figure.of_table(name) for figure in broken]
@@ -82,19 +82,19 @@ def _list_broken_rows(tables: tuple[PanelTable, PanelTable], repairs: tuple[Repa
         )
 
 
-def list_branch_figures(
+def list_table_pair_figures(
     tables: tuple[PanelTable, PanelTable], rows_above: tuple[int, int], spec: ReleaseSpec, name: str, above: str
 ) -> Iterator[PanelFigure]:
     """Yield the figures of a further table ``name``.
 
     ``tables``: its real and synthetic rows with the rows above; ``rows_above``: number of rows of the tables above;
-    ``spec``: the branch's spec.
+    ``spec``: the table pair's spec.
     """
     counts = [_count_below(table, rows) for table, rows in zip(tables, rows_above, strict=True)]
     means = [float(c @ np.arange(len(c)) / max(c.sum(), 1)) for c in counts]
     yield compare_figures(f"{name}: rows per row of {above}", "", means, panels.compute_l1(*counts))
     panel = spec.panel
-    assert panel is not None  # noqa: S101 - a branch links rows
+    assert panel is not None  # noqa: S101 - a table pair links rows
     for column in tables[0].codes:
         if column in panel.constant:
             continue

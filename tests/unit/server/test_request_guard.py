@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from privsyn.server import doors
-from privsyn.server.doors import FormErrors, guard_app, list_own_hosts, list_own_origins
+from privsyn.server import request_guard
+from privsyn.server.request_guard import FormErrors, guard_app, list_own_hosts, list_own_origins
 
 VARIABLES = {"PREFECT_SERVER_API_PORT": "4200"}
 PAGE, SOCKET = "http://127.0.0.1:4200", "ws://127.0.0.1:4200/out"
@@ -51,7 +51,7 @@ def test_its_own_names_are_answered(server: TestClient, host: str) -> None:
 )
 def test_another_name_is_not(server: TestClient, host: str) -> None:
     assert server.get("/", headers={"host": host}).status_code == 400
-    assert client(inner()).get("/", headers={"host": host}).status_code == 200  # without the doors
+    assert client(inner()).get("/", headers={"host": host}).status_code == 200  # without the guard
 
 
 @pytest.mark.parametrize("origin", [PAGE, "http://localhost:4200", None])
@@ -69,7 +69,7 @@ def test_a_page_of_another_origin_is_not(server: TestClient, origin: str) -> Non
     assert server.post("/", headers={"origin": origin}).status_code == 403
     with pytest.raises(WebSocketDisconnect), server.websocket_connect(SOCKET, headers={"origin": origin}):
         pass
-    assert client(inner()).post("/", headers={"origin": origin}).text == "inside"  # without the doors
+    assert client(inner()).post("/", headers={"origin": origin}).text == "inside"  # without the guard
 
 
 def test_the_addresses_for_others_are_its_own_too() -> None:
@@ -92,9 +92,15 @@ def test_the_addresses_for_others_are_its_own_too() -> None:
 @pytest.mark.parametrize("factory", ["create_app", "create_temporary_app"])
 def test_prefect_s_application_stands_behind_the_doors(factory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prefect.server.api.server.create_app", lambda **_: inner())
-    for name in ("PREFECT_API_URL", doors.UI_API, doors.ORIGINS, "PREFECT_SERVER_API_HOST", "PREFECT_SERVER_API_PORT"):
+    for name in (
+        "PREFECT_API_URL",
+        request_guard.UI_API,
+        request_guard.ORIGINS,
+        "PREFECT_SERVER_API_HOST",
+        "PREFECT_SERVER_API_PORT",
+    ):
         monkeypatch.delenv(name, raising=False)
-    app = client(getattr(doors, factory)())
+    app = client(getattr(request_guard, factory)())
     assert app.get("/").text == "inside"
     assert app.get("/", headers={"host": "rebound.example"}).status_code == 400
     assert app.get("/", headers={"origin": "http://evil.example"}).status_code == 403
@@ -103,12 +109,12 @@ def test_prefect_s_application_stands_behind_the_doors(factory: str, monkeypatch
 
 
 def test_uvicorn_does_not_look_into_the_working_folder() -> None:
-    command = doors.build_uvicorn_command("create_app", "127.0.0.1", 4200, "warning")
+    command = request_guard.build_uvicorn_command("create_app", "127.0.0.1", 4200, "warning")
     folder = Path(command[command.index("--app-dir") + 1])
     assert (folder / "starlette").is_dir() and (folder / "prefect").is_dir()
 
 
-@pytest.mark.parametrize("path", sorted(doors.CLOSED))
+@pytest.mark.parametrize("path", sorted(request_guard.CLOSED))
 def test_descriptions_of_the_api_are_closed(path: str) -> None:
     async def answer(_: object) -> PlainTextResponse:
         return PlainTextResponse("inside")

@@ -1,8 +1,8 @@
-"""A tree of tables: each table of rows, with the table above it, is a branch with the steps of linked rows.
+"""A tree of tables: each table of rows, with the table above it, is a table pair with the steps of linked rows.
 
-The first branch is like a release of two tables: it makes persons with their rows.  A further branch makes records and
-linked rows for each row above, which already exists (:func:`build_further_steps`).  A branch is a request with its part
-of the budget; the branch's name is a prefix of its steps' names.
+The first table pair is like a release of two tables: it makes persons with their rows.  A further table pair makes
+records and linked rows for each row above, which already exists (:func:`build_further_steps`).  A table pair is a
+request with its part of the budget; the child table's name is a prefix of its steps' names.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ from privsyn.tasks.steps.decode_linked import build_linked_schema, decode_linked
 
 RECORDS, NUMBERS, ABOVE = "draw_records.codes", "draw_records.above", "above"
 WITH_ROWS, WITHOUT_ROWS, OF_ROWS = "first.synthetic", "none.without_rows", "upper.synthetic"
-"""Inputs of a further branch: persons with rows of the first branch, persons without, and the rows above."""
+"""Inputs of a further table pair: persons with rows of the first table pair, persons without, and the rows above."""
 
 
 def build_steps(request: Request) -> tuple[Step, ...]:
-    """Return the steps of a release of three or more tables: the steps of each branch, the first branch first."""
-    first, *further = request.branches
-    of_first = request.branches[first]
+    """Return the steps of a release of three or more tables: the steps of each table pair, the first pair first."""
+    first, *further = request.table_pairs
+    of_first = request.table_pairs[first]
     steps = [_place(request, step, first, {}) for step in _plan(panel.build_steps(of_first), of_first)]
     for name in further:
-        branch_steps = _plan(build_further_steps(request, name), request.branches[name])
+        pair_steps = _plan(build_further_steps(request, name), request.table_pairs[name])
         above = request.spec.tables[name].of
-        names = {step.name: name_step(name, step.name) for step in branch_steps}
+        names = {step.name: name_step(name, step.name) for step in pair_steps}
         names |= {"first": "decode", "none": "make_without_rows"}
         names |= {"upper": name_step(str(above), "decode")} if above in further else {}
-        steps += [_place(request, step, name, names) for step in branch_steps]
+        steps += [_place(request, step, name, names) for step in pair_steps]
     return tuple(sorted(steps, key=lambda step: not step.encodes))  # no table is read after the first look
 
 
-def _plan(steps: Sequence[Step], of_branch: Request) -> tuple[Step, ...]:
-    """Return the steps of a branch, with its budget and the looks that they read."""
-    return connect(fund(steps, split_budget(of_branch)))
+def _plan(steps: Sequence[Step], pair_request: Request) -> tuple[Step, ...]:
+    """Return the steps of a table pair, with its budget and the looks that they read."""
+    return connect(fund(steps, split_budget(pair_request)))
 
 
 def name_step(table: str, step: str) -> str:
@@ -78,23 +78,23 @@ def name_step(table: str, step: str) -> str:
 
 
 def split_step_name(name: str) -> tuple[str, str]:
-    """Return a step's further table (empty: the step is not of a further table), and its name in its branch."""
+    """Return a step's further table (empty: the step is not of a further table), and its name in its table pair."""
     table, _, step = name.rpartition("__")
     return table, step
 
 
-def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) -> Step:
-    """Return a branch's step as a step of the whole ``request``.
+def _place(request: Request, step: Step, child: str, names: Mapping[str, str]) -> Step:
+    """Return a pair's step as a step of the whole ``request``.
 
-    ``names``: name in the branch -> name in the whole request, of the step and the steps that it reads (empty: same).
+    ``names``: name in the pair -> name in the whole request, of the step and the steps that it reads (empty: same).
     """
 
     def restrict(whole: Request) -> Request:
-        return step.restrict(whole.branches[branch])
+        return step.restrict(whole.table_pairs[child])
 
     def rename(inputs: Inputs) -> Inputs:
-        renamed = inputs.rename(names, branch if step.encodes else None) if names else inputs
-        return step.lend(request.branches[branch], renamed)
+        renamed = inputs.rename(names, child if step.encodes else None) if names else inputs
+        return step.lend(request.table_pairs[child], renamed)
 
     def place(table: str) -> str:
         name, output = table.split(".")
@@ -111,45 +111,45 @@ def _place(request: Request, step: Step, branch: str, names: Mapping[str, str]) 
         shares={},
         divides="",
         fields=(),
-        settings=lambda r: step.build_key(r.branches[branch]),
+        settings=lambda r: step.build_key(r.table_pairs[child]),
         reads=(),
         inherits=(),
         run=None if run is None else lambda r, i, progress: run(restrict(r), rename(i), progress),
-        words=lambda r: say(step.words, r.branches[branch]),
+        words=lambda r: say(step.words, r.table_pairs[child]),
     )
     if names:
-        files = {t: PublishedFile(_place_file(branch, file.name)) for t, file in step.published.items()}
-        placed = replace(placed, title=f"{branch}: {step.title}", published=files, words="")
+        files = {t: PublishedFile(_place_file(child, file.name)) for t, file in step.published.items()}
+        placed = replace(placed, title=f"{child}: {step.title}", published=files, words="")
     if not isinstance(step, ReleaseStep) or not isinstance(placed, ReleaseStep):
         return placed
-    look = replace(step.look, reason=lambda r: say(step.look.reason, r.branches[branch]))
+    look = replace(step.look, reason=lambda r: say(step.look.reason, r.table_pairs[child]))
     if names:
         look = replace(
             look,
-            what=f"{branch}: {look.what}",
-            noise_of=f"{look.noise_of} of {branch}",
-            reason=lambda r: explain_sensitivity(r, branch, say(step.look.reason, r.branches[branch])),
+            what=f"{child}: {look.what}",
+            noise_of=f"{look.noise_of} of {child}",
+            reason=lambda r: explain_sensitivity(r, child, say(step.look.reason, r.table_pairs[child])),
         )
     return replace(
         placed,
         plan=lambda r, i, rho: step.plan(restrict(r), rename(i), rho),
         exact=lambda r, i, rows, queries: step.exact(restrict(r), rename(i), rows, queries),
-        shares={placed.name: step.share * request.branches[branch].part / request.part},
+        shares={placed.name: step.share * request.table_pairs[child].budget_share / request.budget_share},
         look=look,
         rows=place(step.rows),
         rows_domain=lambda r, i: step.rows_domain(restrict(r), rename(i)),
     )
 
 
-def _place_file(branch: str, name: str) -> str:
+def _place_file(child: str, name: str) -> str:
     folder, _, file = name.rpartition("/")
-    return f"{folder}/{branch}/{file}"
+    return f"{folder}/{child}/{file}"
 
 
-def explain_sensitivity(request: Request, branch: str, reason: str) -> str:
-    """Return the reason for the sensitivity of a look at a further table; ``reason``: the branch's step gives it."""
+def explain_sensitivity(request: Request, child: str, reason: str) -> str:
+    """Return the reason for the sensitivity of a look at a further table; ``reason``: the pair's step gives it."""
     spec, one_person = request.spec, request.spec.unit.one
-    above = spec.tables[branch].of
+    above = spec.tables[child].of
     if above != get_above(spec.tables)[0]:
         drawn = (
             f"one row of {above} stands for each {one_person}, drawn by a rule that depends on that {one_person} alone"
@@ -158,28 +158,28 @@ def explain_sensitivity(request: Request, branch: str, reason: str) -> str:
     return reason if one_person == "person" else f"{reason}; read a {one_person} for a person here"
 
 
-def build_further_steps(request: Request, branch: str) -> tuple[Step, ...]:
-    """Return the steps of a further table, with their names in its branch; ``request``: of all tables."""
-    of_branch = request.branches[branch]
+def build_further_steps(request: Request, child: str) -> tuple[Step, ...]:
+    """Return the steps of a further table, with their names in its table pair; ``request``: of all tables."""
+    pair_request = request.table_pairs[child]
     return (
-        *panel.build_looks(of_branch),
+        *panel.build_looks(pair_request),
         REFINE_CODES,
         MAKE_CONSISTENT,
-        _build_drawing_step(request, branch),
+        _build_drawing_step(request, child),
         panel.build_linking_step(RECORDS),
-        _build_decoding_step(request, branch),
+        _build_decoding_step(request, child),
     )
 
 
-def _list_tables_above(spec: ReleaseSpec, branch: str) -> tuple[str, ...]:
+def _list_tables_above(spec: ReleaseSpec, child: str) -> tuple[str, ...]:
     """Return the tables to read for the rows above a further table and the persons above those rows."""
-    (root, _), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[branch].of
+    (root, _), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[child].of
     return {root: (WITH_ROWS, WITHOUT_ROWS), first: (WITH_ROWS,)}.get(str(above), (OF_ROWS, WITH_ROWS, WITHOUT_ROWS))
 
 
-def _iterate_above(spec: ReleaseSpec, branch: str, inputs: Inputs) -> Iterator[Numbered]:
+def _iterate_above(spec: ReleaseSpec, child: str, inputs: Inputs) -> Iterator[Numbered]:
     """Yield the rows of the table above with their persons' columns, and the rows' numbers."""
-    (root, persons), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[branch].of
+    (root, persons), first, above = get_above(spec.tables), get_below(spec.tables)[0], spec.tables[child].of
     if above == first:
         yield from number_rows(inputs.batches(WITH_ROWS))
         return
@@ -192,17 +192,17 @@ def _iterate_above(spec: ReleaseSpec, branch: str, inputs: Inputs) -> Iterator[N
         yield from lay_persons_beside(rows, of_persons, key)
 
 
-def _list_ruled_columns(of_branch: Request) -> tuple[str, ...]:
+def _list_ruled_columns(pair_request: Request) -> tuple[str, ...]:
     """Return the columns above that a further table's rules name."""
-    spec = of_branch.spec
+    spec = pair_request.spec
     named = list_named_columns(spec, spec.released_columns, spec.row_words)
     ruled = {name for place, names in named if place[0] == "rules" for name in names}
-    return tuple(name for name in spec.released_columns if name in ruled & of_branch.above)
+    return tuple(name for name in spec.released_columns if name in ruled & pair_request.parent_columns)
 
 
-def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
+def _build_drawing_step(whole_request: Request, child: str) -> Step:
     """Return the step that draws a record for each row of the table above that has rows below."""
-    spec = request_of_all.spec
+    spec = whole_request.spec
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         from privsyn.tasks.steps import draw_records  # here: it loads SciPy
@@ -210,7 +210,7 @@ def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
         recode, domain, seed = inputs.recode(), inputs.domain(), request.spec.mechanism.synthesis.seed
         by_code, sets = read_consistent(request, inputs)
         consistent = [*by_code, *sets]
-        number, codes = draw_records.encode_above(_iterate_above(spec, branch, inputs), request.encoding, recode)
+        number, codes = draw_records.encode_above(_iterate_above(spec, child, inputs), request.encoding, recode)
         noisy = [(q, c.astype(np.float64)) for q, c in zip(*inputs.noisy("measure_without_rows"), strict=True)]
         chosen = draw_records.choose_above(codes, noisy, consistent, seed)
         codes = {a: np.ascontiguousarray(code[chosen]) for a, code in codes.items()}
@@ -230,26 +230,26 @@ def _build_drawing_step(request_of_all: Request, branch: str) -> Step:
             MARGINALS,
             RECODE,
             *list_released_tables("measure_without_rows"),
-            *_list_tables_above(spec, branch),
+            *_list_tables_above(spec, child),
         ),
         may_read=BESIDE_CONSISTENT,
         outputs={"codes": tables.SYNTHETIC_CODES, ABOVE: tables.ROWS_ABOVE},
         fields=("mechanism.synthesis.seed",),
         run=run,
-        limit=f"Rows of {branch} follow from the columns of the tables above it, and from no other table.",
+        limit=f"Rows of {child} follow from the columns of the tables above it, and from no other table.",
     )
 
 
-def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
+def _build_decoding_step(whole_request: Request, child: str) -> Step:
     """Return the step that decodes the rows of a further table: its columns, and the number of the row above."""
-    spec, ruled = request_of_all.spec, _list_ruled_columns(request_of_all.branches[branch])
+    spec, ruled = whole_request.spec, _list_ruled_columns(whole_request.table_pairs[child])
 
     def run(request: Request, inputs: Inputs, progress: Progress) -> Mapping[str, Output]:
         plan = with_tails(inputs.refined(), request.encoding)[1]
         released, key = request.spec.released_columns, plan.get_order()[0].person
-        order = [name for name in request.spec.tables[branch].columns if name in released]
+        order = [name for name in request.spec.tables[child].columns if name in released]
         above = np.concatenate([np.empty(0, np.int64), *(np.asarray(b.column(0)) for b in inputs.batches(NUMBERS))])
-        values = read_values_above(_iterate_above(spec, branch, inputs), above, plan, ruled) if ruled else {}
+        values = read_values_above(_iterate_above(spec, child, inputs), above, plan, ruled) if ruled else {}
 
         def rows() -> Batches:
             linked, seed = inputs.batches(panel.LINKED), get_synthesis(request).seed
@@ -270,11 +270,11 @@ def _build_decoding_step(request_of_all: Request, branch: str) -> Step:
             NUMBERS,
             RECODE,
             *REFINED,
-            *(_list_tables_above(spec, branch) if ruled else ()),
+            *(_list_tables_above(spec, child) if ruled else ()),
         ),
         outputs={"synthetic": tables.SYNTHETIC},
         fields=panel.DECODE.fields,
-        settings=lambda r: {"order": list(r.spec.tables[branch].columns)},
+        settings=lambda r: {"order": list(r.spec.tables[child].columns)},
         reads=panel.DECODE.reads,
         run=run,
     )
