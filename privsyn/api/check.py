@@ -56,6 +56,7 @@ from privsyn.tasks.estimation.expected_error import NORMAL_MEAN_ABSOLUTE, split_
 from privsyn.tasks.estimation.merged_codes import CoarseCounts, count_affordable_cells, merge_codes
 from privsyn.tasks.estimation.near_pairs import MOST_PAIRS, is_wide
 from privsyn.tasks.estimation.question_cells import find_cut_conditions, find_idle_conditions, find_starts
+from privsyn.tasks.estimation.rungs import bound_domain
 from privsyn.tasks.privacy.accountant import cap_accountant
 
 COMPARABLE = 3
@@ -89,12 +90,16 @@ class NoiseLine:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """A released column: its kind, its fine codes, and the bins that joint marginals use."""
+    """A released column: its kind, its fine codes, and the bins that joint marginals use.
+
+    ``chosen``: a first look chooses its cells, and both are the most that it may choose.
+    """
 
     column: str
     kind: str
     codes: int
     bins: int
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,7 +175,8 @@ class CheckReport:
 
     def columns_rows(self) -> list[list[str]]:
         """Return a row of text a column."""
-        return [[c.column, c.kind, f"{c.codes:,}", f"{c.bins:,}"] for c in self.columns]
+        words = {True: "at most ", False: ""}
+        return [[c.column, c.kind, *(f"{words[c.chosen]}{n:,}" for n in (c.codes, c.bins))] for c in self.columns]
 
     def set_rows(self) -> list[list[str]]:
         """Return a row of text a named set and assumed number of rows."""
@@ -258,11 +264,13 @@ def _plan_columns(request: Request, table: str = "") -> Iterator[ColumnPlan]:
     spec, encoding = request.spec, request.encoding
     above = spec.columns.keys() - {*spec.tables[table].columns} if table else frozenset()
     of_table = f", of {table}" if table else ""
-    place_column = name_one_place(table)  # no column of the user's
+    place_column, most = name_one_place(table), bound_domain(encoding)  # a name that no column of the user's has
     for c in encoding.codecs:
         if c.attribute not in above and not c.attribute.startswith(place_column):
             of_above = f"of a row of {get_above(spec.tables)[0]}" if table and isinstance(c, FIGURES) else ""
-            yield ColumnPlan(c.attribute, (of_above or _name_kind(spec, c)) + of_table, c.size, int(c.groups.max()) + 1)
+            kind, bins = (of_above or _name_kind(spec, c)) + of_table, int(c.groups.max()) + 1
+            added = most.size(c.attribute) - c.size
+            yield ColumnPlan(c.attribute, kind, c.size + added, bins + added, chosen=added > 0)
     for c in encoding.computed:
         yield ColumnPlan(c.attribute, f"{_name_kind(spec, c)}, computed{of_table}", 0, 0)
     for name, column in spec.unmeasured_columns.items():

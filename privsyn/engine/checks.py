@@ -32,6 +32,7 @@ from privsyn.ledgers.noted_history import open_noted_ledger, refuse_older
 from privsyn.sources.private_table import Source
 from privsyn.specs.places import format_place
 from privsyn.tasks.codecs.ordered import OrderedCodec
+from privsyn.tasks.estimation.rungs import bound_domain
 from privsyn.tasks.knowledge.totals import check_totals_possible
 from privsyn.tasks.privacy.accountant import cap_accountant, convert_epsilon_to_rho
 from privsyn.tasks.rules.feasibility import check_feasible
@@ -287,11 +288,11 @@ def check_rows(draw: Draw) -> None:
 def compute_row_bytes(request: Request) -> int:
     """Return the most bytes that the private folder needs for each row during a release of ``request``.
 
-    Codes and numbers of the row are counted without compression, and codes three times: as encoded, in cut cells and in
-    coarse codes.  A row of linked tables has the columns of all of them.
+    Codes and numbers of the row are counted without compression, and codes three times: as encoded, in the most cells
+    that a first look may choose, and in coarse codes.  A row of linked tables has the columns of all of them.
     """
     requests = list(request.table_pairs.values()) or [request]
-    codes = sum(field.type.byte_width for r in requests for field in build_code_schema(r.encoding.domain))
+    codes = sum(field.type.byte_width for r in requests for field in build_code_schema(bound_domain(r.encoding)))
     numbers = sum(
         choose_code_dtype(c.lattice.size).itemsize
         for r in requests

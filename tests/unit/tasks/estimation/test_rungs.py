@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import spearmanr
 
+from privsyn.api.check import check
 from privsyn.data_contracts.prior import Prior
 from privsyn.data_contracts.receipts import Query
+from privsyn.engine.checks import compute_row_bytes
 from privsyn.engine.inputs import PrivateAccess
 from privsyn.engine.memory import MemoryRun, draw_from_seed
 from privsyn.engine.request import Request
@@ -30,8 +32,8 @@ from privsyn.tasks.codecs.cells import LEAST_RUNGS, CutCell, list_rungs
 from privsyn.tasks.codecs.encode_rows import Repairs, encode_batch, encode_batch_with_numbers, encode_finer
 from privsyn.tasks.estimation.rungs import (
     NOISE_A_PART,
+    bound_domain,
     choose_cells,
-    count_most_cells,
     list_looked_at,
     read_cuts,
     tabulate_cuts,
@@ -223,15 +225,40 @@ def test_bounds_may_be_far_wider_than_the_data(width: int) -> None:
         assert made[name].std() < 1.5 * real.std()
 
 
-def test_cells_are_at_most_as_many_as_the_plan_says() -> None:
-    rng = np.random.default_rng(1)
-    column = {"kind": "integer", "min": -(10**6), "max": 10**6}
-    made = plan_one(column)
-    (codec,) = list_looked_at(made)
-    for _ in range(50):
-        counts = rng.normal(0, 30, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, 0.05))
-        cuts = choose_cells([codec], look(counts, 30.0), {"x": 1.0})
-        assert plan(make_spec({"x": column}), cuts=cuts).domain.size("x") <= count_most_cells(codec)
+MOST: dict[str, dict[str, Any]] = {
+    "integers": {"kind": "integer", "min": -(10**6), "max": 10**6, "exact": [-(10**7)]},
+    "reals": {"kind": "number", "min": 0, "max": 1e9, "nullable": True},
+    "money": {"kind": "number", "min": -5e6, "max": 5e6, "decimals": 2},
+    "days": {"kind": "date", "min": "1900-01-01", "max": "2020-12-31"},
+}
+
+
+@pytest.mark.parametrize("kind", MOST)
+def test_cells_are_at_most_as_many_as_the_plan_says(kind: str) -> None:
+    """Memory, disk and spec check count with this public bound; rules' and questions' barriers count in it."""
+    rng, never = np.random.default_rng(1), {"integers": "x > 77", "reals": "x > 0.5", "money": "x > 12.34"}.get(kind)
+    asked = make_spec({"x": MOST[kind], "y": WEIGHT}, rules=[{"never": never}] if never else [])
+    uncut = Request(asked)
+    codec = next(codec for codec in list_looked_at(uncut.encoding) if codec.attribute == "x")
+    most, noise, reached = bound_domain(uncut.encoding).size("x"), (100.0, 10.0, 1.0), 0
+    for sigma in noise * 12:
+        counts = rng.normal(0, sigma, codec.size) + 10_000 * rng.dirichlet(np.full(codec.size, rng.choice([0.02, 1.0])))
+        cuts = choose_cells([codec], look(counts, sigma), {"x": sigma / 10})
+        reached = max(reached, uncut.cut_cells(tuple(cuts)).encoding.domain.size("x"))
+    assert codec.size < reached <= most
+    report = check(asked)
+    (line,) = (line for line in report.columns if line.column == "x")
+    assert line.chosen and line.codes == most and report.columns_rows()[0][2] == f"at most {most}"
+
+
+def test_disk_is_reserved_for_the_most_cells() -> None:
+    """Codes of few rungs fit in a byte, and codes of the cells chosen from them may not."""
+    rules = [{"never": f"x > {100_000 + 7 * i} and y < {i}"} for i in range(1, 90)]
+    asked = Request(make_spec({"x": {"kind": "integer", "min": 0, "max": 10**6}, "y": WEIGHT}, rules=rules))
+    sizes = (asked.encoding.domain.size("x"), bound_domain(asked.encoding).size("x"))
+    assert sizes[0] <= 256 < sizes[1]
+    fewer = replace(asked, spec=asked.spec.without_ladder())
+    assert compute_row_bytes(asked) >= compute_row_bytes(fewer) + 3
 
 
 def test_relations_inside_a_rung_are_kept_and_the_release_knows_its_cells() -> None:
